@@ -13,6 +13,8 @@ from kaggle_tfr.version import __version__ as __version__
 if TYPE_CHECKING:
     import pandas as pd
 
+    from kaggle_tfr.audit_result import AuditResult
+
 
 def build_dataset(**parameters: Any) -> "pd.DataFrame":
     """Write a dataset of TFRecord shards; return one row per shard.
@@ -24,3 +26,19 @@ def build_dataset(**parameters: Any) -> "pd.DataFrame":
     from kaggle_tfr import pipeline  # here, so that `import kaggle_tfr` stays quick
 
     return pipeline.build_dataset(**parameters)
+
+
+def audit_dataset(
+    source: str, out: str | None = None, **parameters: Any
+) -> "AuditResult":
+    """Find copies, leaks, conflicts and rejected files in the splits of a dataset.
+
+    source: a folder or Kaggle slug. out: the folder that gets audit.html, audit.md,
+    audit.json and copies.csv; by default audit-NAME. parameters: those of 01 and 02
+    that differ from what the layout of the input suggests, such as MAX_BITS=20.
+    Raises: OSError, ValueError: there is no such input, it contains no image, or its
+    layout is not clear; FileExistsError: `out` contains something else.
+    """
+    from kaggle_tfr import audit  # here, so that `import kaggle_tfr` stays quick
+
+    return audit.audit_dataset(source, out, **parameters)

@@ -10,6 +10,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kaggle_tfr import __version__
@@ -86,7 +87,8 @@ def _join_parameters(words: Sequence[str]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code.
 
-    0: done. 1: the work failed. 2: the call is wrong. 130: stopped by Ctrl-C.
+    0: done. 1: the work failed. 2: the call is wrong. 3: `audit` found something.
+    130: stopped by Ctrl-C.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A file's name may contain bytes that are not text.
@@ -185,6 +187,17 @@ def _load_source(source: str, *, dry_run: bool) -> dict[str, Any]:
     _, comments = layout.write_recipe(source, path)
     print(*comments, f"Written: {path}.", sep="\n", flush=True)
     return load_recipe(path)
+
+
+def _audit(source: str, out: str | None, parameters: Sequence[str]) -> int:
+    """Find copies, leaks and rejected files in the splits that a dataset has."""
+    from kaggle_tfr.audit import audit_dataset
+    from kaggle_tfr.audit_page import format_lines
+
+    result = audit_dataset(source, out, **_parse_parameters(parameters))
+    page = Path(result.out_dir, "audit.html").as_uri()  # terminals open it on a click
+    print(*format_lines(result), f" page  {page}", sep="\n")
+    return 3 if result.found else 0
 
 
 def _verify(folders: Sequence[str]) -> int:
@@ -303,7 +316,8 @@ def make_parser() -> Parser:
         "kaggle-tfr",
         description="Turn labelled images into TFRecord files with folds that can be "
         "trusted: plan first, write second.",
-        epilog="Exit codes: 0 done, 1 the work failed, 2 a wrong call, 130 Ctrl-C.",
+        epilog="Exit codes: 0 done, 1 the work failed, 2 a wrong call, 3 audit found "
+        "something, 130 Ctrl-C.",
     )
     parser.add_argument(
         "-V",
@@ -316,6 +330,7 @@ def make_parser() -> Parser:
     for add_command in (
         _add_init,
         _add_run,
+        _add_audit,
         _add_verify,
         _add_notebooks,
         _add_sample,
@@ -394,9 +409,10 @@ def _add_run(commands: Any) -> None:
     )
     command.add_argument(
         "--only",
+        action="extend",
         nargs="+",
         type=_step,
-        default=(),
+        default=[],
         metavar="STEP",
         help=f"Run these steps only, by number or name: {list_steps()}.",
     )
@@ -405,6 +421,25 @@ def _add_run(commands: Any) -> None:
         action="store_true",
         help="Print what exists and would be reused; run nothing.",
     )
+
+
+def _add_audit(commands: Any) -> None:
+    examples = ["photos/", "owner/dataset --out audit -p MAX_BITS=20"]
+    appendix = "Exit codes: 0 nothing found, 3 copies, conflicts or rejected files."
+    command = _add_command(commands, _audit, examples, appendix)
+    command.add_argument(
+        "source",
+        metavar="FOLDER_OR_SLUG",
+        help="Folder with images, labels or shards, or the slug of a Kaggle input.",
+    )
+    command.add_argument(
+        "--out",
+        type=_path,
+        metavar="FOLDER",
+        help="Write the page, its Markdown and JSON, and the list of copies to this "
+        "folder (default: audit-NAME).",
+    )
+    _add_parameters(command)
 
 
 def _add_recipe(command: argparse.ArgumentParser) -> None:
@@ -424,7 +459,8 @@ def _add_parameters(command: argparse.ArgumentParser) -> None:
         default=[],
         dest="parameters",
         metavar="NAME=VALUE",
-        help='Replace a parameter of the recipe. "-p NAME VALUE" works too.',
+        help="Replace a parameter of the recipe, or of the layout that was found. "
+        '"-p NAME VALUE" works too.',
     )
 
 

@@ -1,4 +1,4 @@
-"""Datasets and competitions of Kaggle: their slugs, and downloads by kagglehub."""
+"""Datasets, competitions and models of Kaggle: slugs, and downloads by kagglehub."""
 
 import contextlib
 import fcntl
@@ -15,7 +15,9 @@ from pathlib import Path
 from kaggle_tfr.storage import DENIED, NO_SPACE, explain_os_errors
 
 # The types of inputs, as in addresses and mounts, and how many names a slug has.
-SLUG_NAMES = {"datasets": 2, "competitions": 1}
+SLUG_NAMES = {"datasets": 2, "competitions": 1, "models": 4}
+# What a name without a type in front can mean; models must have "models/" there.
+_IMPLICIT_TYPES = ("datasets", "competitions")
 # The name of a user, an organization, a dataset or a competition.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _NO_SUBFOLDERS = {"", ".", ".."}
@@ -32,10 +34,11 @@ _LOG_IN = (
 
 @dataclass(frozen=True)
 class KaggleInput:
-    """A dataset or a competition of Kaggle, and a folder in it.
+    """A dataset, a competition or a model of Kaggle, and a folder in it.
 
-    type: "datasets" or "competitions".
-    slug: "owner/dataset", or the competition's name.
+    type: "datasets", "competitions" or "models".
+    slug: "owner/dataset", the competition's name, or
+        "owner/model/framework/variation".
     subfolder: "" for all files.
     """
 
@@ -52,13 +55,13 @@ def parse_slug(name: str) -> list[KaggleInput]:
     """Return the inputs that a name can mean, the likeliest first; none for a path.
 
     A name without "/" is a competition. Subfolders may follow. "competitions/" or
-    "datasets/" in front makes the type explicit.
+    "datasets/" in front makes the type explicit; "models/" must be in front.
 
     >>> [tea.slug for tea in parse_slug("ada/tea")], parse_slug("./tea")
     (['ada/tea', 'ada'], [])
     """
     names = name.rstrip("/").split("/")
-    types = list(SLUG_NAMES)
+    types = list(_IMPLICIT_TYPES)
     if names[0] in SLUG_NAMES:
         types = [names.pop(0)]
 
@@ -82,7 +85,7 @@ def cache_folder() -> str:
 def find_cached(kaggle_input: KaggleInput) -> str:
     """Return the folder of an earlier download, "" for none.
 
-    For a dataset it is the newest version that was downloaded.
+    For a dataset or a model it is the newest version that was downloaded.
     """
     top = Path(cache_folder(), kaggle_input.type, kaggle_input.slug)
     # kagglehub writes the marker when all files are there.
@@ -91,17 +94,18 @@ def find_cached(kaggle_input: KaggleInput) -> str:
     else:
         versions = [path.stem for path in top.glob("*.complete")]
         numbers = sorted(map(int, filter(str.isdecimal, versions)))
-        complete = [top / "versions" / str(number) for number in numbers]
+        versions_of = top if kaggle_input.type == "models" else top / "versions"
+        complete = [versions_of / str(number) for number in numbers]
     folders = [folder / kaggle_input.subfolder for folder in complete]
     existing = [str(folder) for folder in folders if folder.is_dir()]
     return existing[-1] if existing else ""
 
 
 def download(kaggle_input: KaggleInput) -> str:
-    """Return the folder of a dataset's newest version, or of a competition.
+    """Return the folder of the newest version of a dataset or model, or a competition.
 
     What kagglehub has cached is not downloaded again. Without network, the newest
-    cached version of a dataset is used.
+    cached version of a dataset or model is used.
     Raises: ConnectionError, PermissionError, FileNotFoundError: each is a sentence
     about the input; OSError: the disk, or a damaged download.
     """
@@ -177,6 +181,7 @@ def _call_kagglehub(kaggle_input: KaggleInput) -> str:
     functions = {
         "competitions": kagglehub.competition_download,
         "datasets": kagglehub.dataset_download,
+        "models": kagglehub.model_download,
     }
     try:
         return functions[kaggle_input.type](kaggle_input.slug)
@@ -219,7 +224,7 @@ def _translate(error: OSError, kaggle_input: KaggleInput) -> OSError:
         )
     if status == 403:
         return PermissionError(
-            "it is private, or does not exist. Check the name; for a private dataset, "
+            "it is private, or does not exist. Check the name; if it is private, "
             "use a token of somebody who can see it."
         )
     if status == 404 and is_competition:
@@ -227,5 +232,6 @@ def _translate(error: OSError, kaggle_input: KaggleInput) -> OSError:
             "there is no such competition. The slug of a dataset begins with its owner."
         )
     if status == 404:
-        return FileNotFoundError("there is no such dataset. Check the name.")
+        noun = kaggle_input.type.removesuffix("s")
+        return FileNotFoundError(f"there is no such {noun}. Check the name.")
     return ConnectionError(f"Kaggle answered with status {status}. Try again later.")

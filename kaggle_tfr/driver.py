@@ -7,7 +7,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -17,6 +17,8 @@ from typing import Any
 
 from kaggle_tfr import lock
 from kaggle_tfr.mounts import bundled, describe_input, output_dir, work_dir
+from kaggle_tfr.naming import FOLDS_FILE
+from kaggle_tfr.notebook import read_accounting
 from kaggle_tfr.parameters import (
     DEFAULT_NOTEBOOKS,
     DEFAULTS,
@@ -25,9 +27,9 @@ from kaggle_tfr.parameters import (
     find_notebook,
     select_parameters,
 )
-from kaggle_tfr.report import read_accounting, write_report
+from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.session import TERMINAL
-from kaggle_tfr.shards import is_of_plan, read_part_table
+from kaggle_tfr.shards import is_of_plan, list_parts, read_part_table
 from kaggle_tfr.storage import (
     exists,
     explain_os_errors,
@@ -36,10 +38,16 @@ from kaggle_tfr.storage import (
     join,
     list_files,
     real_path,
+    write_atomically,
 )
 
 PROJECT = Path(__file__).resolve().parent.parent
 SECONDS_TO_STOP = 2  # for the workers of a killed kernel
+# TensorFlow prints these lines when it is imported, whatever its settings are.
+STARTUP_LOG = re.compile(
+    r"^(WARNING: All log messages before absl::InitializeLog|I0000 \d\d:\d\d:\d).*\n?",
+    re.MULTILINE,
+)
 # Files of each step in WORK_DIR, and what a run does where they exist.
 STEP_FILES = {
     "01_explore": (
@@ -50,13 +58,13 @@ STEP_FILES = {
         ("duplicates.parquet", "geometry.parquet"),
         "written again; pairs that were verified are not verified again",
     ),
-    "03_plan": (("plan.parquet", "plan.json"), "written again"),
+    "03_plan": (("folds.csv", "plan.parquet", "plan.json"), "written again"),
     "04_write": (
         (),
         "finished shards stay if the plan stays the same; another plan needs OVERWRITE",
     ),
     "05_read_and_visualize": ((), ""),
-    "06_train": (("model.keras", "submission.csv"), "written again"),
+    "06_train": (("oof.csv", "oof.npy", "submission.csv"), "written again"),
     "07_leakage": ((), ""),
 }
 
@@ -70,6 +78,8 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     Raises: ValueError: a wrong parameter or work folder, before any run;
     WorkDirBusyError: another run works in the folder; RuntimeError: a cell failed.
     """
+    from kaggle_tfr.report import write_report
+
     work, runs = _list_runs(values, notebooks)
     lock_of_run = lock.take(work, _choose_part(values, runs), holder="a run")
     try:
@@ -80,7 +90,8 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
             print(f"[{number}/{len(runs)}] {name}", flush=True)
             source = bundled("notebooks") / f"{name}.ipynb"
             _run_notebook(source, copies / source.name, parameters)
-        write_report(values, copies)
+        with _environment({RECORDS_FOLDER: join(work, "records")}):
+            write_report(values, copies)
     finally:
         lock_of_run.release()
     return work
@@ -122,7 +133,7 @@ def _describe_files(notebook: str, values: Values) -> str:
     names, effect = STEP_FILES[notebook]
     existing = [name for name in names if exists(join(work, name))]
     if notebook == "04_write":
-        parts = _list_parts(values, "plan.json")
+        parts = list_parts(_parts_folder(values), "plan.json")
         existing = [_describe_part(part, work) for part in parts]
     if existing:
         return f"{', '.join(existing)}: {effect}"
@@ -204,8 +215,11 @@ def summarize(values: Values) -> str:
     values = {**DEFAULTS, **values}
     work = work_dir(values["WORK_DIR"], values["NAME"])
     values["WORK_DIR"] = work
-    parts = _list_parts(values, "shards.csv")
+    parts = list_parts(_parts_folder(values))
     lines = [f"shards     {_describe_part(part, work)}" for part in parts]
+    folds = join(work, FOLDS_FILE)
+    if exists(folds):
+        lines.append(f"folds      {folds}")
     lines.append(f"notebooks  {_copies_folder(values)}/")
     report = f"{work}/report.html"
     if not is_remote(work):  # in a bucket, figures are in the notebooks only
@@ -218,17 +232,9 @@ def summarize(values: Values) -> str:
     return "\n".join(lines)
 
 
-def _list_parts(values: Values, table: str) -> list[str]:
-    """Return the part folders that contain a table, in the order of their numbers."""
-    parts_dir = output_dir(values["OUT_DIR"] or values["WORK_DIR"])
-    if not is_folder(parts_dir):
-        return []
-    parts = [
-        path.removesuffix(f"/{table}")
-        for path in list_files(f"part-*/{table}", parts_dir)
-    ]
-    # By length first, so that part-10 follows part-2.
-    return sorted(parts, key=lambda part: (len(part), part))
+def _parts_folder(values: Values) -> str:
+    """Return the folder of the part folders."""
+    return output_dir(values["OUT_DIR"] or values["WORK_DIR"])
 
 
 def _describe_part(part: str, work: str) -> str:
@@ -263,7 +269,8 @@ def _run_notebook(source: Path, copy: Path, values: Values) -> None:
 
     started = time.monotonic()
     try:
-        with _kernel_environment(values["WORK_DIR"]), explain_os_errors(copy):
+        variables = _kernel_variables(values["WORK_DIR"])
+        with _environment(variables), explain_os_errors(copy):
             _wait_or_stop(partial(_execute, source, copy, values))
     except papermill.PapermillExecutionError as error:
         cell = indent(error.source.strip(), "    ")
@@ -278,6 +285,16 @@ def _run_notebook(source: Path, copy: Path, values: Values) -> None:
             "workers, and run the same command again; it resumes where it stopped."
         ) from None
     print(f"done in {time.monotonic() - started:,.0f} s", flush=True)
+
+
+class _Console:
+    """The standard error of this process, without TensorFlow's start-up log."""
+
+    def write(self, text: str) -> None:
+        sys.stderr.write(STARTUP_LOG.sub("", text))
+
+    def flush(self) -> None:
+        sys.stderr.flush()
 
 
 def _execute(source: Path, copy: Path, values: Values) -> None:
@@ -296,10 +313,28 @@ def _execute(source: Path, copy: Path, values: Values) -> None:
             values,
             progress_bar=False,
             stdout_file=sys.stdout,
-            stderr_file=sys.stderr,
+            stderr_file=_Console(),
             coalesce_streams=True,  # a progress bar is saved as its last state
             config=Config({"KernelManager": sockets}),
         )
+    _remove_startup_log(copy)
+
+
+def _remove_startup_log(copy: Path) -> None:
+    """Remove TensorFlow's start-up log from the outputs of an executed notebook."""
+    executed = json.loads(copy.read_text())
+    for cell in executed["cells"]:
+        if cell["cell_type"] == "code":
+            cell["outputs"] = list(filter(None, map(_clean_output, cell["outputs"])))
+    write_atomically(copy, json.dumps(executed, indent=1).encode())
+
+
+def _clean_output(output: dict[str, Any]) -> dict[str, Any] | None:
+    """Return a cell's output without the start-up log, None if nothing is left."""
+    if output.get("name") != "stderr":
+        return output
+    text = STARTUP_LOG.sub("", "".join(output["text"]))
+    return {**output, "text": text} if text else None
 
 
 def _escape(path: Path) -> str:
@@ -307,20 +342,23 @@ def _escape(path: Path) -> str:
     return re.sub(r"[{}]", r"\g<0>\g<0>", str(path))
 
 
-@contextmanager
-def _kernel_environment(work_dir: str) -> Iterator[None]:
-    """Set what a kernel inherits from this process, until the block ends."""
-    before = dict(os.environ)
+def _kernel_variables(work_dir: str) -> dict[str, str]:
+    """Return the environment variables that a kernel needs."""
     # The package that runs here.
     search_path = f"{PROJECT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    os.environ.update(
-        {
-            "PYTHONPATH": search_path.rstrip(os.pathsep),
-            "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-            TERMINAL: "1" if sys.stderr.isatty() else "0",
-            lock.INSIDE: work_dir,
-        }
-    )
+    return {
+        "PYTHONPATH": search_path.rstrip(os.pathsep),
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        TERMINAL: "1" if sys.stderr.isatty() else "0",
+        lock.INSIDE: work_dir,
+    }
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables of this process until the block ends."""
+    before = dict(os.environ)
+    os.environ.update(variables)
     try:
         yield
     finally:

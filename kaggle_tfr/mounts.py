@@ -15,8 +15,14 @@ KAGGLE_INPUT = "/kaggle/input"
 KAGGLE_WORKING = "/kaggle/working"  # Kaggle keeps its files as output
 KAGGLE_TEMP = "/kaggle/temp"  # lost at the end of the session
 WORK = "work"  # elsewhere, the folder of the work folders of all recipes
-# A folder with one of these files is a WORK_DIR or a part.
-PRODUCTS = ("plan.json", "plan.parquet", "images.parquet", "hashes.parquet")
+# A folder with one of these files is a WORK_DIR, a part or an audit.
+PRODUCTS = (
+    "plan.json",
+    "plan.parquet",
+    "images.parquet",
+    "hashes.parquet",
+    "audit.json",
+)
 
 # Since 2026 Kaggle also mounts inputs by type and owner: competitions/<slug>,
 # datasets/<owner>/<slug>.
@@ -137,6 +143,20 @@ def locate_input(source: AnyPath) -> str:
     return folder or next(filter(None, cached), "")
 
 
+def find_file(path: str) -> str:
+    """Return the absolute path of a file, which need not exist.
+
+    path: of a file here, as `output_dir` takes it, or in a Kaggle input, such as
+    "owner/dataset/file.csv".
+    """
+    local_path = output_dir(path)
+    folder, _, name = path.rpartition("/")
+    if not folder or is_remote(path) or os.path.exists(local_path):
+        return local_path
+    input_dir = locate_input(folder)
+    return f"{input_dir}/{name}" if input_dir else local_path
+
+
 def describe_input(source: AnyPath) -> str:
     """Return the folder of an input, or the addresses that it is downloaded from.
 
@@ -219,7 +239,7 @@ def _list_mounts(slug: str) -> list[str]:
     input_type, _, names = slug.partition("/")
     if input_type in downloads.SLUG_NAMES:
         mounts = [slug, names]
-        has_owner = input_type == "datasets"
+        has_owner = input_type != "competitions"
     else:
         names = slug
         mounts = [f"{folder}/{slug}".strip("/") for folder in MOUNT_FOLDERS]

@@ -11,6 +11,10 @@ from kaggle_tfr.storage import check_inside
 
 # Kaggle's name of the file, which work and part folders keep.
 SUBMISSION = "sample_submission.csv"
+# Of work folders and first parts: a row for each input image.
+FOLDS_FILE = "folds.csv"
+# The column of the groups in OVERRIDES.
+OVERRIDE_GROUP = "override_group"
 # Test shards are in this folder of a part, so all shards at its top hold labelled
 # records.
 TEST_FOLDER = "test/"
@@ -30,7 +34,9 @@ SPLIT_NAMES = {
     "dev": "validation",
 }
 
-_CONTENTS = re.compile(r"[ _-]?(images?|imgs?|set|data|files|tfrecords?)$")
+_CONTENTS = re.compile(
+    r"[ _-]?(images?|imgs?|set|data|files|tfrecords?|(19|20)[0-9]{2})$"
+)
 _SHARD_ENDING = re.compile(r"(?i)\.tfrec(ord)?s?(-\d+-of-\d+)?(\.gz)?$")
 _SPLIT = re.compile(rf"(?:^|[/_.-])({'|'.join(SPLIT_NAMES)})(?=[/_.-])")
 # Kaggle's habit: "Id_df03-1427.tfrec" holds 1427 records. Other endings end in other
@@ -83,8 +89,8 @@ def split_of(folder: str) -> str:
 
     "val", "valid" and "dev" are kept, because output files use these names.
 
-    >>> split_of("data/Test_images"), split_of("val"), split_of("testing ground")
-    ('test', 'val', '')
+    >>> split_of("data/Test_images"), split_of("val2017"), split_of("testing ground")
+    ('test', 'validation', '')
     """
     name = folder.rstrip("/").rpartition("/")[2].lower()
     split = SPLIT_NAMES.get(_CONTENTS.sub("", name), "")

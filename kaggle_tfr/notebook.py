@@ -1,6 +1,7 @@
 """What a notebook's first and last cells call."""
 
 import atexit
+import io
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +13,7 @@ from kaggle_tfr.mounts import work_dir
 from kaggle_tfr.parameters import DEFAULTS, Values, check_globals, make_settings
 from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.session import find_shell, prepare
-from kaggle_tfr.storage import remove_leftovers
+from kaggle_tfr.storage import join, read_text, remove_leftovers
 from kaggle_tfr.tables import NO_MATH
 
 __all__ = ["account", "make_settings", "start"]  # what notebooks call
@@ -35,7 +36,7 @@ def start(values: Values) -> str:
     work = work_dir(values["WORK_DIR"], values.get("NAME", DEFAULTS["NAME"]))
     # The processes of a backend inherit it.
     os.environ[RECORDS_FOLDER] = f"{work}/records"
-    print(work)
+    print(f"work folder: {work}")
     if "N_JOBS" in values:  # the other notebooks only read
         from kaggle_tfr.parallel import use_backend
 
@@ -89,3 +90,11 @@ def account(counts: Mapping[str, int], total: int) -> pd.DataFrame:
         )
     table = pd.DataFrame({"images": {**counts, "total": total}}).rename_axis("outcome")
     return table.assign(share=(table["images"] / max(total, 1)).round(4))
+
+
+def read_accounting(work: str) -> pd.DataFrame:
+    """Return the table of accounting.csv, empty if there is no file."""
+    text = read_text(join(work, "accounting.csv"))
+    if not text:
+        return pd.DataFrame()
+    return pd.read_csv(io.StringIO(text), keep_default_na=False)

@@ -5,13 +5,18 @@ import io
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.deduplicate import count_outcomes, examples, load_clusters
-from kaggle_tfr.explore import load_images
+from kaggle_tfr.deduplicate import (
+    count_outcomes,
+    examples,
+    load_clusters,
+    load_corrected,
+)
+from kaggle_tfr.deduplicate.outcomes import REASONS
 from kaggle_tfr.figures import count_of
-from kaggle_tfr.report import read_accounting
+from kaggle_tfr.notebook import read_accounting
 from kaggle_tfr.waterfall import Overview, Step
 
-DROPPED = ("duplicates dropped", "conflicts dropped", "leaks dropped")
+DROPPED = tuple(REASONS.values())
 
 
 def load_overview(work_dir: str) -> Overview:
@@ -20,7 +25,7 @@ def load_overview(work_dir: str) -> Overview:
     Raises: FileNotFoundError: 04_write has not run. ValueError: its accounting is not
     that of the tables in `work_dir`.
     """
-    images, _ = load_images(work_dir)
+    images, _, _ = load_corrected(work_dir)
     clusters, _ = load_clusters(work_dir)
     counts = _read_counts(work_dir)
     _check_counts(counts, count_outcomes(images, clusters), len(images), work_dir)
@@ -38,6 +43,7 @@ def load_overview(work_dir: str) -> Overview:
             examples=examples.show_conflict(images, clusters),
         ),
         _describe_leaks(images, counts, work_dir),
+        Step("dropped by overrides", counts.get("dropped by overrides", 0)),
         Step("in other parts", counts.get("in other parts", 0)),
     ]
     n_records = counts.get("written", 0) + counts.get("test images", 0)

@@ -150,7 +150,12 @@ TABLE = (
     ),
     Parameter("LIMIT", 0, "01", "number of rows to use, spread over all; 0: all"),
     Parameter("MAX_BITS", 25, "02", "of 256: radius of near-duplicates", high=256),
-    Parameter("MIRRORED", False, "02", "mirrored and rotated copies too; 9 × slower"),
+    Parameter(
+        "MIRRORED",
+        False,
+        "02",
+        "mirrored and rotated copies too; takes 9 times as long",
+    ),
     Parameter(
         "SECOND_LOOK",
         "auto",
@@ -181,12 +186,20 @@ TABLE = (
         "labelled images that duplicate a test image",
         choices=("report", "drop"),
     ),
+    Parameter(
+        "OVERRIDES", "", "02", "a CSV of your decisions: image_id, action, value"
+    ),
     Parameter("SCHEMA", "default", "03", "a preset's name, or {feature: source}", dict),
-    Parameter("GROUP_COLUMN", "", "03", "its values never cross a fold: patient, site"),
+    Parameter(
+        "GROUP_COLUMN",
+        "",
+        "01 03 07",
+        'never crosses a fold: a column, "from names", or "names: REGEX"',
+    ),
     Parameter(
         "IMAGE_SIZE",
         256,
-        "03 05 06",
+        "01 03 05",
         "pixels: an int, or [height, width]",
         list,
         low=1,
@@ -242,11 +255,29 @@ TABLE = (
         "MEAN_RGB", False, "04", "channel means of each split, of files and records"
     ),
     Parameter("TFREC_DIRS", [], "05 06", "empty: the parts in OUT_DIR"),
-    Parameter("FOLD", 0, "05 06", "the fold to validate on", low=-1),
-    Parameter("BATCH_SIZE", 32, "05 06 07", "for one replica", low=1),
-    Parameter("EPOCHS", 8, "06 07", low=1),
-    Parameter("COPY_SHARE", 0.5, "07", "of the images get a copy", high=1),
-    Parameter("RANDOM_LABELS", 0.5, "07", "share of labels that are random", high=1),
+    Parameter(
+        "FOLD",
+        "all",
+        "05 06",
+        'the fold to validate on, such as 0; "all": 06 trains a model for each',
+        int,
+    ),
+    Parameter("BATCH_SIZE", 32, "05 06", "images per device and step", low=1),
+    Parameter("EPOCHS", 8, "06", low=1),
+    Parameter(
+        "TRAIN_SIZE",
+        96,
+        "06",
+        "pixels, as IMAGE_SIZE; 224 suits pretrained networks",
+        list,
+        low=1,
+    ),
+    Parameter(
+        "WEIGHTS",
+        "",
+        "06",
+        "a .keras or .h5 file, or a Kaggle slug; empty: from scratch",
+    ),
     Parameter("REPEATS", 3, "07", "of each experiment", low=2),
     Parameter("DEVICE", "auto", "06", choices=("auto", "tpu", "gpu", "cpu")),
 )
@@ -255,6 +286,30 @@ MARKDOWN_FORMATS = (
     "## {}\n\n| parameter | default | |\n|---|---|---|",
     "| `{}` | `{}` | {} |",
 )
+# The groups of a notebook's parameters; "usually fine" has those that are in no set.
+CELL_GROUPS = ("your data", "usually fine", "cluster")
+YOUR_DATA = {
+    "WORK_DIR",
+    "NAME",
+    "INPUT_DIR",
+    "SOURCE",
+    "LABELS_CSV",
+    "ID_COLUMN",
+    "LABEL_COLUMN",
+    "SPLIT_COLUMN",
+    "PATH_TEMPLATE",
+    "PATTERN",
+    "TEST_CSV",
+    "TEST_ID_COLUMN",
+    "TEST_PATH_TEMPLATE",
+    "MORE_INPUTS",
+    "GROUP_COLUMN",
+    "IMAGE_SIZE",
+    "OUT_DIR",
+    "TFREC_DIRS",
+    "LICENSE",
+}
+CLUSTER = {"N_JOBS", "BACKEND", "SCHEDULER"}
 FOLDERS = ("WORK_DIR", "INPUT_DIR", "OUT_DIR", "TFREC_DIRS")
 PARAMETERS = {parameter.name: parameter for parameter in TABLE}
 DEFAULTS = {parameter.name: parameter.default for parameter in TABLE}
@@ -318,13 +373,31 @@ def format_parameters(heading: str = "  {}", row: str = "    {:20} {:28} {}") ->
 
 
 def format_cell(notebook: str) -> str:
-    """Return the source of a notebook's cell tagged `parameters`."""
+    """Return the source of a notebook's cell tagged `parameters`, in groups."""
+    parameters = select_parameters(notebook)
     lines = []
-    for parameter in select_parameters(notebook):
-        default = repr(parameter.default).replace("'", '"')
-        comment = f"  # {parameter.description}" if parameter.description else ""
-        lines.append(f"{parameter.name} = {default}{comment}")
+    for group in CELL_GROUPS:
+        members = [
+            parameter for parameter in parameters if _find_group(parameter) == group
+        ]
+        if members:
+            lines.append(f"# --- {group}")
+            lines += map(_format_assignment, members)
     return "\n".join(lines)
+
+
+def _find_group(parameter: Parameter) -> str:
+    """Return the group of a parameter in a notebook's cell."""
+    if parameter.name in YOUR_DATA:
+        return "your data"
+    return "cluster" if parameter.name in CLUSTER else "usually fine"
+
+
+def _format_assignment(parameter: Parameter) -> str:
+    """Return the line of a parameter in a notebook's cell."""
+    default = repr(parameter.default).replace("'", '"')
+    comment = f"  # {parameter.description}" if parameter.description else ""
+    return f"{parameter.name} = {default}{comment}"
 
 
 def as_size(image_size: int | Sequence[int]) -> tuple[int, int]:
@@ -451,7 +524,7 @@ def _check_text(name: str, text: str) -> None:
 def _check_inputs(inputs: Sequence[Any]) -> None:
     """Check that each is a mapping of the parameters of 01 that describe an input."""
     common = """WORK_DIR N_JOBS BACKEND SCHEDULER NAME LIMIT MORE_INPUTS BIT_DEPTH
-    TEST_CSV TEST_ID_COLUMN TEST_PATH_TEMPLATE OUT_DIR"""
+    TEST_CSV TEST_ID_COLUMN TEST_PATH_TEMPLATE GROUP_COLUMN OUT_DIR IMAGE_SIZE"""
     known = [p.name for p in select_parameters("01") if p.name not in common.split()]
     for number, values in enumerate(inputs, 1):
         if not isinstance(values, Mapping) or "INPUT_DIR" not in values:

@@ -49,29 +49,35 @@ def explore_images(values: Values, work: str) -> None:
     explore.save_submission(images, inputs, settings, work)
 
 
-def deduplicate_images(values: Values, work: str) -> None:
-    """Find the near-duplicates and decide which images to keep, as 02 does."""
-    images, _ = explore.load_images(work)
+def deduplicate_images(values: Values, work: str) -> pd.DataFrame:
+    """Find the near-duplicates and decide which images to keep, as 02 does.
+
+    Returns the pairs of near-duplicates that decided, as `accept_pairs` does.
+    """
+    images, labels = explore.load_images(work)
+    overrides = deduplicate.read_overrides(values["OVERRIDES"], images, labels)
     hashes = explore.load_hashes(images, work)
     settings = make_settings(deduplicate.DuplicateSettings, values)
     candidates = deduplicate.find_candidates(hashes, settings)
     print(candidates.explanation)
     pairs = deduplicate.accept_pairs(images, hashes, candidates, settings, work)
-    clusters = deduplicate.find_clusters(
-        images,
-        pairs,
-        keep=values["KEEP"],
-        conflicts=values["CONFLICTS"],
-        leaks=values["LEAKS"],
+    rules = {name: values[name.upper()] for name in ("keep", "conflicts", "leaks")}
+    clusters = deduplicate.find_clusters(images, pairs, **rules)
+    corrected = deduplicate.apply_overrides(
+        overrides, images, labels, pairs, clusters, hashes=hashes, **rules
     )
-    leaks = deduplicate.find_leaks(images, pairs, clusters)
+    leaks = deduplicate.find_leaks(
+        corrected.images, corrected.pairs, corrected.clusters
+    )
+    deduplicate.save_overrides(overrides, corrected.effects, work)
     settings = replace(settings, second_look=candidates.second_look)
-    deduplicate.save_clusters(clusters, leaks, settings, work)
+    deduplicate.save_clusters(corrected.clusters, leaks, settings, work)
+    return corrected.pairs
 
 
 def plan_dataset(values: Values, work: str) -> None:
     """Assign folds, forecast the size and plan the shards, as 03 does."""
-    images, labels = explore.load_images(work)
+    images, labels, overrides = deduplicate.load_corrected(work)
     clusters, duplicates = deduplicate.load_clusters(work)
     rows = deduplicate.choose_rows(images, clusters)
     folded = plan.assign_folds(
@@ -88,19 +94,23 @@ def plan_dataset(values: Values, work: str) -> None:
         hashes=explore.load_hashes(images, work),
         max_bits=duplicates.max_bits,
         group_column=values["GROUP_COLUMN"],
+        cut_pairs=deduplicate.list_cut_pairs(images, overrides),
     )
+    outcomes = deduplicate.count_outcomes(images, clusters)
+    folds = plan.list_folds(images, clusters, folded, labels.label_columns)
+    folds_file = plan.save_folds(folds, outcomes, work)
     schema = load_schema(values["SCHEMA"], rows, labels)
-    planned, table = _plan_shards(values, folded, labels, schema)
-    planned = replace(
-        planned,
-        outcomes=deduplicate.count_outcomes(images, clusters),
-        checks={**vars(duplicates), **checks},
-    )
+    planned, table = _plan_shards(values, folded, labels, schema, folds_file)
+    planned = replace(planned, outcomes=outcomes, checks={**vars(duplicates), **checks})
     plan.save_plan(planned, table, work)
 
 
 def _plan_shards(
-    values: Values, folded: pd.DataFrame, labels: Labels, schema: RecordSchema
+    values: Values,
+    folded: pd.DataFrame,
+    labels: Labels,
+    schema: RecordSchema,
+    folds_file: plan.FoldsFile,
 ) -> tuple[plan.Plan, pd.DataFrame]:
     """Forecast the size of records; return the plan and the table of its images."""
     settings = make_settings(
@@ -113,7 +123,9 @@ def _plan_shards(
         compression=values["COMPRESSION"],
         seed=values["SEED"],
     )
-    return plan.make_plan(folded, forecast, labels, schema, settings)
+    return plan.make_plan(
+        folded, forecast, labels, schema, settings, folds_file=folds_file
+    )
 
 
 def write_shards(values: Values, work: str) -> pd.DataFrame:

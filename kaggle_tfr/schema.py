@@ -34,6 +34,7 @@ SOURCES = {
     "image_id": "bytes",
     "split": "bytes",
 }
+LABELS = {"label", "label_name", "labels", "one_hot"}
 COLUMN_TYPES = {"i": "int64", "u": "int64", "b": "int64", "f": "float"}  # else bytes
 Row = Mapping[str, Any]  # of a table, by its columns
 RAGGED = -1  # the size of a list of any length
@@ -295,11 +296,16 @@ def _type_of(source: str, images: pd.DataFrame | None) -> str:
 
 
 def _fit(schema: RecordSchema, images: pd.DataFrame, labels: Labels) -> RecordSchema:
-    """Return the schema with the kind, classes and label columns of a table."""
+    """Return the schema with the kind, classes and label columns of a table.
+
+    Without any class it has no label.
+    """
     columns = labels.label_columns
     fields: list[Field] = []
     for field in schema.fields:
         fields += _fit_label(field, labels)
+    if labels.kind == "single" and not labels.classes:
+        fields = [field for field in fields if LABELS.isdisjoint(field.sources)]
 
     is_test = (images["label"] < 0) & (images.get("split", "") == "test")
     test_images = images[is_test]
@@ -326,7 +332,7 @@ def _drop_labels(
 ) -> list[Field]:
     """Return the fields of test images: no label, no empty column, but their id."""
     empty = images.columns[images.isna().all()]
-    absent = {"label", "label_name", "labels", "one_hot", *columns, *empty}
+    absent = {*LABELS, *columns, *empty}
     test_fields = [field for field in fields if absent.isdisjoint(field.sources)]
     if "image_id" not in [field.source for field in test_fields]:
         test_fields.append(Field("id", "image_id"))  # a submission needs it

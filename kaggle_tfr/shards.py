@@ -146,6 +146,18 @@ def _find_parts(folder: str, depth: int = 1) -> list[str]:
     return [os.path.dirname(table) for table in tables] or [folder]
 
 
+def list_parts(parts_dir: str, table: str = "shards.csv") -> list[str]:
+    """Return the part folders that contain a table, in the order of their numbers."""
+    if not storage.is_folder(parts_dir):
+        return []
+    parts = [
+        path.removesuffix(f"/{table}")
+        for path in storage.list_files(f"part-*/{table}", parts_dir)
+    ]
+    # By length first, so that part-10 follows part-2.
+    return sorted(parts, key=lambda part: (len(part), part))
+
+
 def read_fingerprint(folder: str) -> str:
     """Return the fingerprint of the plan in a work or part folder, "" if unknown."""
     with contextlib.suppress(ValueError):

@@ -1,5 +1,6 @@
-"""Tables as HTML with every text escaped, and numbers with units."""
+"""Tables as HTML with every text escaped and as CSV, and numbers with units."""
 
+import csv
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -74,6 +75,20 @@ def _clean_tag(tag: str) -> Markup:
     for attribute, number in SPAN.findall(tag):
         cleaned += f' {attribute}="{number}"'
     return Markup(f"{cleaned}>")  # noqa: S704
+
+
+def format_csv(table: pd.DataFrame, *, header: bool = True) -> str:
+    """Return the table as CSV, without its index. Every text is read as it is here."""
+    text = table.to_csv(header=header, index=False, lineterminator="\n")
+    # Readers end a row at "\r" unless it is quoted; Python before 3.13 does not.
+    if "\r" in text:
+        return table.to_csv(
+            header=header,
+            index=False,
+            lineterminator="\n",
+            quoting=csv.QUOTE_NONNUMERIC,
+        )
+    return text
 
 
 def format_unit(value: float, units: Mapping[str, float]) -> str:

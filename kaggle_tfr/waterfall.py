@@ -3,25 +3,35 @@
 import io
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Polygon, Rectangle
 from matplotlib.text import Text
 from PIL import Image
 
-from kaggle_tfr.figures import BLUE, GREY, RED, StyledFigure, count_of, shorten, styled
+from kaggle_tfr.figures.style import (
+    BLUE,
+    CHARACTER_WIDTH,
+    GREY,
+    RED,
+    StyledFigure,
+    styled,
+)
+from kaggle_tfr.figures.words import count_of, join_words, shorten
 from kaggle_tfr.storage import AnyPath, write_atomically
 
 PURPLE = "#7d4e9e"
 BROWN = "#b0561a"  # orange text would be too pale
 DARK = "#3c4043"
 PALE = 0.1  # opacity of the panel behind examples
+KEPT = 0.25  # opacity of images that are kept
 COLORS = {
     "rejected files": RED,
     "copies": BLUE,
@@ -47,10 +57,14 @@ LABEL_HEIGHT = 0.46  # above the bars
 BARS_HEIGHT = 1.0
 IMAGE_HEIGHT = 0.9
 LINE_HEIGHT = 0.19
+PANEL_HEIGHT = 2 * (IMAGE_HEIGHT + LINE_HEIGHT) + LINE_HEIGHT + 3 * GAP
+ROW_HEIGHT = PANEL_HEIGHT + GAP + BARS_HEIGHT + LABEL_HEIGHT
+NARROW = 4.9  # width of the picture for a telephone
 DPI = 200
 MAX_PIXELS = 1600  # of the width
 FONT_SIZE = 9.0
 NUMBER_SIZE = 17.0
+SUBTITLE_SIZE = 10.0
 
 
 @dataclass(frozen=True)
@@ -152,7 +166,11 @@ class Scale:
 
     first: float
     last: int
-    bottom: float
+    bottom: float = 0.0
+
+    def move(self, box: Box) -> "Scale":
+        """Return the scale of the bar above a box."""
+        return replace(self, bottom=box.top + GAP)
 
     def place(self, count: float) -> float:
         """Return the height of a number of images in the picture, in inches."""
@@ -161,10 +179,11 @@ class Scale:
 
 
 @styled
-def plot_overview(overview: Overview) -> Figure | None:
+def plot_overview(overview: Overview, max_width: float = np.inf) -> Figure | None:
     """Plot the waterfall of a run, and examples below the bar of each step.
 
     A run that removed and found nothing is a printed line.
+    max_width: in inches; wider pictures have several rows of bars.
     Raises: ValueError: the steps do not lead from the images to the records.
     """
     levels = _count_levels(overview)
@@ -173,26 +192,30 @@ def plot_overview(overview: Overview) -> Figure | None:
         print(title)
         return None
 
-    panel_height = 2 * (IMAGE_HEIGHT + LINE_HEIGHT) + LINE_HEIGHT + 3 * GAP
-    bottom = MARGIN + panel_height + GAP
-    height = bottom + BARS_HEIGHT + LABEL_HEIGHT + TITLE_HEIGHT
-    first, *boxes, last = _place_columns(overview.steps, panel_height)
-    width = last.right + MARGIN
-    figure, axis = _make_canvas(width, height)
+    columns = _place_columns(overview.steps, max_width)
+    first, *boxes, last = columns
+    width = max(box.right for box in columns) + MARGIN
     text_width = width - 2 * MARGIN
-    _write(axis, title, MARGIN, height - 0.33, text_width, size=16, weight="bold")
-    _write(axis, subtitle, MARGIN, height - 0.57, text_width, size=10)
+    n_characters = int(text_width * 72 / (SUBTITLE_SIZE * CHARACTER_WIDTH))
+    subtitle_lines = textwrap.wrap(subtitle, n_characters)
+    subtitle_height = len(subtitle_lines[1:]) * LINE_HEIGHT
+    height = first.bottom + ROW_HEIGHT + TITLE_HEIGHT + subtitle_height
 
-    scale = _choose_scale(overview, levels, bottom)
+    figure, axis = _make_canvas(width, height)
+    y = height - 0.33
+    _write(axis, title, MARGIN, y, text_width, size=16, weight="bold")
+    y -= 0.24
+    for line in subtitle_lines:
+        _write(axis, line, MARGIN, y, text_width, size=SUBTITLE_SIZE)
+        y -= LINE_HEIGHT
+
+    scale = _choose_scale(overview, levels)
     for step, level, box in zip(overview.steps, levels[:-1], boxes, strict=True):
-        _draw_step(axis, box, scale, step, level)
-    for level, box, following in zip(
-        levels, [first, *boxes], [*boxes, last], strict=True
-    ):
-        y = scale.place(level)
-        axis.plot([box.right, following.left], [y, y], color=GREY, linewidth=1)
-    _draw_end(axis, first, scale, overview.n_images, "files in")
-    _draw_end(axis, last, scale, overview.n_records, "records out")
+        _draw_step(axis, box, scale.move(box), step, level)
+    for level, box, following in zip(levels, columns, columns[1:], strict=False):
+        _connect(axis, box, following, scale, level)
+    _draw_end(axis, first, scale.move(first), overview.n_images, "images listed")
+    _draw_end(axis, last, scale.move(last), overview.n_records, "records out")
     _write_list(axis, overview.inputs, first)
     _write_list(axis, overview.outputs, last)
     return figure
@@ -218,28 +241,20 @@ def _count_levels(overview: Overview) -> list[int]:
 def _write_titles(overview: Overview) -> tuple[str, str]:
     """Return the numbers in and out, and below them the findings."""
     title = (
-        f"{count_of(overview.n_images, 'file')} in, "
+        f"{count_of(overview.n_images, 'image')} listed, "
         f"{count_of(overview.n_records, 'record')} out"
     )
     removed = [step for step in overview.steps if not step.is_kept]
     reported = [step for step in overview.steps if step.is_kept]
     groups = {
         "removed": [step.describe() for step in removed if step.name in COLORS],
-        "reported": [step.describe() for step in reported],
+        "kept and reported": [step.describe() for step in reported],
     }
-    findings = [f"{_join(words)} {verb}" for verb, words in groups.items() if words]
+    findings = [
+        f"{join_words(words)} {verb}" for verb, words in groups.items() if words
+    ]
     findings += [step.describe() for step in removed if step.name not in COLORS]
     return title, "; ".join(findings)
-
-
-def _join(words: Sequence[str]) -> str:
-    """Join words by commas and "and".
-
-    >>> _join(["a"]), _join(["a", "b", "c"])
-    ('a', 'a, b and c')
-    """
-    *others, last = words
-    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _make_canvas(width: float, height: float) -> tuple[Figure, Axes]:
@@ -254,11 +269,7 @@ def _make_canvas(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, axis
 
 
-def _choose_scale(
-    overview: Overview,
-    levels: Sequence[int],
-    bottom: float,
-) -> Scale:
+def _choose_scale(overview: Overview, levels: Sequence[int]) -> Scale:
     """Return a scale in which the smallest bars are visible.
 
     The first and the last bar are cut where the steps remove less than half.
@@ -268,28 +279,53 @@ def _choose_scale(
     first = overview.n_images - 1.3 * n_differing
     if n_differing > overview.n_images / 2:
         first = 0
-    return Scale(first, overview.n_images, bottom)
+    return Scale(first, overview.n_images)
 
 
-def _place_columns(steps: Sequence[Step], height: float) -> list[Box]:
+def _place_columns(steps: Sequence[Step], max_width: float) -> list[Box]:
     """Return the boxes below the first bar, below each step, and below the last bar.
 
-    A step has one column for each example.
+    A step has one column for each example. A box that is wider than the rest of its row
+    begins the next one.
     """
     widths = []
     for step in steps:
         n_examples = max(1, len(step.examples))
         widths.append(n_examples * COLUMN_WIDTH)
     inner_width = sum(widths) + GAP * (len(widths) + 1)
-    free_width = MIN_WIDTH - 2 * MARGIN - inner_width
+    free_width = min(MIN_WIDTH, max_width) - 2 * MARGIN - inner_width
     end_width = max(END_WIDTH, free_width / 2)
 
-    boxes = []
-    left = MARGIN
+    rows: list[list[float]] = [[]]
     for width in (end_width, *widths, end_width):
-        boxes.append(Box(left, MARGIN, width, height))
-        left += width + GAP
+        row_width = sum(rows[-1]) + GAP * len(rows[-1]) + 2 * MARGIN
+        if rows[-1] and row_width + width > max_width:
+            rows.append([])
+        rows[-1].append(width)
+
+    boxes: list[Box] = []
+    for number, row in enumerate(reversed(rows)):
+        lefts = accumulate(row, lambda left, width: left + width + GAP, initial=MARGIN)
+        bottom = MARGIN + number * ROW_HEIGHT
+        row_boxes = [
+            Box(left, bottom, width, PANEL_HEIGHT)
+            for left, width in zip(lefts, row, strict=False)
+        ]
+        boxes = row_boxes + boxes
     return boxes
+
+
+def _connect(axis: Axes, box: Box, following: Box, scale: Scale, level: int) -> None:
+    """Draw the level between two bars; between rows, a short line at both."""
+    lines = [(box, box.right, following.left)]
+    if box.bottom != following.bottom:
+        lines = [
+            (box, box.right, box.right + GAP),
+            (following, following.left - GAP, following.left),
+        ]
+    for column, start, end in lines:
+        y = scale.move(column).place(level)
+        axis.plot([start, end], [y, y], color=GREY, linewidth=1)
 
 
 def _draw_end(axis: Axes, box: Box, scale: Scale, count: int, name: str) -> None:
@@ -337,8 +373,13 @@ def _draw_step(
     foot = scale.place(level - step.count)
     bar = Box(box.left, foot, box.width, top - foot)
     if step.is_kept:
-        _draw_box(axis, bar, facecolor="white", edgecolor=color, linestyle="--")
-        _label_bar(axis, bar, f"{step.count:,}", f"{step.noun}, reported", color)
+        kept = Box(box.left, scale.bottom, box.width, top - scale.bottom)
+        _draw_box(axis, kept, color=DARK, alpha=KEPT, linewidth=0)
+        if scale.first > 0:
+            _draw_break(axis, kept)
+        face = to_rgba(color, KEPT)
+        _draw_box(axis, bar, facecolor=face, edgecolor=color, linestyle="--")
+        _label_bar(axis, bar, f"{step.count:,}", f"{step.noun}, kept", color)
     else:
         _draw_box(axis, bar, color=color)
         _label_bar(axis, bar, f"−{step.count:,}", step.noun, color)

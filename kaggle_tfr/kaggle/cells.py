@@ -47,8 +47,9 @@ GPU. Before it writes, it rejects unreadable images, finds near-duplicates, imag
 with two labels, and images that are also in the test set, and keeps near-duplicates \
 together in one fold or split.""",
     "06_train": """\
-Reads TFRecord files, shows what a model receives, and trains a small network that is \
-evaluated on a fold which shares no near-duplicate with the others.""",
+Reads TFRecord files, shows what a model receives, and trains a network for each fold, \
+which shares no near-duplicate with the others. It leaves out-of-fold predictions, a \
+mean score with its deviation, and an averaged submission.""",
 }
 # What a step does, and the files that it writes.
 _STEPS = {
@@ -62,7 +63,7 @@ _STEPS = {
     ),
     "03_plan": (
         "assigns the folds and the files; forecasts their size and the time to write",
-        "`plan.parquet`, `plan.json`",
+        "`folds.csv`, `plan.parquet`, `plan.json`",
     ),
     "04_write": (
         "writes the TFRecord files; reads every record again",
@@ -73,8 +74,8 @@ _STEPS = {
         "figures",
     ),
     "06_train": (
-        "trains on all folds except one, evaluates on that one",
-        "`model.keras`, figures; `submission.csv` if there are test images",
+        "trains a model for each fold on the others, and predicts that fold",
+        "`oof.csv`, `oof.npy`, a model per fold; `submission.csv` of test images",
     ),
 }
 # The three lines to change for other data, by SOURCE; for training, by "".
@@ -96,7 +97,7 @@ the files in the last column of the table, in `/kaggle/working`. *Output*, *New 
 Dataset* on the notebook's page makes a dataset of them."""
 _MINUTES = {
     "04_write": "the planning notebook has printed a forecast for each part.",
-    "06_train": "about 3 for the bundled sample on two CPU cores; `EPOCHS` decides.",
+    "06_train": "about 1 for the bundled sample on two CPU cores; `EPOCHS` decides.",
 }
 _MINUTES_OF_ALL = """\
 about 2 for 4,300 photographs of 500 × 375 pixels on two cores. Step 3 prints a \
@@ -248,7 +249,7 @@ def _make_settings(kernel: Kernel) -> list[Any]:
         line
         for step in kernel.steps
         for line in format_cell(step).splitlines()
-        if line.partition(" = ")[0] not in values
+        if line[0] != "#" and line.partition(" = ")[0] not in values
     )
     text = (
         "## Settings\n\nThe visible cell has the settings of this dataset. The folded "
@@ -298,4 +299,9 @@ def _read_cells(step: str) -> list[Any]:
         is_left_out = cell.source.startswith(("## Parameters", "## Next"))
         if not is_parameters and not is_left_out:
             cells.append(cell)
+    # A kernel has a table of contents in place of the links to the other notebooks.
+    title = cells[0]
+    paragraphs = title.source.split("\n\n")
+    kept = [text for text in paragraphs if ".ipynb)" not in text]
+    title.source = "\n\n".join(kept)
     return cells

@@ -1,6 +1,7 @@
 """Kernels: notebooks that carry this package and run the steps on Kaggle."""
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,6 +32,7 @@ from kaggle_tfr.mounts import (
     KAGGLE_WORKING,
     OWNER_PLACEHOLDER,
     bundled,
+    output_dir,
     to_slug,
 )
 from kaggle_tfr.parameters import (
@@ -96,6 +98,7 @@ def write_kernels(
         inputs = [_find_output(path) if path in slugs else path for path in dirs]
     else:
         values, inputs, preparation = _prepare_inputs(values, sources, out)
+        inputs += _find_overrides(values.get("OVERRIDES", ""))
         kernels = _make_kernels(name, titles, values)
 
     folders = []
@@ -138,6 +141,22 @@ def write_own_kernel(folder: str = str(PACKAGE.parent)) -> None:
     kernel = _make_whole_kernel(_OWN_TITLE, values)
     kernel.metadata["code_file"] = "notebooks/kernel.ipynb"
     _write_kernel(Path(folder), kernel)
+
+
+def _find_overrides(file: str) -> list[str]:
+    """Return the folder of the file of OVERRIDES on Kaggle, [] without a file.
+
+    Raises: ValueError: the file is not on Kaggle.
+    """
+    if not file:
+        return []
+    folder = os.path.dirname(file)
+    if "/" not in folder or os.path.exists(output_dir(file)):
+        raise ValueError(
+            f"OVERRIDES '{file}' is a file of this machine. Upload it to Kaggle as a "
+            'dataset, and set OVERRIDES to its name there, "owner/dataset/file.csv".'
+        )
+    return [folder]
 
 
 def _name_kernels(name: str, parts: int) -> list[str]:

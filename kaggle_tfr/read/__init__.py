@@ -3,6 +3,7 @@
 from kaggle_tfr.read.batches import (
     choose_fold,
     count_steps,
+    list_folds,
     read_batches,
     read_images,
     to_devices,
@@ -11,11 +12,12 @@ from kaggle_tfr.read.display import (
     choose_displayed_shards,
     compare_speeds,
     count_images,
+    cut_windows,
     describe_missing_classes,
     find_first_masks,
     format_labels,
-    list_reader_steps,
     measure_speed,
+    name_validation,
     pair_with_sources,
 )
 from kaggle_tfr.read.records import Records

@@ -72,6 +72,24 @@ def choose_fold(
     return training, validation
 
 
+def list_folds(shards: pd.DataFrame, fold: int | str = "all") -> list[int]:
+    """Return the folds to validate on, for `choose_fold`.
+
+    fold: one of them, or "all". Without folds, the only one is 0: the split validates.
+    Raises: ValueError: there is no such fold.
+    """
+    labelled = shards[shards["split"].map(SPLIT_NAMES) == "train"]
+    folds = sorted(set(labelled["fold"].tolist()) - {-1})
+    if len(folds) < 2:
+        folds = [0]
+    if fold == "all":
+        return folds
+    if fold not in folds:
+        names = ", ".join(map(str, folds))
+        raise ValueError(f'FOLD is {fold!r}. Set it to "all", or one of: {names}.')
+    return [int(fold)]
+
+
 def one_schema(shards: pd.DataFrame) -> RecordSchema:
     """Return the schema of all shards.
 

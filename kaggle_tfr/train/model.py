@@ -1,21 +1,20 @@
-"""A small network to begin with, its input, and its errors."""
+"""A network to begin with, its input, and its speed."""
 
 from __future__ import annotations
 
 import time
-from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from kaggle_tfr.parameters import as_size
+from kaggle_tfr.train.weights import find_weights, load_backbone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import keras
-    import tensorflow as tf
 
     from kaggle_tfr.read.batches import MeanStd
 else:
@@ -25,6 +24,10 @@ else:
 # torchvision and the landmark notebooks use them.
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
+
+# Of Adam. A pretrained network forgets what it knows at the rate of a new one.
+LEARNING_RATE = 3e-3
+FINE_TUNING_RATE = 3e-4
 
 # Records that 06 does not train on, and what to do with them.
 OTHER_LABELS = {
@@ -87,26 +90,49 @@ def build_model(
     image_size: int | Sequence[int],
     classes: int,
     *,
+    weights: str = "",
     seed: int = 0,
 ) -> keras.Model:
-    """Build a small, compiled convolutional network: images to logits (batch, classes).
+    """Build a compiled network: uint8 images to logits (batch, classes).
 
-    It learns the bundled sample in a minute on two cores; use a pretrained network for
-    your data. No layer is random (the reader flips images), so an exported model gives
-    the same logits twice.
+    weights: "" for a small network that learns from nothing, or what `find_weights`
+        takes: a pretrained network gets a new last layer, and all layers are trained.
+    Neither has a random layer of ours (the reader flips images), so an exported model
+    gives the same logits twice.
+    Raises: as `find_weights` and `load_backbone`.
     """
     keras.utils.set_random_seed(seed)
-    blocks = [_build_block(filters) for filters in (16, 32, 64, 96)]
-    layers = [
-        keras.Input((*as_size(image_size), 3), dtype="uint8"),
-        normalization(),
-        *chain.from_iterable(blocks),
-        keras.layers.GlobalAveragePooling2D(),
-        keras.layers.Dense(classes, dtype="float32"),
-    ]
-    model = keras.Sequential(layers, name="small_network")
-    _compile(model)
+    size = as_size(image_size)
+    inputs = keras.Input((*size, 3), dtype="uint8")
+    if weights:
+        backbone = load_backbone(find_weights(weights), size)
+        features = backbone(inputs)
+        name = f"{backbone.name}_classifier"
+    else:
+        features = _add_small_network(inputs)
+        name = "small_network"
+    logits = keras.layers.Dense(classes, dtype="float32")(features)
+    model = keras.Model(inputs, logits, name=name)
+    _compile(model, FINE_TUNING_RATE if weights else LEARNING_RATE)
     return model
+
+
+def copy_state(model: keras.Model) -> dict:
+    """Return the weights and the optimizer's state, for `model.set_state_tree`.
+
+    Folds that start from it train the same compiled step again: to compile a new model
+    for each fold can take longer than the training.
+    """
+    return model.get_state_tree(value_format="numpy_array")
+
+
+def _add_small_network(inputs: keras.KerasTensor) -> keras.KerasTensor:
+    """Return the features (batch, 96) of images, by four convolutions."""
+    features = normalization()(inputs)
+    for filters in (16, 32, 64, 96):
+        for layer in _build_block(filters):
+            features = layer(features)
+    return keras.layers.GlobalAveragePooling2D()(features)
 
 
 def _build_block(filters: int) -> list[keras.Layer]:
@@ -119,13 +145,13 @@ def _build_block(filters: int) -> list[keras.Layer]:
     ]
 
 
-def _compile(model: keras.Model) -> None:
+def _compile(model: keras.Model, learning_rate: float) -> None:
     """Set the optimizer, the loss and the metrics of a classifier that gives logits."""
     cross_entropy = keras.metrics.SparseCategoricalCrossentropy(
         "cross_entropy", from_logits=True
     )
     model.compile(
-        optimizer=keras.optimizers.Adam(3e-3),
+        optimizer=keras.optimizers.Adam(learning_rate),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         # Weighted by the mask of validation batches. Keras's own val_loss is not a
         # mean over the images: it divides by the padding too.
@@ -134,57 +160,7 @@ def _compile(model: keras.Model) -> None:
             cross_entropy,
         ],
     )
-
-
-def count_confusions(model: keras.Model, batches: tf.data.Dataset) -> pd.DataFrame:
-    """Count validation images by (true, predicted) class; int64 columns, sorted.
-
-    The third column is `images`. Only pairs that occur are rows, so memory does not
-    grow with the number of classes.
-    """
-    columns = ["true", "predicted"]
-    pairs = [
-        pd.DataFrame({"true": labels, "predicted": predicted}, dtype=np.int64)
-        for _, labels, predicted in _classify(model, batches)
-    ]
-    return pd.concat(pairs).groupby(columns).size().reset_index(name="images")
-
-
-def _classify(
-    model: keras.Model, batches: tf.data.Dataset
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield (images, labels, predicted classes) of each validation batch, unpadded."""
-    for images, labels, mask in batches.as_numpy_iterator():
-        predicted = predict(model, images).argmax(axis=-1)
-        is_image = mask > 0
-        yield images[is_image], labels[is_image], predicted[is_image]
-
-
-def list_mistakes(
-    model: keras.Model,
-    batches: tf.data.Dataset,
-    classes: Sequence[Any],
-    count: int = 12,
-) -> tuple[list[np.ndarray], list[str]]:
-    """Return the first `count` misclassified images and titles "true → predicted".
-
-    No batch after the last of them is read.
-    """
-    mistakes = []
-    titles = []
-    for image, true, predicted in islice(_find_mistakes(model, batches), count):
-        mistakes.append(image)
-        titles.append(f"{classes[true]} → {classes[predicted]}")
-    return mistakes, titles
-
-
-def _find_mistakes(
-    model: keras.Model, batches: tf.data.Dataset
-) -> Iterator[tuple[np.ndarray, int, int]]:
-    """Yield each misclassified image with its true and its predicted class."""
-    for images, labels, predicted in _classify(model, batches):
-        for row in np.flatnonzero(predicted != labels):
-            yield images[row], labels[row], predicted[row]
+    model.optimizer.build(model.trainable_variables)  # part of what folds start from
 
 
 def time_epochs(seconds: list[float]) -> keras.callbacks.Callback:

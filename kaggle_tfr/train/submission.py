@@ -10,33 +10,43 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.naming import SUBMISSION, near_miss
-from kaggle_tfr.read.batches import one_schema, read_batches
-from kaggle_tfr.train.model import predict
+from kaggle_tfr.read.batches import one_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import keras
+    from kaggle_tfr.train.folds import Predictions
 
 
 def write_submission(
-    model: keras.Model, shards: pd.DataFrame, folder: str, **choices: Any
+    predictions: Sequence[Predictions], shards: pd.DataFrame, folder: str
 ) -> pd.DataFrame | None:
-    """Predict the test images, save submission.csv in the folder and return its rows.
+    """Average predictions for the test images, save submission.csv, return its rows.
 
+    predictions: of one model or more, of the same test shards, as `predict_records`
+        returns them.
     shards: of `find_shards`; without test shards a line is printed and None returned.
-    choices: image_size and batch_size of `read_batches`, as for validation.
     Raises: ValueError: an image can have several labels or masks, the test records
-    have no id, or as `fill_submission`.
+    have no id, the probabilities were not kept, or as `fill_submission`.
     """
     test_shards = shards[shards["split"] == "test"]
     if test_shards.empty:
         print("There are no test shards, so there is nothing to submit.")
         return None
     classes = _find_classes(test_shards)
-    ids, scores = _predict_test_images(model, test_shards, **choices)
+    _check_ids(test_shards)
+    scores = [part.scores for part in predictions if part.scores is not None]
+    if not scores or len(scores) < len(predictions):
+        raise ValueError(
+            f"The probabilities of {len(classes):,} classes are more than this machine "
+            "should keep, so submission.csv is not written. Predict in batches by "
+            "train.predict, and write the file yourself."
+        )
+
+    ids = predictions[0].table["image_id"].tolist()
+    mean_scores = np.stack(scores).mean(axis=0, dtype=np.float64)
     template = _read_template(test_shards)
-    submission = fill_submission(ids, scores, classes, template)
+    submission = fill_submission(ids, mean_scores, classes, template)
     text = submission.to_csv(index=False, lineterminator="\n")
     storage.write_atomically(storage.join(folder, "submission.csv"), text.encode())
     return submission
@@ -55,37 +65,13 @@ def _find_classes(test_shards: pd.DataFrame) -> Sequence[Any]:
     return labels.classes
 
 
-def _predict_test_images(
-    model: keras.Model, test_shards: pd.DataFrame, **choices: Any
-) -> tuple[list[str], np.ndarray]:
-    """Return the ids of the test images, and float64 probabilities (n, classes)."""
-    id_key = _find_id_key(test_shards)
-    ids: list[str] = []
-    logits: list[np.ndarray] = []
-    batches = read_batches(test_shards, extra=[id_key], **choices)
-    for images, _, mask, fields in batches.as_numpy_iterator():
-        is_image = mask > 0
-        ids += [image_id.decode() for image_id in fields[id_key][is_image]]
-        logits.append(predict(model, images)[is_image])
-    return ids, _softmax(np.concatenate(logits))
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    """Turn logits (n, classes) into float64 probabilities."""
-    differences = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
-    odds = np.exp(differences)
-    return odds / odds.sum(axis=1, keepdims=True)
-
-
-def _find_id_key(test_shards: pd.DataFrame) -> str:
-    """Return the key of the records' ids. Raises: ValueError: they have none."""
-    id_key = one_schema(test_shards).key_of("image_id")
-    if not id_key:
+def _check_ids(test_shards: pd.DataFrame) -> None:
+    """Raise a ValueError if the records have no id."""
+    if not one_schema(test_shards).key_of("image_id"):
         raise ValueError(
             f"the records of '{test_shards['file'].iloc[0]}' have no id. Plan with a "
             "SCHEMA that has one, such as 'id: image_id'."
         )
-    return id_key
 
 
 def _read_template(test_shards: pd.DataFrame) -> pd.DataFrame | None:
@@ -167,8 +153,11 @@ def _match_ids(template: pd.DataFrame, ids: Sequence[str]) -> tuple[str, np.ndar
 
 def _print_missing(ids: np.ndarray) -> None:
     """Name the test images that have no prediction, ten at most."""
-    if len(ids):
-        print(
-            f"{len(ids):,} test images could not be read, and get the class most often "
-            f"predicted. The first are {', '.join(ids[:10])}."
-        )
+    if not len(ids):
+        return
+    names = ", ".join(ids[:10]) + (", …" if len(ids) > 10 else "")
+    if len(ids) == 1:
+        text = f"1 test image could not be read ({names}); it gets"
+    else:
+        text = f"{len(ids):,} test images could not be read ({names}); they get"
+    print(f"{text} the most frequent prediction.")

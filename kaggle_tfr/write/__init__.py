@@ -1,11 +1,13 @@
 """04: one shard, parts, the files beside them, verification."""
 
 from kaggle_tfr.write.parts import account_parts, compare_parts, write_parts
+from kaggle_tfr.write.sidecars import list_part_files
 from kaggle_tfr.write.stats import (
     channel_stats_of_files,
     combine_stats,
     describe_sums,
+    format_normalization,
     save_mean_rgb,
     save_stats,
 )
-from kaggle_tfr.write.verify import verify_parts
+from kaggle_tfr.write.verify import load_source_examples, verify_parts

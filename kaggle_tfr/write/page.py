@@ -10,7 +10,8 @@ import pandas as pd
 
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.images.convert import ImageSettings
-from kaggle_tfr.plan.plan import Plan
+from kaggle_tfr.naming import FOLDS_FILE
+from kaggle_tfr.plan.plan import Plan, has_folds
 from kaggle_tfr.shards import read_part_table
 
 MAX_NAMED = 20  # classes
@@ -22,6 +23,17 @@ for record in tf.data.TFRecordDataset(files{compression}).take(3):
     values = tf.train.Example.FromString(record.numpy()).features.feature
     image = tf.io.decode_image(values[{image}].bytes_list.value[0])
     print(image.shape{labels})"""
+_FOLDS_READER = """\
+from glob import glob
+
+import pandas as pd
+
+[file] = glob("/kaggle/input/datasets/*/{slug}/{file}")
+folds = pd.read_csv(file, keep_default_na=False)
+kept = folds[folds["keep"]]
+training = kept[{training}]
+validation = kept[{validation}]
+print(training[["path", "label"]])"""
 _RESIZED = {
     "short_side": "the shorter side is {0} pixels; smaller images were not enlarged",
     "stretch": "stretched to {0} × {1} pixels (height × width)",
@@ -32,6 +44,7 @@ _RESIZED = {
 # The numbers of `plan.check_leakage`.
 _CHECKS = {
     "images": "images in all parts",
+    "clusters": "groups of near-duplicates with two or more images in the parts",
     "clusters_across_folds": "groups of near-duplicates in two folds",
     "groups_across_folds": "groups that must stay together, in two folds",
     "clusters_across_test": "groups of near-duplicates in the test images and others",
@@ -101,6 +114,7 @@ def describe_part(
         "Attach this dataset to a notebook, and run:",
         f"```python\n{format_reader(plan, shards, slug)}\n```",
         files,
+        *_describe_folds(plan, part, slug),
         f"**Classes**: {describe_classes(counts)}",
         f"**Images**: {_describe_images(plan.image)}.",
         _describe_files(plan, shards),
@@ -108,6 +122,29 @@ def describe_part(
         _describe_checks(plan.checks),
     ]
     return "\n\n".join(sections) + "\n"
+
+
+def _describe_folds(plan: Plan, part: int, slug: str) -> list[str]:
+    """Return how to use folds.csv with the original images, [] in other parts."""
+    if not has_folds(plan, part):
+        return []
+    training = 'kept["split"] == "train"'
+    validation = 'kept["split"] == "validation"'
+    if any(shard.fold > 0 for shard in plan.shards):
+        training = '(kept["split"] == "train") & (kept["fold"] != 0)'
+        validation = 'kept["fold"] == 0'
+    code = _FOLDS_READER.format(
+        slug=slug,
+        file=FOLDS_FILE,
+        training=training,
+        validation=validation,
+    )
+    text = (
+        f"`{FOLDS_FILE}` lists all original images, with the reason why an image was "
+        "kept or left out. It is all that training on the original files needs, for "
+        "example with PyTorch; `path` is relative to their folder:"
+    )
+    return [text, f"```python\n{code}\n```"]
 
 
 def format_reader(plan: Plan, shards: pd.DataFrame, slug: str) -> str:
@@ -133,8 +170,8 @@ def format_reader(plan: Plan, shards: pd.DataFrame, slug: str) -> str:
 def describe_classes(counts: Mapping[str, int]) -> str:
     """Return a histogram of the classes in words.
 
-    >>> describe_classes({"night": 3, "petals": 120, "temple": 98})
-    '3, from 3 images (night) to 120 (petals): petals 120, temple 98, night 3.'
+    >>> describe_classes({"healthy": 98, "miner": 3, "rust": 120})
+    '3, from 3 images (miner) to 120 (rust): rust 120, healthy 98, miner 3.'
     """
     present = {name: count for name, count in counts.items() if count}
     if not present:

@@ -10,7 +10,15 @@ from functools import partial
 import pandas as pd
 
 from kaggle_tfr import notebook, parallel, session, storage
-from kaggle_tfr.plan.plan import Plan, Shard, check_names, read_plan, read_rows
+from kaggle_tfr.naming import FOLDS_FILE
+from kaggle_tfr.plan.plan import (
+    Plan,
+    Shard,
+    check_names,
+    has_folds,
+    read_plan,
+    read_rows,
+)
 from kaggle_tfr.shards import find_changed_files
 from kaggle_tfr.tables import format_bytes
 from kaggle_tfr.write import journal, leftovers, sidecars
@@ -150,6 +158,8 @@ def write_parts(
     _check_plan(plan, part)
     parts_dir = out_dir or work_dir
     numbers = [part] if part else range(1, plan.n_parts + 1)
+    if has_folds(plan, numbers[0]):
+        _check_folds(plan, work_dir)
     part_dirs = {n: storage.join(parts_dir, f"part-{n}") for n in numbers}
     storage.remove_leftovers(work_dir)
     leftovers.remove_other_parts(
@@ -187,6 +197,16 @@ def _check_plan(plan: Plan, part: int) -> None:
             f"planned with {', '.join(changed)}: parts written with different versions "
             "can differ in their bytes, but not in their images.",
             stacklevel=4,
+        )
+
+
+def _check_folds(plan: Plan, work_dir: str) -> None:
+    """Raise a ValueError unless folds.csv, which goes with part 1, is the plan's."""
+    path = storage.join(work_dir, FOLDS_FILE)
+    changed = find_changed_files(work_dir, {FOLDS_FILE: plan.folds_sha256})
+    if changed:
+        raise ValueError(
+            f"'{path}' is not that of plan.json: {changed[FOLDS_FILE]}. Run 03_plan."
         )
 
 

@@ -1,6 +1,6 @@
 """The files beside a part's shards: tables of the images, indices, labels and sums."""
 
-import csv
+import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,13 +8,31 @@ from pathlib import Path
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.naming import SUBMISSION
-from kaggle_tfr.plan.plan import Plan, read_rows
+from kaggle_tfr.naming import FOLDS_FILE, SUBMISSION
+from kaggle_tfr.plan.plan import Plan, has_folds, read_rows
 from kaggle_tfr.records import format_index, list_frames, read_index
 from kaggle_tfr.shards import SUMS, find_changed_files, format_sums, sha256_of_text
+from kaggle_tfr.tables import format_bytes, format_csv
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, ShardRow
 from kaggle_tfr.write.metadata import DATASET_FILE, renew_metadata
+
+# What the files of a part contain; a CSV for each split comes on top.
+CONTENTS = {
+    "folds.csv": "a row for each image of the input: fold, cluster, keep, reason",
+    "index": "where each record begins, for access by number",
+    "SHA256SUMS": "checksums: `sha256sum -c SHA256SUMS` verifies a copy",
+    "dataset-metadata.json": "title, licence and description of the Kaggle dataset",
+    "labels.json": "kind of labels, classes (index = label)",
+    "labels.txt": "the classes as text",
+    "plan.json": "every setting, versions",
+    "rejects.csv": "images that could not be written, with their reasons",
+    "report.html": "the figures and tables of the run on one page",
+    "schema.json": "the features of a record, and how to parse them",
+    "shards.csv": "a row for each shard: split, fold, count, bytes, sha256",
+    "stats.json": "mean and deviation of the pixels",
+    SUBMISSION: "the competition's sample submission",
+}
 
 
 def close_part(
@@ -36,6 +54,9 @@ def close_part(
             _write_image_tables(work_dir, scratch, plan, rows)
             for name, text in _list_texts(work_dir, plan, rows).items():
                 Path(scratch, name).write_bytes(text.encode())
+            if has_folds(plan, rows[0].part):
+                with storage.local_copy(f"{work_dir}/{FOLDS_FILE}") as folds:
+                    shutil.copyfile(folds, f"{scratch}/{FOLDS_FILE}")
             _publish_files(scratch, part_dir, sums)
 
         metadata = renew_metadata(part_dir, plan, rows, license_name)
@@ -43,6 +64,36 @@ def close_part(
             metadata_path = f"{part_dir}/{DATASET_FILE}"
             storage.write_atomically(metadata_path, metadata.encode())
     journal.remove_journal(part_dir)
+
+
+def list_part_files(part_dir: str, shards: pd.DataFrame) -> pd.DataFrame:
+    """List the contents of a part: its shards by split, its indices, other files.
+
+    shards: of `write_parts`, also of other parts. Columns: file, size, content.
+    """
+    of_part = shards[part_dir.rpartition("-")[2] == shards["part"].astype(str)]
+    contents = dict(CONTENTS)
+    rows = []
+    for split, files in of_part.groupby("split"):
+        contents[f"{split}.csv"] = f"a row for each record of {split}"
+        name = files["file"].iloc[0]
+        content = f"{files['count'].sum():,} records of {split}, shards: {len(files):,}"
+        rows.append((f"{name} …", files["bytes"].sum(), content))
+
+    indices = [f"{part_dir}/index/{file}.idx" for file in of_part["file"]]
+    n_bytes = sum(_count_bytes(index) for index in filter(storage.exists, indices))
+    if n_bytes:
+        rows.append(("index/", n_bytes, contents["index"]))
+    for path in storage.list_files("*", part_dir):
+        name = path.rpartition("/")[2]
+        if name not in set(of_part["file"]):
+            rows.append((name, _count_bytes(path), contents.get(name, "")))
+    table = pd.DataFrame(rows, columns=["file", "size", "content"])
+    return table.assign(size=table["size"].map(format_bytes))
+
+
+def _count_bytes(path: str) -> int:
+    return storage.size_and_time(path)[0]
 
 
 def _complete_indices(
@@ -102,11 +153,11 @@ def _list_texts(
         "schema.json": _format_schema(plan),
         "labels.json": plan.labels.to_json(),
         "labels.txt": _format_classes(plan.labels.classes),
-        "shards.csv": _format_csv(pd.DataFrame(rows, columns=COLUMNS)),
+        "shards.csv": format_csv(pd.DataFrame(rows, columns=COLUMNS)),
     }
     rejects = _list_rejects(rows)
     if len(rejects):
-        texts["rejects.csv"] = _format_csv(rejects)
+        texts["rejects.csv"] = format_csv(rejects)
     submission = storage.read_text(storage.join(work_dir, SUBMISSION))
     if submission and any(row.split == "test" for row in rows):
         texts[SUBMISSION] = submission
@@ -152,7 +203,7 @@ def _write_image_tables(
         table = _list_records(plan, row, images)
         with open(f"{folder}/{row.split}.csv", "ab") as file:
             is_new = file.tell() == 0
-            text = _format_csv(table, header=is_new)
+            text = format_csv(table, header=is_new)
             file.write(text.encode())
 
 
@@ -188,16 +239,3 @@ def _list_columns(plan: Plan, split: str) -> list[str]:
         columns += ["source_height", "source_width"]
     columns += ["fold", "file", "record"]
     return list(dict.fromkeys(columns))
-
-
-def _format_csv(table: pd.DataFrame, *, header: bool = True) -> str:
-    text = table.to_csv(header=header, index=False, lineterminator="\n")
-    # Readers end a row at "\r" unless it is quoted; Python before 3.13 does not.
-    if "\r" in text:
-        return table.to_csv(
-            header=header,
-            index=False,
-            lineterminator="\n",
-            quoting=csv.QUOTE_NONNUMERIC,
-        )
-    return text

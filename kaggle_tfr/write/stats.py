@@ -57,6 +57,26 @@ def describe_sums(sums: Sums) -> dict[str, Any]:
     }
 
 
+def format_normalization(stats: Mapping[str, Sums]) -> str:
+    """Return Python code with mean and deviation of train, as shares of 255.
+
+    stats: by split; without a split "train", all splits together.
+    Raises: ValueError: there is no pixel.
+    """
+    description = _describe_train(stats)
+    lines = []
+    for name in ("mean", "std"):
+        shares = [round(description[name][channel] / 255, 4) for channel in "RGB"]
+        lines.append(f"{name} = {shares}")
+    return "\n".join(lines)
+
+
+def _describe_train(stats: Mapping[str, Sums]) -> dict[str, Any]:
+    """Describe the split "train", or all splits together if it is missing."""
+    sums = stats.get("train") or sum(stats.values(), Counter())
+    return describe_sums(sums)
+
+
 def _deviation(sums: Sums, name: str) -> float:
     """Return the population standard deviation of a channel."""
     n = sums["pixels"]
@@ -111,11 +131,7 @@ def save_stats(stats: Mapping[str, Sums], path: str) -> None:
     splits = {}
     for split in sorted(stats):
         splits[split] = describe_sums(stats[split])
-    description = splits.get("train")
-    if description is None:
-        sums_of_all = sum(stats.values(), Counter())
-        description = describe_sums(sums_of_all)
-    _write_json(path, description | {"splits": splits})
+    _write_json(path, _describe_train(stats) | {"splits": splits})
     _update_checksum(path)
 
 

@@ -49,6 +49,7 @@ from kaggle_tfr.write.stats import Stats, Sums, sum_channels
 
 PART_SIGNS = ("shards.csv", "journal", SUMS)
 MAX_FAULTS = 20  # of a shard
+DISPLAY_SIDE = 400  # pixels to which a source may be reduced for display
 MARGIN_DB = 1.0  # some images look the same rotated: a fault must fit better by this
 SWAPPED = "red and blue are swapped"
 UNREADABLE = "it is missing or cannot be read; run 04_write again"
@@ -67,12 +68,17 @@ class Fault(NamedTuple):
 
 
 class SourceMatch(NamedTuple):
-    """PSNR in dB of a record against its source, as it is and with red/blue swapped."""
+    """PSNR in dB of a record against its source, as it is and with red/blue swapped.
+
+    path: of the source.
+    """
 
     part: str
     file: str
     record: int
+    split: str
     image_id: str
+    path: str
     psnr: float
     psnr_swapped: float
     problem: str
@@ -404,6 +410,36 @@ def _check_record(check: ShardCheck, number: int, record: bytes) -> str:
     return problem or _find_difference(record, image, header, check.plan, row)
 
 
+def load_source_examples(
+    sources: pd.DataFrame, work_dir: str, most: int = 3
+) -> tuple[list[tuple[np.ndarray, np.ndarray]], pd.DataFrame]:
+    """Load the compared records in which swapped colours would be most visible.
+
+    sources: of `verify_parts`. work_dir: the plan's.
+    Returns source and record of each, uint8 RGB (height, width, 3), and their rows.
+    """
+    order = ["psnr_swapped", "image_id"]
+    chosen = sources[sources["psnr"] > sources["psnr_swapped"]].sort_values(order)
+    chosen = chosen.head(most)
+    plan = read_plan(work_dir)
+    pairs = []
+    for match in chosen.to_dict("records"):
+        path = f"{match['part']}/{match['file']}"
+        record = _read_record(path, match["record"])
+        image = _find_image(record, plan.schema.for_split(match["split"]))
+        source = read_upright(read_image_bytes(match["path"]), DISPLAY_SIDE)
+        pairs.append((source, read_pixels(image)))
+    return pairs, chosen
+
+
+def _read_record(path: str, number: int) -> bytes:
+    """Return a record of a shard."""
+    with storage.local_copy(path) as local, tempfile.TemporaryDirectory() as folder:
+        plain = decompress(local, f"{folder}/plain") if is_gzip(local) else local
+        start, end = list_frames(plain)[number : number + 2]
+        return read_frame(plain, start, end - start)
+
+
 def _find_image(record: bytes, schema: RecordSchema) -> bytes:
     """Return the image of a record. Raises: ValueError: it has none, or several."""
     images = parse_record(record)[schema.image_key].bytes_list.value
@@ -424,7 +460,8 @@ def _compare_source(
     with suppress(*PER_IMAGE_ERRORS, RejectedImage):
         source = read_image_bytes(path)
         fit = compare_with_source(source, pixels, check.plan.image)
-        match = SourceMatch(check.part_dir, shard.file, number, image_id, *fit)
+        place = (check.part_dir, shard.file, number, shard.split)
+        match = SourceMatch(*place, image_id, path, *fit)
         check.matches.append(match)
         if match.problem:
             return f"it does not show its source as it is: {match.problem}"

@@ -1,6 +1,7 @@
 """The seven notebooks as one chain on a small sample, compared with its truth.json."""
 
 import json
+import re
 import subprocess
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
@@ -17,6 +18,7 @@ from support.tasks import compare_once
 
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.driver import summarize
+from kaggle_tfr.explore.sample import DUPLICATES
 from kaggle_tfr.parameters import NOTEBOOKS
 
 SMALL = {"IMAGE_SIZE": 160, "N_FOLDS": 3, "N_SHARDS": 7, "EPOCHS": 1, "REPEATS": 2}
@@ -83,9 +85,9 @@ def test_exactly_the_planted_duplicates_are_found(work, truth):
     conflicting = set().union(*truth["label_conflicts"])
     is_test = duplicates["split"] == "test"
     kept = duplicates[duplicates["keep"] & ~is_test]
-    kinds = ("exact_copies", "reencoded_copies", "half_size_copies", "label_conflicts")
-    planted = [truth["group_of_three"], *again.items(), *truth["leaks"].items()]
-    for kind in kinds:
+    planted = [*again.items(), *truth["leaks"].items()]
+    planted += [truth["group_of_three"], truth["chain"]]
+    for kind in ("label_conflicts", *DUPLICATES):
         planted += truth[kind]
     assert clusters == {frozenset(ids) for ids in planted}
     assert set(again.values()) <= set(kept.index)
@@ -203,14 +205,17 @@ def test_the_driver_names_the_objects_in_a_bucket(work, tmp_path, monkeypatch):
 
 
 def test_the_report_holds_all_figures_but_the_lessons_and_nobody_s_folder(work):
-    """One page under 5 MB, which shows what the notebooks show; the part has it too."""
+    """One page under 3 MB, which shows what the notebooks show; the part has it too."""
     page = (work / "report.html").read_text()
     assert (work / "part-1" / "report.html").read_text() == page
-    assert len(page) < 5e6
+    assert len(page) < 3e6
     assert str(work) not in page
-    lessons = {"01_misread", "02_hashes", "03_qualities"}
+    lessons = set(list_lesson_figures(work))
     figures = {path.stem for path in (work / "figures").iterdir()}
-    assert page.count("<img") == len(figures - lessons)
+    assert page.count('class="plot"') == len(figures - lessons) + 1  # the waterfall
+    assert page.count('class="thumbnail"') == len(
+        pd.read_parquet(work / "duplicates.parquet")
+    )
     for text in (
         "What was rejected",
         "Leaks between splits",
@@ -219,6 +224,37 @@ def test_the_report_holds_all_figures_but_the_lessons_and_nobody_s_folder(work):
         "written",
     ):
         assert text in page
+
+
+def list_lesson_figures(work):
+    """Yield the names of the figures that cells tagged `lesson` save."""
+    for path in (work / "notebooks").glob("*.ipynb"):
+        for cell in nbformat.read(path, as_version=4).cells:
+            if "lesson" in cell.metadata.get("tags", []):
+                yield from re.findall(
+                    r'save_figure\(.*?, "(\w+)"', cell.source, re.DOTALL
+                )
+
+
+def test_every_code_cell_shows_something(work):
+    """A cell without output belongs to the next one; parameters show themselves."""
+    silent = []
+    for path in sorted((work / "notebooks").glob("*.ipynb")):
+        for cell in nbformat.read(path, as_version=4).cells:
+            tags = {"parameters", "injected-parameters"}
+            is_shown = cell.cell_type != "code" or tags & {
+                *cell.metadata.get("tags", [])
+            }
+            if not is_shown and not any(map(is_visible, cell.outputs)):
+                silent.append((path.stem, cell.source))
+    assert silent == []
+
+
+def is_visible(output):
+    """Whether an output has a text, a table or a figure, and not just a log."""
+    if output.output_type == "stream":
+        return output.name == "stdout" and output.text.strip() != ""
+    return "text/plain" in output.get("data", {})
 
 
 def test_executed_notebooks_show_each_figure_once(work):
@@ -234,6 +270,7 @@ def test_executed_notebooks_show_each_figure_once(work):
                 if output.get("name") == "stderr":
                     assert "Warning" not in output.text
                     assert "Traceback" not in output.text
+                    assert "absl::InitializeLog" not in output.text
             assert n_images_of_cell <= 1, cell.source
             n_images += n_images_of_cell
     figures = list((work / "figures").glob("*.png"))

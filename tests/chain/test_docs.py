@@ -27,7 +27,7 @@ from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 
 from kaggle_tfr import driver, pipeline
 from kaggle_tfr.__main__ import main
-from kaggle_tfr.explore import sample
+from kaggle_tfr.explore import cast
 from kaggle_tfr.mounts import OWNER_PLACEHOLDER
 from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe
 from kaggle_tfr.write.parts import write_parts
@@ -125,7 +125,7 @@ def functions(monkeypatch, sample_work):
         return work
 
     monkeypatch.setattr(driver, "run_recipe", run_recipe)
-    monkeypatch.setattr(sample, "CLASSES", small_classes())
+    monkeypatch.setattr(cast, "CLASSES", small_classes())
 
 
 def run_steps(values, work, notebooks):
@@ -223,7 +223,7 @@ def find_failures(results):
     return [
         str(block)
         for block, result in results.items()
-        if isinstance(result, int) and result
+        if isinstance(result, int) and result != block.exit_code
     ]
 
 

@@ -73,6 +73,7 @@ def lab(root, tmp_path_factory):
     }
     environment |= {
         "HOME": str(checkout.parent),
+        "PYTHONPATH": str(checkout),
         "JUPYTER_CONFIG_DIR": str(checkout.parent),
     }
     with (checkout.parent / "log.txt").open("w") as log:

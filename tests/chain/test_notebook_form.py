@@ -1,19 +1,39 @@
-"""The notebooks' form: thin, in order, clean."""
+"""The notebooks' form: thin, in order, clean.
+
+`test_chain` counts the cells that show nothing, in the executed copies.
+"""
 
 import ast
 import json
+import re
 import types
 
 import pytest
 
-from kaggle_tfr.parameters import NOTEBOOKS
+from kaggle_tfr.parameters import CELL_GROUPS, NOTEBOOKS
 
 LIBRARIES = ("ImageOps", "imagehash", "cv2", "tf.train", "tf.data", "keras.ops")
+TITLES = dict(
+    zip(
+        NOTEBOOKS,
+        ["Explore", "Deduplicate", "Plan", "Write", "Read", "Train", "Leakage"],
+        strict=True,
+    )
+)
 
 
 @pytest.fixture(params=NOTEBOOKS)
-def notebook(request, root):
-    return json.loads((root / "notebooks" / f"{request.param}.ipynb").read_text())
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def notebook(name, root):
+    return json.loads((root / "notebooks" / f"{name}.ipynb").read_text())
+
+
+def tags(cell):
+    return cell["metadata"].get("tags", [])
 
 
 def cells(notebook, kind="code"):
@@ -28,39 +48,102 @@ def test_nothing_of_a_run_is_committed(notebook):
 
 
 def test_cells_are_thin(notebook):
-    """No cell has functions, classes or loops, or more than 15 lines of code."""
+    """A notebook has 15 to 20 code cells of at most 15 lines, besides the parameters.
+
+    Functions and loops are in lessons only, where a reader copies them.
+    """
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert 15 <= len(code) <= 20
     forbidden = ast.FunctionDef | ast.ClassDef | ast.For | ast.While
-    for source in cells(notebook):
+    for cell in code:
+        source = "".join(cell["source"])
         nodes = list(ast.walk(ast.parse(source)))
-        assert not [node for node in nodes if isinstance(node, forbidden)]
-        is_parameters_cell = source.startswith("WORK_DIR")
-        assert is_parameters_cell or len(source.splitlines()) <= 15
+        found = [node for node in nodes if isinstance(node, forbidden)]
+        assert "lesson" in tags(cell) or found == [], source
+        assert "parameters" in tags(cell) or len(source.splitlines()) <= 15, source
+
+
+def test_cells_have_ids_of_their_own(notebook, name):
+    """An id, such as 03-07, begins with the number of the notebook and is unique."""
+    ids = [cell["id"] for cell in notebook["cells"]]
+    assert len(set(ids)) == len(ids)
+    assert [cell_id for cell_id in ids if not cell_id.startswith(f"{name[:2]}-")] == []
+
+
+def test_the_header_says_what_a_reader_gets(notebook, name):
+    """The number and the title, a sentence, what one learns, files, and the time."""
+    title, sentence, *others = cells(notebook, "markdown")[0].split("\n\n")
+    assert re.match(rf"# {name[1]} (· )?{TITLES[name]}", title)
+    assert sentence.endswith(".")
+    assert not sentence.startswith("**")
+    text = "\n\n".join(others)
+    for part in ("**What you learn**: ", "**Reads** ", "**Writes** "):
+        assert part in text
+    assert re.search(r"\b(minutes?|seconds|\d+ s)\b", text)
+
+
+def test_the_header_links_all_notebooks(notebook, name):
+    """One line has a link to each of the others, and this notebook in bold."""
+    last_line = cells(notebook, "markdown")[0].splitlines()[-1]
+    links = [
+        f"**{other[1]} {title}**"
+        if other == name
+        else f"[{other[1]} {title}]({other}.ipynb)"
+        for other, title in TITLES.items()
+    ]
+    assert last_line == " · ".join(links)
+
+
+def test_the_next_notebook_is_linked(notebook, name):
+    """The last section links the notebook that follows; after the last, the first."""
+    (last,) = [text for text in cells(notebook, "markdown") if "## Next" in text]
+    following = [*NOTEBOOKS, NOTEBOOKS[0]][NOTEBOOKS.index(name) + 1]
+    assert f"]({following}.ipynb)" in last
+
+
+def test_the_package_is_installed_not_searched(notebook):
+    """A kernel carries the package, and elsewhere it is installed."""
+    assert "sys.path" not in "\n".join(cells(notebook))
 
 
 def test_the_parameters_cell_holds_literals_only(notebook):
     """One cell is tagged; each of its lines assigns a literal to an ALL-CAPS name.
 
-    The cell after it stops a misspelt one, wherever it was set.
+    The lines are in groups, each under its name. The cell after it stops a misspelt
+    name, wherever it was set.
     """
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     (index,) = [
-        n for n, c in enumerate(code) if "parameters" in c["metadata"].get("tags", [])
+        number for number, cell in enumerate(code) if "parameters" in tags(cell)
     ]
     source, after = cells(notebook)[index : index + 2]
     for node in ast.parse(source).body:
         assert isinstance(node, ast.Assign)
         assert node.targets[0].id.isupper()
         ast.literal_eval(node.value)
-    for line in source.splitlines():
+    lines = source.splitlines()
+    for line in lines:
         assert line.split("#")[0].count("=") <= 1, line
-    assert after.startswith("work = notebook.start(globals()")
+    headings = [line for line in lines if line.startswith("#")]
+    assert lines[0] == headings[0] == "# --- your data"
+    order = [CELL_GROUPS.index(heading.removeprefix("# --- ")) for heading in headings]
+    assert order == sorted(set(order))
+    statements = [
+        node
+        for node in ast.parse(after).body
+        if not isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    assert ast.unparse(statements[0]).startswith("work = notebook.start(globals()")
 
 
 def test_few_names_are_imported(notebook):
     """A notebook takes its steps whole, in at most four lines; what it calls exists."""
     sources = cells(notebook)
     lines = [
-        line for line in sources[0].splitlines() if line.startswith("from kaggle_tfr")
+        line
+        for source in sources
+        for line in source.splitlines()
+        if line.startswith("from kaggle_tfr")
     ]
     names = {}
     for line in lines:
@@ -81,27 +164,25 @@ def test_tables_are_shown_escaped(notebook):
 
 
 @pytest.mark.parametrize(
-    ("name", "call"),
+    ("step", "call"),
     [
         ("02_deduplicate", 'load_pairs(images, dropped, outcomes=("kept", "dropped"))'),
         (
             "05_read_and_visualize",
-            "print(read.describe_missing_classes(per_class, classes))",
+            "print(read.describe_missing_classes(per_class, classes, place))",
         ),
-        ("06_train", "print(read.describe_missing_classes(per_class, classes))"),
+        ("06_train", "print(read.describe_missing_classes(per_class, classes, place))"),
     ],
 )
-def test_figures_have_a_table_or_a_sentence(root, name, call):
+def test_figures_have_a_table_or_a_sentence(root, step, call):
     """The image that is kept, and the classes that a score does not cover."""
-    notebook = json.loads((root / "notebooks" / f"{name}.ipynb").read_text())
+    notebook = json.loads((root / "notebooks" / f"{step}.ipynb").read_text())
     assert call in "\n".join(cells(notebook))
 
 
 def test_each_technique_is_shown_on_one_picture(notebook):
     """Cells tagged `lesson` use the field's libraries; the report leaves them out."""
-    lessons = [
-        c for c in notebook["cells"] if "lesson" in c["metadata"].get("tags", [])
-    ]
+    lessons = [cell for cell in notebook["cells"] if "lesson" in tags(cell)]
     code = "\n".join("".join(c["source"]) for c in lessons if c["cell_type"] == "code")
     if notebook["cells"][0]["source"][0][:3] < "# 7":
         assert [name for name in LIBRARIES if f"{name}." in code]

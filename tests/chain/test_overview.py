@@ -11,7 +11,7 @@ from PIL import Image, ImageOps
 from support.chain import draw_pictures, run_chain, run_values, write_small_sample
 
 from kaggle_tfr.overview import load_overview
-from kaggle_tfr.waterfall import plot_overview, save_overview
+from kaggle_tfr.waterfall import NARROW, ROW_HEIGHT, plot_overview, save_overview
 
 LONG_NAME = "photographs_of_the_garden_in_the_spring_of_2024"
 
@@ -71,7 +71,7 @@ def test_the_bars_close_with_what_is_planted(overview, truth):
 
 
 def test_the_examples_are_what_they_are_called(overview):
-    """A smaller copy, one without its lower rows, two labels, and a test image."""
+    """A smaller copy, one without its edges, two labels, and a test image."""
     examples = {
         example.heading: example for step in overview.steps for example in step.examples
     }
@@ -92,7 +92,8 @@ def test_the_examples_are_what_they_are_called(overview):
     assert resized.scale == pytest.approx(0.5, abs=0.01)
 
     left, top, right, bottom = (*examples["cropped copy"].outline[[0, 2]].ravel(),)
-    assert [left, top, right, bottom] == pytest.approx([0, 0, 1, 0.94], abs=0.02)
+    sides = [left, top, right, bottom]
+    assert sides == pytest.approx([0.05, 0.05, 0.95, 0.95], abs=0.02)
     assert len(set(examples["two labels"].captions)) == 2
     assert examples["found in train"].captions[0] == "in test"
 
@@ -129,15 +130,46 @@ def test_findings_that_a_run_has_not_are_left_out(tmp_path):
     assert [example.heading for example in step.examples] == ["mirrored copy"]
     figure = plot_overview(overview)
     texts = {text.get_text() for text in figure.findobj(Text)}
-    assert {"10 files in, 9 records out", "1 copy removed", "−1", "copy"} <= texts
+    assert {"10 images listed, 9 records out", "1 copy removed", "−1", "copy"} <= texts
     assert len(list_bars(figure)) == 3
+
+
+def test_images_that_the_user_drops_have_a_bar(tmp_path):
+    """The bars close with the images dropped by overrides."""
+    for number, picture in enumerate(draw_pictures(4, 160, 200)):
+        (tmp_path / "input/rose").mkdir(parents=True, exist_ok=True)
+        picture.save(tmp_path / f"input/rose/{number}.png")
+    decisions = tmp_path / "mine.csv"
+    decisions.write_text("image_id,action,value\nrose/2.png,drop,\n")
+    values = {"INPUT_DIR": str(tmp_path / "input"), "SOURCE": "folders", "N_FOLDS": 0}
+    run_values({**values, "OVERRIDES": str(decisions)}, str(tmp_path / "work"))
+
+    overview = load_overview(str(tmp_path / "work"))
+
+    (step,) = overview.steps
+    assert (step.name, step.count) == ("dropped by overrides", 1)
+    figure = plot_overview(overview)
+    texts = {text.get_text() for text in figure.findobj(Text)}
+    assert any("4 images listed, 3 records out" in text for text in texts)
 
 
 def test_a_run_without_findings_is_a_line(overview, capsys):
     """No empty picture is drawn."""
     clean = replace(overview, steps=[], n_records=overview.n_images)
     assert plot_overview(clean) is None
-    assert f"{overview.n_images:,} files in" in capsys.readouterr().out
+    assert f"{overview.n_images:,} images listed" in capsys.readouterr().out
+
+
+def test_a_narrow_picture_has_rows(overview):
+    """A telephone gets the same bars in the same order, the first row above."""
+    figure = plot_overview(overview, NARROW)
+    assert figure.get_figwidth() <= NARROW
+    bars = [bar.get_bbox() for bar in list_bars(figure)]
+    rows = sorted({round(bar.y0 // ROW_HEIGHT) for bar in bars})
+    assert rows == [0, 1]
+    reading = sorted(bars, key=lambda bar: (-(bar.y0 // ROW_HEIGHT), bar.x0))
+    wide = [bar.get_bbox() for bar in list_bars(plot_overview(overview))]
+    assert [bar.height for bar in reading] == pytest.approx([b.height for b in wide])
 
 
 def test_bars_that_do_not_close_are_an_error(overview):

@@ -1,4 +1,4 @@
-"""report.html: what executed notebooks show, on one page of its own."""
+"""report.html: a verdict, the clusters, and what the notebooks found, on one page."""
 
 import base64
 import io
@@ -18,6 +18,10 @@ from kaggle_tfr.report import write_report
 from kaggle_tfr.tables import ELEMENTS, clean_table, show_table
 
 MORE = "/home/somebody/more"  # further inputs, elsewhere
+TABLE = (
+    "<table><thead><tr><th></th><th>bits</th></tr></thead>"
+    "<tr><td>a cell</td></tr></table>"
+)
 
 
 def shown(**data):
@@ -49,14 +53,20 @@ def page(tmp_path):
         new_code_cell(
             "lesson", outputs=[printed, shown(text_plain="lesson")], **lesson
         ),
-        new_markdown_cell("## 2. Sizes & <shapes>"),
+        new_markdown_cell(
+            "## 2. Sizes & <shapes>\n\nIf not, **move** [`MAX_BITS`](a.md). More text."
+            "\n\nA second paragraph."
+        ),
+        new_code_cell("", outputs=[new_output("stream", text="kaggle-tfr 0.2.0\n")]),
         new_code_cell("secret_code()", outputs=[printed, shown(image_png=png)]),
-        new_code_cell("", outputs=[shown(text_html="<table><td>a cell</td></table>")]),
+        new_code_cell("", outputs=[shown(text_html=TABLE)]),
+        new_code_cell("", outputs=[shown(text_html=TABLE.replace("bits", "path"))]),
         new_code_cell("", outputs=[new_output("display_data", bar)]),
         new_code_cell("", outputs=[shown(text_html=f"<td>{tmp_path}/in/a.jpg</td>")]),
         new_code_cell(
             "", outputs=[shown(text_html=f"<td>{MORE}/b.jpg {MORE}-2/c.jpg</td>")]
         ),
+        new_markdown_cell("## 3. Nothing to see"),
         new_markdown_cell("## Next"),
         new_markdown_cell("Something else."),
     ]
@@ -86,23 +96,35 @@ def page(tmp_path):
 
 
 def test_it_shows_what_the_notebooks_show(page):
-    """Title, accounting, sections, figures, tables and lines, each once, in order."""
-    order = ["roses &amp; co", "75.0%", "<h2", "Explore: what came in</h2>"]
-    order += ["<code>labels</code> &amp; images", "<h3>Sizes &amp; &lt;shapes&gt;</h3>"]
-    order += ["3 of &lt;4&gt;", "<img", "a cell", "INPUT_DIR/a.jpg"]
+    """Title, links, accounting, sections, figures, tables and lines, in order."""
+    order = ["roses &amp; co", ">Explore</a>", "75.0%", "Explore: what came in</h2>"]
+    order += ["Reads labels &amp; images.", "<h3>Sizes &amp; &lt;shapes&gt;</h3>"]
+    order += ["If not, move MAX_BITS.", "3 of &lt;4&gt;", "<img"]
+    order += ["<summary>Table: Sizes &amp; &lt;shapes&gt;</summary>", "a cell"]
+    order += ["INPUT_DIR/a.jpg"]
     order += ["<td>more/b.jpg more-2/c.jpg</td>"]
     assert [page.index(text) for text in order] == sorted(
         page.index(text) for text in order
     )
     assert page.count("<img") == 1
+    assert page.count("a cell") == 1
 
 
-def test_it_hides_code_lessons_parameters_progress_and_folders(page, tmp_path):
-    """What a colleague has no use for, and what is nobody's business."""
+def test_it_has_findings_only(page, tmp_path):
+    """Code, all but first sentences, lists of files and empty sections are left out.
+
+    So are the folders of this machine: the page may be published.
+    """
     hidden = [
         "secret_code",
         "lesson",
         "arameters",
+        "More text",
+        "A second paragraph",
+        "<p>kaggle-tfr",
+        "<pre>kaggle-tfr",
+        ">path<",
+        "Nothing to see",
         "progress",
         "Something",
         "Next",
@@ -114,12 +136,12 @@ def test_it_hides_code_lessons_parameters_progress_and_folders(page, tmp_path):
 
 
 def test_it_is_one_file_and_goes_with_the_part(page, tmp_path):
-    """The page has no script and contains all its images; the part has a copy.
+    """The page contains all its images; the part has a copy.
 
-    A part of another plan has no copy.
+    Without clusters it has no script. A part of another plan has no copy.
     """
     sources = re.findall(r'(?:src|href)="([^"]{5})', page)
-    assert set(sources) <= {"data:", "#01_e"}
+    assert set(sources) <= {"data:", "#01_e", "#over", "#top"}
     assert "<script" not in page
     assert "@import" not in page
     assert (tmp_path / "part-1" / "report.html").read_text() == page
@@ -162,15 +184,39 @@ def write_page(folder, names, **values):
     return (folder / "report.html").read_text()
 
 
+def write_clusters(folder, names):
+    """Write the tables of 01 and 02: one cluster, whose files do not exist."""
+    folder.mkdir()
+    images = pd.DataFrame({"image_id": names, "split": "train", "problem": ""})
+    images = images.assign(label_name=names, reason=names, path=names)
+    images = images.assign(height=3, width=4, label=0, cluster=0)
+    clusters = images.drop(columns=["height", "width", "label", "problem"])
+    clusters = clusters.assign(distance=1, steps=1, keep=False, conflict=True)
+    images.to_parquet(folder / "images.parquet")
+    clusters.to_parquet(folder / "duplicates.parquet")
+    (folder / "labels.json").write_text(json.dumps({"classes": names}))
+    (folder / "duplicates.json").write_text("{}")
+    (folder / "leaks.csv").write_text("test_split,test_id,split,image_id,keep\n")
+
+
 def test_names_of_the_data_are_text(tmp_path):
-    """Hostile names are displayed, and add no element or attribute."""
-    harmless = Elements(
-        write_page(tmp_path / "a", [f"name {n}" for n in range(len(HOSTILE))])
-    )
-    hostile = Elements(write_page(tmp_path / "b", list(HOSTILE)))
+    """Hostile names are displayed, and add no element or attribute.
+
+    The script gets them exactly.
+    """
+    harmless_names = [f"name {n}" for n in range(len(HOSTILE))]
+    write_clusters(tmp_path / "a", harmless_names)
+    harmless = Elements(write_page(tmp_path / "a", harmless_names))
+    write_clusters(tmp_path / "b", list(HOSTILE))
+    page = write_page(tmp_path / "b", list(HOSTILE))
+    hostile = Elements(page)
     assert hostile.found == harmless.found
     assert hostile.comments == []
     assert [name for name in HOSTILE if name not in hostile.texts] == []
+    (data,) = re.findall(r'(?s)<script type="application/json".*?>(.*?)</script>', page)
+    data = json.loads(data)
+    assert [row["name"] for row in data["rows"]] == list(HOSTILE)
+    assert data["classes"] == list(HOSTILE)
 
 
 def test_tables_that_do_not_escape_are_cleaned(tmp_path):
@@ -183,6 +229,7 @@ def test_tables_that_do_not_escape_are_cleaned(tmp_path):
     write_report({"WORK_DIR": str(tmp_path)}, folder)
     found = Elements((tmp_path / "report.html").read_text()).found
     own = {"html", "meta", "title", "style", "h1", "p", "nav", "a", "h2", "div"}
+    own |= {"section", "details", "summary"}
     assert {tag for tag, _ in found} <= own | ELEMENTS
     assert {name for tag, names in found if tag in ELEMENTS for name in names} == set()
 
@@ -215,7 +262,7 @@ def test_short_folders_change_paths_alone(tmp_path, place):
         tmp_path, ["/in/a.jpg", "train/in/b", "a/b", "/inner", "a / b"], INPUT_DIR=place
     )
     elements = Elements(page)
-    (figure,) = elements.images
+    figure = elements.images[-1]
     Image.open(io.BytesIO(base64.b64decode(figure.partition("base64,")[2]))).load()
     assert figure.startswith("data:image/webp;base64,")
     first = "INPUT_DIR/a.jpg" if place == "/in" else "/in/a.jpg"

@@ -60,7 +60,7 @@ def test_a_call_without_a_command_prints_the_help(capsys):
     """The exit code is 0; the commands are in the order of use."""
     assert main([]) == 0
     output = capsys.readouterr().out
-    order = ["init", "run", "verify", "notebooks", "sample", "kernel", "push"]
+    order = ["init", "run", "audit", "verify", "notebooks", "sample", "kernel", "push"]
     assert re.findall(r"^    (\w+) +[A-Z]", output, re.MULTILINE) == [*order, "publish"]
 
 
@@ -154,14 +154,14 @@ def test_a_parameter_is_given_in_two_words_or_in_one(recipe, capsys):
         "N_FOLDS",
         "3",
         "-p",
-        "FOLD",
+        "ID_COLUMN",
         "-1",
         "-p",
         "NAME=-x=y",
         "-p",
         "SHARD_MB=7",
     ]
-    wanted = ("N_FOLDS: 3", "FOLD: -1", "NAME: '-x=y'", "SHARD_MB: 7")
+    wanted = ("N_FOLDS: 3", "ID_COLUMN: '-1'", "NAME: '-x=y'", "SHARD_MB: 7")
     for call in (["run", recipe, *words], ["run", *words, recipe]):
         assert main([*call, "--dry-run"]) == 0
         output = capsys.readouterr().out

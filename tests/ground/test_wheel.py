@@ -19,12 +19,13 @@ from kaggle_tfr.parameters import NOTEBOOKS
 
 SOURCES = ("pyproject.toml", "requirements.txt", "README.md", "LICENSE")
 FOLDERS = ("kaggle_tfr", "notebooks", "recipes")
+DATA_FILES = ("py.typed", "report.html", "report.js", "audit_page.html")
 # `kaggle-tfr sample` with few images: the heavy test writes all.
 SMALL_SAMPLE = """
 import sys
 from kaggle_tfr.__main__ import main
-from kaggle_tfr.explore import sample
-sample.CLASSES = {k: (*how, max(n // 6, 3)) for k, (*how, n) in sample.CLASSES.items()}
+from kaggle_tfr.explore import cast
+cast.CLASSES = {label: max(count // 6, 3) for label, count in cast.CLASSES.items()}
 sys.exit(main(["sample", "competition"]))
 """
 
@@ -92,7 +93,7 @@ def call(wheel, tmp_path_factory):
 def test_the_wheel_holds_the_sources_as_they_are(wheel, root):
     """The wheel has all modules, notebooks and recipes, the licence, no other file."""
     wanted = [*root.glob("kaggle_tfr/**/*.py"), *root.glob("recipes/*.yaml")]
-    wanted += [root / f"kaggle_tfr/{name}" for name in ("py.typed", "report.html")]
+    wanted += [root / f"kaggle_tfr/{name}" for name in DATA_FILES]
     wanted += [*(root / f"notebooks/{n}.ipynb" for n in NOTEBOOKS)]
     wanted = {path.relative_to(root).as_posix(): path.read_bytes() for path in wanted}
     with zipfile.ZipFile(wheel) as archive:

@@ -209,6 +209,7 @@ def test_an_accelerator_needs_its_parts_on_kaggle(tmp_path):
         ),
         ({"INPUT_DIR": "gs://tea/leaves"}, {"internet": False}, "internet off"),
         ({}, {"parts": 2}, "bundled sample"),
+        ({"OVERRIDES": "mine.csv"}, {}, "'mine.csv' is a file of this machine. Upl"),
         (
             {"LABEL_MAP": {f"class number {n}": n for n in range(60_000)}},
             {},
@@ -246,6 +247,16 @@ def test_the_input_is_attached(tmp_path, folder, key, attached):
         name: names for name, names in metadata if name.endswith("_sources") and names
     }
     assert found == ({key: attached} if key else {})
+
+
+def test_the_dataset_of_the_overrides_is_attached(tmp_path):
+    """Also where --source replaces the input."""
+    values = {"INPUT_DIR": "tea-leaves", "OVERRIDES": "ada/decisions/mine.csv"}
+
+    (made,) = write_kernels(values, str(tmp_path), sources=["ada/tea"])
+
+    metadata = check_metadata(made, KERNEL_FILE)
+    assert metadata["dataset_sources"] == ["ada/decisions", "ada/tea"]
 
 
 @pytest.mark.parametrize(
@@ -466,10 +477,8 @@ def test_a_fresh_clone_is_pushed_and_begins(pushed, poor, tmp_path):
     end = next(n for n, cell in enumerate(cells) if cell["source"].startswith("## 1. "))
     code = [cell["source"] for cell in cells[:end] if cell["cell_type"] == "code"]
     carrier = next(number for number, text in enumerate(code) if "b64decode" in text)
-    shrink = "from kaggle_tfr.explore import sample as s\n"
-    shrink += (
-        "s.CLASSES = {k: (*v, max(n // 6, 3)) for k, (*v, n) in s.CLASSES.items()}"
-    )
+    shrink = "from kaggle_tfr.explore import cast\n"
+    shrink += "cast.CLASSES = {k: max(n // 6, 3) for k, n in cast.CLASSES.items()}"
     show = "import glob\nfrom kaggle_tfr.explore import input_or_sample\n"
     show += "print(glob.glob(input_or_sample(INPUT_DIR, work) + '/*'), work)"
     script = "\n".join([*code[: carrier + 1], shrink, *code[carrier + 1 :], show])
@@ -513,7 +522,12 @@ def test_an_accelerator_s_kernel_runs_on_an_attached_dataset(environment, tmp_pa
 
     assert done.returncode == 0, done.stderr[-3000:]
     made = {path.name for path in (tmp_path / "working").rglob("*") if path.is_file()}
-    assert {"model.keras", "05_validation_batch.png", "06_confusions.png"} <= made
+    assert {
+        "model-fold0.keras",
+        "oof.npy",
+        "05_windows.png",
+        "06_confusions.png",
+    } <= made
     assert (
         "This machine has a TPU (ISTPUVM=1), which Keras on jax cannot use"
         in failed.stderr

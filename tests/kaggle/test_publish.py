@@ -44,10 +44,10 @@ FRESH_PROCESS = """
 import sys
 from kaggle import KaggleApi
 from kaggle_tfr.__main__ import main
-from kaggle_tfr.explore import sample
+from kaggle_tfr.explore import cast
 
 KaggleApi.args, KaggleApi.config_dir = ["--local"], "."
-sample.CLASSES = {k: (*how, max(n // 20, 3)) for k, (*how, n) in sample.CLASSES.items()}
+cast.CLASSES = {label: max(count // 20, 3) for label, count in cast.CLASSES.items()}
 lines = "sample s|notebooks n|init s -o r.yaml|init part-1 -o p.yaml"
 lines += "|init ada/tea -o t.yaml|run sample --dry-run"
 lines += "|kernel sample --out k|push k --out got|publish part-1"

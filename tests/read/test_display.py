@@ -45,6 +45,8 @@ def save_plan(work, sources):
     """Save a plan with the paths of the source images."""
     training = pd.DataFrame(sources.items(), columns=["image_id", "path"])
     training["split"] = "train"
+    training["height"] = 40
+    training["width"] = 60
     test = training.assign(split="test", path="another image with the same id")
     plan = pd.concat([training, test])
     plan.to_parquet(work / "plan.parquet")
@@ -194,7 +196,7 @@ def test_images_are_counted_by_label_without_padding(labels, expected):
 def test_a_gap_in_the_classes_is_not_a_missing_class():
     """LABEL_MAP may leave a number without a class."""
     classes = [None, "day", "night"]
-    text = read.describe_missing_classes([0, 1, 0], classes)
+    text = read.describe_missing_classes([0, 1, 0], classes, "fold 0")
     assert text.startswith("Warning: no score covers 1 of 2 classes")
     assert text.endswith(": night")
 
@@ -235,6 +237,39 @@ def test_the_first_record_with_a_mask_is_displayed(
     difference = pixels.astype(int) - np.asarray(expected)
     assert np.abs(difference).mean() < 3
     assert masks["fish"].mean() == expected_mean
+
+
+def test_windows_are_cut_where_they_are_drawn(tmp_path):
+    """Wide images have three windows, the last in the centre; a square has none."""
+    records = [
+        make_example(image=save_noise(1, 48, 32), label=1, height=32, width=48),
+        make_example(image=save_noise(2, 32, 32), label=0, height=32, width=32),
+        make_example(image=save_noise(3, 96, 32), label=0, height=32, width=96),
+    ]
+    shards = read.find_shards(write_part(tmp_path, {"a.tfrec": (0, records)}))
+
+    examples = read.cut_windows(shards, 32)
+
+    assert [example.label for example in examples] == ["a", "b"]  # the widest first
+    assert [example.image.shape for example in examples] == [(32, 96, 3), (32, 48, 3)]
+    for example in examples:
+        assert example.windows.shape == (3, 4)
+        width = example.image.shape[1]
+        assert example.windows[2].tolist() == [0, (width - 32) // 2, 32, 32]
+        for (top, left, _, _), crop in zip(example.windows, example.crops, strict=True):
+            expected = example.image[top : top + 32, left : left + 32]
+            assert np.array_equal(crop, expected)
+
+
+def test_a_device_limits_the_speed():
+    """Batches of 8 beside a step of 20 ms are 400 images a second at most."""
+    batches = tf.data.Dataset.from_tensors((np.zeros((8, 4)),)).repeat()
+    columns = {"alone": 0, "with a device": 0.02}
+
+    speeds = read.compare_speeds({"one": lambda _: batches}, None, columns, rounds=1)
+
+    assert speeds.loc["one", "with a device"] <= 400
+    assert speeds.loc["one", "alone"] > 400
 
 
 def test_the_benchmark_leaves_out_files_that_are_not_photographs(tmp_path, capsys):

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from kaggle_tfr import pipeline
-from kaggle_tfr.explore import load_images, sample
+from kaggle_tfr.explore import cast, load_images, sample
 from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe
 from kaggle_tfr.plan import read_plan
 from kaggle_tfr.storage import read_parquet
@@ -28,8 +28,9 @@ def run_chain(recipe, work, **changes):
     values = load_recipe(
         str(recipe if is_path else ROOT / "recipes" / f"{recipe}.yaml")
     )
-    if "INPUT_DIR" in changes:  # the recipe's other inputs are not beside this one
+    if "INPUT_DIR" in changes:  # which lacks the other inputs and columns of the recipe
         values.pop("MORE_INPUTS", None)
+        values.pop("GROUP_COLUMN", None)
     return run_values(values | changes, work)
 
 
@@ -48,12 +49,12 @@ def run_values(changes, work):
 
 def small_classes():
     """Return the classes of the bundled sample with a sixth of their images."""
-    return {name: (*how, max(n // 6, 3)) for name, (*how, n) in sample.CLASSES.items()}
+    return {label: max(count // 6, 3) for label, count in cast.CLASSES.items()}
 
 
 def write_small_sample(folder):
     """The bundled sample with a sixth of its pictures and all that is planted in it."""
-    with mock.patch.object(sample, "CLASSES", small_classes()):
+    with mock.patch.object(cast, "CLASSES", small_classes()):
         return sample.write_sample(str(folder))
 
 

@@ -6,6 +6,7 @@ Argument: a folder with steps.npz (batches and weights) and parts. Run by test_j
 import json
 import logging
 import sys
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -35,19 +36,44 @@ def train_on(batches, weights, validation):
 
 
 def judge(model, folder, batch_size):
-    """Return images, accuracy, cross-entropy, and counts of confusions of a part."""
+    """Return images, accuracy, cross-entropy, and predicted and right images of a part.
+
+    The accuracy and the loss are Keras's, the others those of `predict_records`.
+    """
     shards = read.find_shards(folder)
     data = read.read_batches(shards, image_size=SIDE, batch_size=batch_size)
     found = model.evaluate(data, verbose=0, return_dict=True)
-    table = train.count_confusions(model, data)
-    right = table.loc[table["true"] == table["predicted"], "images"].sum()
-    judged = int(table["images"].sum()), int(right)
+    table = train.predict_records(
+        model, shards, image_size=SIDE, batch_size=batch_size
+    ).table
+    right = int((table["label"] == table["predicted"]).sum())
     return [
         int(shards["count"].sum()),
         found["accuracy"],
         found["cross_entropy"],
-        *judged,
+        len(table),
+        right,
     ]
+
+
+def train_folds(out, part):
+    """Train a model per fold, save what they predict, and return their accuracies."""
+    out.mkdir()
+    shards = read.find_shards(part)
+    model = train.build_model(SIDE, CLASSES)
+    train_fold = partial(
+        train.train_fold,
+        model,
+        train.copy_state(model),
+        shards,
+        epochs=2,
+        image_size=SIDE,
+        batch_size=16,
+        folder=str(out),
+    )
+    results = list(map(train_fold, read.list_folds(shards)))
+    train.save_oof(results, list("abcd"), str(out))
+    return train.score_results(results)["accuracy"].tolist()
 
 
 def watch_compiles(seen):
@@ -103,6 +129,10 @@ def main():
         result[count]["sends_uint8"] = all(
             sent in x for found in steps.values() for x in found
         )
+        compiled.clear()
+        result[count]["oof"] = train_folds(folder / f"folds-{count}", folder / "folds")
+        lines = [line for line in compiled if line.startswith("Compiling")]
+        result[count]["fold_compiles"] = sum("train_step" in line for line in lines)
         compiled.clear()
         shapes.clear()
         result[count]["logits"] = train.predict(model, batches[0][0]).tolist()

@@ -29,7 +29,8 @@ class Kaggle:
     statuses: a kernel's status at each request, the last repeated; default COMPLETE.
     outputs: the folder whose files a kernel's session has left.
     logs: what it has printed, by "owner/slug". longest: files on a page of outputs.
-    datasets: {file: bytes} by "owner/slug"; competitions: by slug.
+    datasets: {file: bytes} by "owner/slug"; competitions: by slug; models: by
+    "owner/model/framework/variation".
     versions: of datasets, default 1. deny_download: HTTP status by either slug.
     missing: the HTTP status for a missing dataset; 403 where it could be private.
     quota_exceeded: datasets are not made, though the answer says so.
@@ -42,6 +43,7 @@ class Kaggle:
         self.kernels, self.statuses, self.outputs = {}, {}, {}
         self.datasets, self.blobs, self.calls = {}, {}, []
         self.competitions, self.versions, self.deny_download = {}, {}, {}
+        self.models = {}
         self.refuse, self.deny, self.break_upload, self.cut_upload = (
             {},
             {},
@@ -178,8 +180,28 @@ class Kaggle:
             return 302, f"http://localhost/archive/{slug}/all.zip"
         return 302, f"http://localhost/dataset/{slug}/{quote(request['fileName'])}"
 
+    def _GetModelInstance(self, _, request):  # noqa: N802
+        if _name_model(request) not in self.models:
+            return _fail(404, "Not Found")
+        return 200, {"versionNumber": 1}
+
+    def _ListModelInstanceVersionFiles(self, _, request):  # noqa: N802
+        names = self.models[_name_model(request)]
+        return 200, {"files": [{"name": name} for name in names], "nextPageToken": ""}
+
+    def _DownloadModelInstanceVersion(self, _, request):  # noqa: N802
+        model = quote(_name_model(request), safe="")
+        return 302, f"http://localhost/model/{model}/1/{quote(request['path'])}"
+
     def sha256(self, slug):
         return digest_all(self.datasets[slug])
+
+
+def _name_model(request):
+    """Return "owner/model/framework/variation"."""
+    framework = request["framework"].lower().removeprefix("model_framework_")
+    names = request["ownerSlug"], request["modelSlug"], framework
+    return "/".join([*names, request["instanceSlug"]])
 
 
 def digest_all(files):
@@ -240,12 +262,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._send(200, b"")
 
     def do_GET(self):
-        kind, owner, slug, name = (
-            unquote(urlsplit(self.path).path).strip("/").split("/", 3)
-        )
+        path = urlsplit(self.path).path.strip("/")
+        kind, owner, slug, name = map(unquote, path.split("/", 3))
         source, kaggle = f"{owner}/{slug}", self.server.kaggle
         if kind == "archive":
             data = _zip(kaggle.datasets.get(source) or kaggle.competitions[slug])
+        elif kind == "model":
+            data = kaggle.models[unquote(owner)][name]
         elif kind == "output":
             data = Path(self.server.kaggle.outputs[source], name).read_bytes()
         else:

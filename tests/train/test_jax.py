@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 from support.jax_training import CLASSES, SIDE, judge, train_on
@@ -35,6 +36,9 @@ def steps(tmp_path_factory):
         write_part(
             folder / f"part-{place}", {"a.tfrec": (0, list(make_records(count)))}
         )
+    records = list(make_records(40))
+    shards = {"a.tfrec": (0, records[:19]), "b.tfrec": (1, records[19:])}
+    write_part(folder / "folds", shards)
     shards = read.find_shards(folder / "part-4")
     data = read.read_batches(shards, image_size=SIDE, batch_size=16).repeat(4).take(10)
     images, labels, _ = map(np.stack, zip(*data.as_numpy_iterator(), strict=True))
@@ -155,3 +159,33 @@ def test_what_is_saved_and_exported_answers_as_the_trained_model(
     assert np.abs(loaded[0].serve(images) - expected).max() < 1e-4
     assert np.abs(loaded[1].serve(images) - train.predict(model, images)).max() < 1e-4
     assert np.array_equal(loaded[1].serve(images), loaded[1].serve(images))
+
+
+def test_out_of_fold_predictions_of_jax_are_those_of_its_models_on_tensorflow(
+    steps, on_jax
+):
+    """oof.npy has, for each image, what the saved model of its fold predicts.
+
+    Both folds are trained by one compiled step.
+    """
+    out = steps.folder / f"folds-{on_jax.devices}"
+    scores = np.load(out / "oof.npy")
+    table = pd.read_csv(out / "oof.csv").set_index("image_id")
+    shards = read.find_shards(steps.folder / "folds")
+
+    assert scores.shape == (40, CLASSES)
+    accuracies = []
+    for fold, file in enumerate(["a.tfrec", "b.tfrec"]):
+        model = keras.models.load_model(out / f"model-fold{fold}.keras")
+        shard = shards[shards["fold"] == fold]
+        data = read.read_batches(shard, image_size=SIDE, batch_size=1)
+        rows = zip(*data.as_numpy_iterator(), strict=True)
+        images, labels, _ = map(np.concatenate, rows)
+        expected = np.asarray(keras.ops.softmax(train.predict(model, images)))
+        names = [f"{file}#{number}" for number in range(len(images))]
+        found = scores[table.index.get_indexer(names)]
+        assert np.abs(found - expected).max() < 1e-4
+        assert set(table.loc[names, "fold"]) == {fold}
+        accuracies.append((expected.argmax(axis=1) == labels).mean())
+    assert on_jax.oof[:2] == pytest.approx(accuracies)
+    assert on_jax.fold_compiles == 1

@@ -43,7 +43,7 @@ def test_an_image_that_was_not_read_gets_the_most_frequent_class(capsys):
     template = frame(id=["a.jpg", "lost.jpg", "c.jpg", "b.jpg"], label=["x"] * 4)
     filled = fill_submission(IDS, SCORES, CLASSES, template)
     assert filled["label"].tolist() == ["y", "y", "y", "x"]
-    assert "1 test images could not be read" in capsys.readouterr().out
+    assert "1 test image could not be read (" in capsys.readouterr().out
     assert fill_submission(IDS, SCORES, CLASSES)["image_id"].tolist() == IDS
 
 
@@ -71,7 +71,7 @@ def test_other_labels_than_one_class_are_an_error_before_anything_is_read(kind):
     shards = pd.DataFrame({"split": ["test"], "folder": "work/part-1"})
     shards["labels"] = [Labels(kind, ("x", "y"))]
     with pytest.raises(ValueError, match=f"'work/part-1' are of the kind '{kind}'"):
-        write_submission(None, shards, "work")
+        write_submission([], shards, "work")
 
 
 def test_the_ids_may_stand_in_any_column_of_the_template():

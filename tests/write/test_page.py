@@ -24,10 +24,12 @@ def read_page(part):
 
 
 def find_code(part):
-    (code,) = re.findall(
-        r"```python\n(.*?)```", read_page(part)["description"], re.DOTALL
-    )
-    return code
+    """Return the code that reads the records, the first of the page."""
+    return list_code(part)[0]
+
+
+def list_code(part):
+    return re.findall(r"```python\n(.*?)```", read_page(part)["description"], re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +55,24 @@ def test_the_code_reads_the_sample_on_kaggle(sample, tmp_path):
     classes = json.loads((sample / "labels.json").read_text())["classes"]
     assert len(shapes) == 3, done.stderr[-3000:]
     assert all(int(label) < len(classes) for label in shapes)
+
+
+def test_the_code_lists_the_original_images_of_a_fold(sample, tmp_path):
+    """A user of PyTorch needs pandas only; the lists are those of the shards."""
+    code = list_code(sample)[1].replace(
+        "/kaggle/input/datasets/*/sample-tfrecords", str(sample)
+    )
+    names = {}
+    exec(code, names)
+
+    records = pd.read_csv(sample / "train.csv", dtype={"image_id": str})
+    is_first_fold = records["fold"] == 0
+    found = set(names["validation"]["image_id"])
+    assert found == set(records["image_id"][is_first_fold])
+    assert set(names["training"]["image_id"]) == set(
+        records["image_id"][~is_first_fold]
+    )
+    assert len(list_code(sample)) == 2
 
 
 @pytest.mark.parametrize(

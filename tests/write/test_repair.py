@@ -1,7 +1,9 @@
 """Verify names the damage of a part, and 04 repairs it with equal bytes."""
 
+import hashlib
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -9,13 +11,12 @@ import pytest
 from support.plans import digests, make_images, plan_images
 
 from kaggle_tfr.__main__ import main
-from kaggle_tfr.figures import plot_source_check
 from kaggle_tfr.plan.plan import Plan, read_plan, save_plan
 from kaggle_tfr.read import find_shards
 from kaggle_tfr.read.display import pair_with_sources
 from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.stats import save_stats
-from kaggle_tfr.write.verify import verify_parts
+from kaggle_tfr.write.verify import load_source_examples, verify_parts
 
 FILES = [
     "plan.json",
@@ -26,6 +27,7 @@ FILES = [
     "labels.txt",
     "schema.json",
     "stats.json",
+    "folds.csv",
     "rejects.csv",
     "dataset-metadata.json",
     "SHA256SUMS",
@@ -54,7 +56,11 @@ def made(tmp_path_factory):
     table["split"] = ["train"] * 36 + ["test"] * 6
     table["fold"] = table["fold"].where(table["split"] == "train", -1)
     table["n_bytes"] = 0
-    planned = plan_images(table, work, n_shards=3)[1]
+    plan, planned = plan_images(table, work, n_shards=3)
+    folds = b"image_id,split,fold\n0000,train,0\n"
+    (work / "folds.csv").write_bytes(folds)
+    sha256 = hashlib.sha256(folds).hexdigest()
+    save_plan(replace(plan, folds_sha256=sha256), planned, str(work))
     (work / "sample_submission.csv").write_text("image_id,label\n0041,0\n")
     rejected = planned[(planned["split"] == "train") & (planned["fold"] == 0)].iloc[2]
     Path(rejected["path"]).write_bytes(b"not an image")
@@ -229,7 +235,8 @@ def test_sources_that_are_gone_are_not_compared(work, spoil):
 
     assert verified.faults.empty
     assert 0 < len(verified.sources) <= 5
-    plot_source_check(verified.sources.head(0))
+    examples, compared = load_source_examples(verified.sources, str(work))
+    assert 0 < len(examples) == len(compared) <= 3
     images, titles = pair_with_sources(find_shards(str(work)).iloc[1:], str(work))
     assert images == titles == []
 

@@ -308,17 +308,14 @@ def test_05_and_06_read_the_parts_that_04_wrote_to_out_dir(
     replanned, table, root, monkeypatch
 ):
     """Their first cells, with OUT_DIR set, do not show the earlier part."""
-    # Notebooks set the variable, and add to the path.
-    monkeypatch.setenv("KAGGLE_TFR_RECORDS", "")
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("KAGGLE_TFR_RECORDS", "")  # notebooks set it
     out = f"{replanned}/out"
     write_parts(str(replanned), out)
     for name in ("05_read_and_visualize", "06_train"):
         notebook_file = nbformat.read(root / "notebooks" / f"{name}.ipynb", 4)
         code = [c.source for c in notebook_file.cells if c.cell_type == "code"]
-        set_up, parameters, start = code[:3]
+        parameters, start = code[:2]
         values = {"__name__": name}
-        exec(set_up, values)
         exec(parameters, values)
         values |= {"WORK_DIR": str(replanned), "OUT_DIR": out}
         exec(start, values)

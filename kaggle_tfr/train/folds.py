@@ -1,0 +1,359 @@
+"""Train one model per fold, and collect what each predicts for its own fold."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from dataclasses import dataclass
+from heapq import nlargest
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from kaggle_tfr import storage
+from kaggle_tfr.read.batches import choose_fold, count_steps, one_schema, read_batches
+from kaggle_tfr.train.model import predict, time_epochs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import keras
+    import tensorflow as tf
+
+# Probabilities of more bytes are not kept: 1.58 million images of 81,313 classes would
+# be 514 GB.
+LIMIT_BYTES = 2 << 30  # 2 GiB
+# A pass over a small fold takes less time than to start reading it.
+CACHE_BYTES = 256 << 20  # 256 MiB
+DEVIATION = "standard deviation"
+N_MISTAKES = 12  # images that are kept to be displayed
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """An image of the wrong class by the model, uint8 (height, width, 3)."""
+
+    probability: float
+    image: np.ndarray
+    label: int
+    predicted: int
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The predictions of a model for the records of shards.
+
+    table: a row per record: image_id, label (−1 without one), predicted, probability
+        (of the predicted class) and loss, −log of the probability of the label.
+    scores: probabilities, float32 (n, classes); None if there are more than
+        `LIMIT_BYTES`.
+    mistakes: the most confident ones first, `N_MISTAKES` at most.
+    """
+
+    table: pd.DataFrame
+    scores: np.ndarray | None
+    mistakes: list[Mistake]
+
+
+@dataclass(frozen=True)
+class FoldResult:
+    """The result of the model that did not train on a fold.
+
+    validation: of the images of the fold. test: of the test images, if there are any.
+    history: of `model.fit`. seconds: of each epoch, without validation.
+    """
+
+    fold: int
+    validation: Predictions
+    test: Predictions | None
+    history: dict[str, list[float]]
+    seconds: list[float]
+
+
+def train_fold(
+    model: keras.Model,
+    initial_state: dict,
+    shards: pd.DataFrame,
+    fold: int,
+    *,
+    epochs: int,
+    image_size: int | Sequence[int],
+    batch_size: int,
+    folder: str,
+) -> FoldResult:
+    """Train on all folds except one, save the model, predict this fold and the tests.
+
+    initial_state: of `copy_state`; each fold starts from it.
+    shards: of `find_shards`. folder: for model-fold0.keras.
+    Raises: ValueError: as `choose_fold`.
+    """
+    training, validation = choose_fold(shards, fold)
+    tests = shards[shards["split"] == "test"]
+    sizes: dict[str, Any] = {"image_size": image_size, "batch_size": batch_size}
+    batches = read_batches(training, training=True, flip=True, seed=fold, **sizes)
+    seconds: list[float] = []
+
+    model.set_state_tree(initial_state)
+    history = model.fit(
+        batches,
+        steps_per_epoch=count_steps(training, batch_size, training=True),
+        epochs=epochs,
+        validation_data=_read_validation(validation, **sizes),
+        callbacks=[time_epochs(seconds)],
+        shuffle=False,  # the reader has shuffled
+        verbose=0,
+    ).history
+    # Before anything else is read: on JAX, an error of the data would cost the weights.
+    model.save(storage.join(folder, f"model-fold{fold}.keras"))
+
+    of_validation = predict_records(model, validation, **sizes)
+    of_tests = None if tests.empty else predict_records(model, tests, **sizes)
+    result = FoldResult(fold, of_validation, of_tests, history, seconds)
+    accuracy, cross_entropy = _score(of_validation.table)
+    print(
+        f"fold {fold}: accuracy {accuracy:.1%}, cross-entropy {cross_entropy:.3f} on "
+        f"{len(of_validation.table):,} images; {np.sum(seconds):.1f} s of training",
+        flush=True,
+    )
+    return result
+
+
+def _read_validation(shards: pd.DataFrame, **sizes: Any) -> tf.data.Dataset:
+    """Return validation batches, which are kept in memory if they are small."""
+    batches = read_batches(shards, **sizes)
+    n_bytes = math.prod(batches.element_spec[0].shape) * len(batches)
+    if n_bytes > CACHE_BYTES:
+        return batches
+    cached = batches.cache()
+    # Keras stops at the last batch, but only a pass to the end fills the cache.
+    cached.reduce(0, lambda count, *_: count + 1)
+    return cached
+
+
+def predict_records(
+    model: keras.Model,
+    shards: pd.DataFrame,
+    *,
+    image_size: int | Sequence[int],
+    batch_size: int,
+) -> Predictions:
+    """Predict each record of the shards once: the centre of its image.
+
+    The rows have always the same order. The id of a record without one is
+    "file#number".
+    """
+    n_records = int(shards["count"].sum())
+    n_classes = model.output_shape[-1]
+    keeps_scores = n_records * n_classes * 4 <= LIMIT_BYTES
+    tables: list[pd.DataFrame] = []
+    scores: list[np.ndarray] = []
+    mistakes: list[Mistake] = []
+    sizes: dict[str, Any] = {"image_size": image_size, "batch_size": batch_size}
+    for ids, images, labels in _read_shards(shards, **sizes):
+        log_probabilities = _log_softmax(predict(model, images))[: len(ids)]
+        table = _tabulate(ids, labels, log_probabilities)
+        found = _list_mistakes(images, table)
+        mistakes = nlargest(N_MISTAKES, mistakes + found, key=_probability)
+        tables.append(table)
+        if keeps_scores:
+            scores.append(np.exp(log_probabilities).astype(np.float32))
+    return Predictions(
+        table=pd.concat(tables, ignore_index=True),
+        scores=np.concatenate(scores) if keeps_scores else None,
+        mistakes=mistakes,
+    )
+
+
+def _read_shards(
+    shards: pd.DataFrame, **sizes: Any
+) -> Iterator[tuple[list[str], np.ndarray, np.ndarray]]:
+    """Yield (ids, images, labels) of batches; images are padded to the batch size."""
+    id_key = one_schema(shards).key_of("image_id")
+    if not id_key:
+        yield from _read_without_ids(shards, **sizes)
+        return
+    batches = read_batches(shards, extra=[id_key], **sizes)
+    for images, labels, mask, fields in batches.as_numpy_iterator():
+        count = int(np.count_nonzero(mask))
+        ids = [name.decode() for name in fields[id_key][:count]]
+        yield ids, images, labels[:count]
+
+
+def _read_without_ids(
+    shards: pd.DataFrame, **sizes: Any
+) -> Iterator[tuple[list[str], np.ndarray, np.ndarray]]:
+    """Yield what `_read_shards` does, with ids such as "file#number".
+
+    One shard after the other, so that the number of a record in its file is known.
+    """
+    for position, file in enumerate(shards["file"]):
+        name = os.path.basename(file)
+        first = 0
+        batches = read_batches(shards.iloc[[position]], **sizes)
+        for images, labels, mask in batches.as_numpy_iterator():
+            count = int(np.count_nonzero(mask))
+            ids = [f"{name}#{number}" for number in range(first, first + count)]
+            yield ids, images, labels[:count]
+            first += count
+
+
+def _tabulate(
+    ids: list[str], labels: np.ndarray, log_probabilities: np.ndarray
+) -> pd.DataFrame:
+    """Return the rows of `Predictions.table`."""
+    rows = np.arange(len(ids))
+    predicted = log_probabilities.argmax(axis=1)
+    loss = np.where(labels >= 0, -log_probabilities[rows, labels], np.nan)
+    columns = {
+        "image_id": ids,
+        "label": labels,
+        "predicted": predicted,
+        "probability": np.exp(log_probabilities[rows, predicted]),
+        "loss": loss,
+    }
+    return pd.DataFrame(columns)
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Turn logits (n, classes) into logarithms of probabilities, float64."""
+    differences = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    return differences - np.log(np.exp(differences).sum(axis=1, keepdims=True))
+
+
+def _list_mistakes(images: np.ndarray, table: pd.DataFrame) -> list[Mistake]:
+    """Return the mistakes of a batch."""
+    is_wrong = (table["label"] >= 0) & (table["label"] != table["predicted"])
+    columns = ["probability", "label", "predicted"]
+    worst = table.loc[is_wrong, columns].nlargest(N_MISTAKES, "probability")
+    return [
+        Mistake(float(probability), images[position], int(label), int(predicted))
+        for position, probability, label, predicted in worst.itertuples()
+    ]
+
+
+def _probability(mistake: Mistake) -> float:
+    return mistake.probability
+
+
+def _score(table: pd.DataFrame) -> tuple[float, float]:
+    """Return accuracy and cross-entropy, means over the images alone."""
+    is_right = table["label"] == table["predicted"]
+    return float(is_right.mean()), float(table["loss"].mean())
+
+
+def score_results(results: Sequence[FoldResult]) -> pd.DataFrame:
+    """Return images, accuracy and cross_entropy by fold, then their mean.
+
+    For two folds or more, the last row is the standard deviation over folds (n − 1);
+    its number of images is missing.
+    """
+    rows = {}
+    for result in results:
+        table = result.validation.table
+        accuracy, cross_entropy = _score(table)
+        rows[f"fold {result.fold}"] = {
+            "images": len(table),
+            "accuracy": accuracy,
+            "cross_entropy": cross_entropy,
+        }
+    scores = pd.DataFrame(rows).T
+    deviation = scores[["accuracy", "cross_entropy"]].std()
+    summary = pd.DataFrame({"mean": scores.mean(), DEVIATION: deviation}).T
+    return pd.concat([scores, summary]).dropna(how="all")
+
+
+def describe_scores(scores: pd.DataFrame) -> str:
+    """Return accuracy and cross-entropy as one line. scores: of `score_results`.
+
+    >>> columns = {"accuracy": [0.9], "cross_entropy": [0.25]}
+    >>> describe_scores(pd.DataFrame(columns, ["mean"]))
+    'accuracy 90.0%, cross-entropy 0.250'
+    >>> columns = {"accuracy": [0.9, 0.05], "cross_entropy": [0.25, 0.1]}
+    >>> print(describe_scores(pd.DataFrame(columns, ["mean", DEVIATION])))
+    accuracy 90.0% ± 5.0 points, cross-entropy 0.250 ± 0.100 (mean ± standard \
+deviation of the folds)
+    """
+    mean = scores.loc["mean"]
+    accuracy = f"accuracy {mean['accuracy']:.1%}"
+    cross_entropy = f"cross-entropy {mean['cross_entropy']:.3f}"
+    if DEVIATION not in scores.index:
+        return f"{accuracy}, {cross_entropy}"
+    deviation = scores.loc[DEVIATION]
+    return (
+        f"{accuracy} ± {100 * deviation['accuracy']:.1f} points, "
+        f"{cross_entropy} ± {deviation['cross_entropy']:.3f} "
+        f"(mean ± {DEVIATION} of the folds)"
+    )
+
+
+def save_oof(
+    results: Sequence[FoldResult], classes: Sequence[Any], folder: str
+) -> pd.DataFrame:
+    """Save the out-of-fold predictions as oof.csv and oof.npy, and return the table.
+
+    oof.csv: a row per image, sorted by image_id: image_id, fold, label, predicted,
+        probability (of the predicted class), loss.
+    oof.npy: float32 (n, classes), the probabilities of the same rows; not written if
+        it were larger than `LIMIT_BYTES`, which is printed.
+    """
+    tables = [
+        result.validation.table.assign(fold=result.fold).astype({"image_id": str})
+        for result in results
+    ]
+    oof = pd.concat(tables, ignore_index=True)
+    order = np.argsort(oof["image_id"].to_numpy(), kind="stable")
+    oof = oof.iloc[order].reset_index(drop=True)
+
+    names = np.array([str(name) for name in classes], dtype=object)
+    named = oof.assign(label=names[oof["label"]], predicted=names[oof["predicted"]])
+    columns = ["image_id", "fold", "label", "predicted", "probability", "loss"]
+    text = named[columns].to_csv(
+        index=False,
+        float_format="%.6g",
+        lineterminator="\n",
+    )
+    storage.write_atomically(storage.join(folder, "oof.csv"), text.encode())
+
+    scores = [result.validation.scores for result in results]
+    n_bytes = len(oof) * len(classes) * 4
+    if n_bytes > LIMIT_BYTES or any(part is None for part in scores):
+        print(
+            f"oof.npy is not written: {len(oof):,} images of {len(classes):,} classes "
+            f"would be {n_bytes / 1e9:,.0f} GB. oof.csv has the predicted classes."
+        )
+    else:
+        array = np.concatenate([part for part in scores if part is not None])[order]
+        file = io.BytesIO()
+        np.save(file, array)
+        storage.write_atomically(storage.join(folder, "oof.npy"), file.getvalue())
+    return oof
+
+
+def count_confusions(oof: pd.DataFrame) -> pd.DataFrame:
+    """Count images by (true, predicted) class; int64 columns, sorted.
+
+    oof: with the columns label and predicted. The third column is `images`. Only pairs
+    that occur are rows, so memory does not grow with the number of classes.
+    """
+    pairs = oof[["label", "predicted"]].astype(np.int64)
+    pairs.columns = pd.Index(["true", "predicted"])
+    return pairs.groupby(["true", "predicted"]).size().reset_index(name="images")
+
+
+def list_mistakes(
+    results: Sequence[FoldResult], classes: Sequence[Any]
+) -> tuple[list[np.ndarray], list[str]]:
+    """Return the most confident mistakes of all folds, and titles "true → predicted".
+
+    Wrong labels are often among them.
+    """
+    mistakes = [mistake for result in results for mistake in result.validation.mistakes]
+    worst = nlargest(N_MISTAKES, mistakes, key=_probability)
+    titles = [
+        f"{classes[mistake.label]} → {classes[mistake.predicted]}\n"
+        f"{mistake.probability:.0%}"
+        for mistake in worst
+    ]
+    return [mistake.image for mistake in worst], titles
