@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from textwrap import indent
+from threading import Thread
 from typing import Any
 
 from kaggle_tfr import lock
@@ -304,7 +305,7 @@ def _execute(source: Path, copy: Path, values: Values) -> None:
 
     # Its messages repeat errors that it raises; without a handler they are printed.
     logging.getLogger("papermill").addHandler(logging.NullHandler())
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, _filtered_stderr() as stderr:
         # Sockets in a folder: another process may take a port before the kernel does.
         sockets = {"transport": "ipc", "connection_file": f"{folder}/kernel.json"}
         papermill.execute_notebook(
@@ -316,8 +317,46 @@ def _execute(source: Path, copy: Path, values: Values) -> None:
             stderr_file=_Console(),
             coalesce_streams=True,  # a progress bar is saved as its last state
             config=Config({"KernelManager": sockets}),
+            kernel_manager_class=_make_manager(stderr),
         )
     _remove_startup_log(copy)
+
+
+@contextmanager
+def _filtered_stderr() -> Iterator[int]:
+    """Yield a file descriptor; what is written there appears here, but not the log."""
+    reading, writing = os.pipe()
+    relay = Thread(target=_relay, args=(reading,), daemon=True)
+    relay.start()
+    try:
+        yield writing
+    finally:
+        os.close(writing)
+        relay.join(SECONDS_TO_STOP)
+
+
+def _relay(pipe: int) -> None:
+    """Write the lines that arrive in a pipe to the standard error of this process."""
+    console = _Console()
+    with open(pipe, errors="replace") as lines:
+        for line in lines:
+            console.write(line)
+
+
+def _make_manager(stderr: int) -> type:
+    """Return a class of managers whose kernels have this standard error.
+
+    A kernel copies there what libraries write, besides sending it as an output.
+    """
+    from jupyter_client.manager import AsyncKernelManager
+
+    class Manager(AsyncKernelManager):
+        async def start_kernel(  # type: ignore[override]  # as AsyncKernelManager's
+            self, *args: Any, **options: Any
+        ) -> None:
+            await super().start_kernel(*args, stderr=stderr, **options)
+
+    return Manager
 
 
 def _remove_startup_log(copy: Path) -> None:

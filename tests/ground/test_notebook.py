@@ -550,12 +550,26 @@ def test_an_interrupt_ends_a_run_with_one_line(drive, tmp_path, seconds):
 
 def test_a_kernel_that_dies_is_an_error(drive):
     """As when memory runs out: exit code 1, and what to do."""
-    run = drive("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    write = "os.write(2, b'out of memory\\n')"
+    wait = "time.sleep(1)"  # until it is sent and repeated
+    kill = "os.kill(os.getpid(), signal.SIGKILL)"
+    run = drive(f"import os, signal, time\n{write}\n{wait}\n{kill}")
     output = run.communicate(timeout=60)[0]
     assert run.returncode == 1
+    assert "out of memory" in output
     assert (
         "error: 01_explore.ipynb: Kernel died. Was there too little memory?" in output
     )
+
+
+def test_what_a_library_writes_is_shown_without_the_startup_log(drive):
+    """C code writes to the standard error that a kernel inherits."""
+    log = "I0000 00:00:1795496096.287262 21329 port.cc:153] oneDNN"
+    text = f"{log}\na warning of C code\n"
+    run = drive(f"import os\nos.write(2, {text.encode()!r})")
+    output = run.communicate(timeout=60)[0]
+    assert "a warning of C code" in output
+    assert "oneDNN" not in output
 
 
 def test_a_kernel_needs_no_port(drive):
