@@ -305,7 +305,10 @@ def test_the_first_cell_knows_every_requirement(root):
                 imported |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 imported.add(node.module.split(".")[0])
-    others = "cloudpickle dask kaggle kagglehub nbformat papermill traitlets kaggle_tfr"
+    others = (
+        "cloudpickle dask jupyter_client kaggle kagglehub nbformat papermill "
+        "traitlets kaggle_tfr"
+    )
     unknown = (
         imported - set(MODULES.values()) - sys.stdlib_module_names - set(others.split())
     )
