@@ -9,7 +9,7 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -52,6 +52,15 @@ COPY_AGAIN = (
     "Copy the folder again, or run 04_write again; move away a file that is not ours."
 )
 Folders = AnyPath | Sequence[AnyPath]
+
+
+@dataclass(frozen=True)
+class EarlierPlan:
+    """A plan that wrote earlier parts of the same dataset."""
+
+    fingerprint: str
+    first_part: int
+    n_parts: int
 
 
 def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kaggle_tfr import storage
+from kaggle_tfr.fingerprints import FINGERPRINTS_FILE
 from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.naming import (
     FOLDS_FILE,
@@ -48,11 +49,11 @@ NOT_IN_CSV = [
 ]
 # The order of the records. A row group of plan.parquet is a shard.
 ORDER = ["part", "split", "fold", "shard", "position"]
-# schema, labels (twice), plan.json, shards.csv, folds.csv, rejects.csv, stats.json and
-# SHA256SUMS; a CSV for each split comes on top. Five of Kaggle's 50 files stay free by
-# default: for the index folder (uploaded as one archive), and for files that the user
-# adds.
-SIDECAR_FILES = 9
+# schema, labels (twice), plan.json, shards.csv, folds.csv, rejects.csv, stats.json,
+# hashes.parquet and SHA256SUMS; a CSV for each split comes on top. Five of Kaggle's 50
+# files stay free by default: for the index folder (uploaded as one archive), and for
+# files that the user adds.
+SIDECAR_FILES = 10
 # The files of a part besides shards and a CSV for each split.
 PART_FILES = (
     "plan.json",
@@ -63,6 +64,7 @@ PART_FILES = (
     FOLDS_FILE,
     "rejects.csv",
     "stats.json",
+    FINGERPRINTS_FILE,
     "SHA256SUMS",
     "report.html",
     "dataset-metadata.json",
@@ -417,14 +419,14 @@ def _explain_no_fit(forecast: Forecast, limit_bytes: int) -> str:
 def sidecar_bytes(table: pd.DataFrame, n_shards: int) -> tuple[float, int]:
     """Return the bytes of a part besides its shards: per image, and a fixed number.
 
-    An image has a row in a CSV and a line in an index. n_shards: of all parts, because
-    plan.json lists them all.
+    An image has a row in a CSV and in hashes.parquet, and a line in an index. n_shards:
+    of all parts, because plan.json lists them all.
     """
     table = table.drop(columns=NOT_IN_CSV, errors="ignore")
     sample = table.sample(min(len(table), 500), random_state=0)
     csv = sample.to_csv(index=False, header=False)
     row_bytes = len(csv.encode()) / max(1, len(sample))
-    return 1.5 * row_bytes + 100, (64 << 10) + 600 * n_shards
+    return 2 * row_bytes + 300, (64 << 10) + 600 * n_shards
 
 
 def shards_per_group(
