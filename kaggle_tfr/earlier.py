@@ -200,12 +200,7 @@ def _parse_folds(rows: pd.DataFrame, path: str) -> pd.DataFrame:
 def _read_folder(name: str, work_dir: str) -> list[_Source]:
     """Return the images of a work folder, of a part, or of each part in a folder."""
     folder = find_input(name)
-    if storage.real_path(folder) == storage.real_path(work_dir):
-        raise ValueError(
-            f"FOLDS_FROM is the WORK_DIR '{work_dir}' itself, whose files this run "
-            "replaces. Set another WORK_DIR or NAME for the grown dataset, such as "
-            f"WORK_DIR = '{work_dir}-2'."
-        )
+    check_not_replaced(folder, work_dir)
     if exists(join(folder, PLANNED_FILE)):
         return _read_work_folder(folder)
     parts = [folder]
@@ -233,6 +228,16 @@ def _read_work_folder(folder: str) -> list[_Source]:
         table = pd.concat([load_earlier_images(folder), table], ignore_index=True)
     folders = (*before.folders, *list_parts(folder))
     return [_Source(folder, table, _read_plan(folder), folders)]
+
+
+def check_not_replaced(folder: str, work_dir: str) -> None:
+    """Raise a ValueError if an earlier folder is WORK_DIR, whose files are replaced."""
+    if folder and storage.real_path(folder) == storage.real_path(work_dir):
+        raise ValueError(
+            f"FOLDS_FROM is the WORK_DIR '{work_dir}' itself, whose files this run "
+            "replaces. Set another WORK_DIR or NAME for the grown dataset, such as "
+            f"WORK_DIR = '{work_dir}-2'."
+        )
 
 
 def _mark_rejected(table: pd.DataFrame, folder: str) -> np.ndarray:

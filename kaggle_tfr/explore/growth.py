@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.earlier import Earlier, as_sources
+from kaggle_tfr.earlier import Earlier, as_sources, check_not_replaced
 from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.fingerprints import GROUP, PLANNED_FILE, digest_groups
 from kaggle_tfr.images.hashing import ALL_HASHES
@@ -48,20 +48,32 @@ def reuse_hashes(folds_from: str | Sequence[str], work_dir: str) -> str:
     """Copy hashes.parquet of an earlier work folder to WORK_DIR, and return a sentence.
 
     01 then reads only files that are new or have changed. A WORK_DIR that has this
-    file keeps its own.
+    file keeps its own. Raises: ValueError: FOLDS_FROM is WORK_DIR.
     """
     path = storage.join(work_dir, "hashes.parquet")
-    if storage.exists(path) or storage.is_remote(work_dir):
-        return "Only new and changed files are read."
+    sentence = "Only new and changed files are read."
+    if not storage.exists(path):
+        sentence = "All files are read."
     for name in as_sources(folds_from):
         folder = "" if name.endswith(".csv") else locate_input(name)
-        saved = os.path.join(folder, "hashes.parquet")
-        is_work_folder = os.path.exists(os.path.join(folder, PLANNED_FILE))
-        if folder and is_work_folder and os.path.exists(saved):
-            with storage.new_file(path) as temporary:
-                shutil.copyfile(saved, temporary)
-            return f"Files that '{folder}' has seen unchanged are not read again."
-    return "All files are read."
+        check_not_replaced(folder, work_dir)
+        if not storage.exists(path) and _copy_hashes(folder, path):
+            sentence = f"Files that '{folder}' has seen unchanged are not read again."
+    return sentence
+
+
+def _copy_hashes(folder: str, path: str) -> bool:
+    """Copy hashes.parquet of an earlier work folder on disk; return whether it has one.
+
+    Parts have a file of this name with other columns.
+    """
+    saved = os.path.join(folder, "hashes.parquet")
+    is_work_folder = os.path.exists(os.path.join(folder, PLANNED_FILE))
+    if not (folder and is_work_folder and os.path.exists(saved)):
+        return False
+    with storage.new_file(path) as temporary:
+        shutil.copyfile(saved, temporary)
+    return True
 
 
 def join_earlier(
@@ -88,12 +100,12 @@ def join_earlier(
 
     is_gone = ~np.isin(np.arange(len(table)), row) & (table["part"] > 0).to_numpy()
     gone = _list_gone(table[is_gone], joined)
-    group_column = earlier.settings.get("group_column", "")
-    if group_column in joined:
-        gone[group_column] = _name_groups(table[is_gone], images[group_column])
     if len(gone):
         joined = joined.astype({"input_dir": object})
         joined = pd.concat([joined, gone], ignore_index=True)
+    group_column = earlier.settings.get("group_column", "")
+    if group_column in joined:
+        joined = _fill_groups(joined, table, group_column)
     return _number_labels(joined, labels), labels
 
 
@@ -211,12 +223,24 @@ def _list_gone(table: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _name_groups(gone: pd.DataFrame, groups: pd.Series) -> np.ndarray:
-    """Return the group of each image without a file, by the digests of the groups."""
-    names = groups.drop_duplicates()
+def _fill_groups(
+    images: pd.DataFrame, table: pd.DataFrame, column: str
+) -> pd.DataFrame:
+    """Return the images; those of which the input has no group get that of their part.
+
+    Parts have digests of the groups' names, which are compared with those of the input.
+    """
+    groups = images[column].astype(object)
+    is_missing = groups.isna() | (groups == "")
+    rows = np.flatnonzero(is_missing & mark_recorded(images))
+    if GROUP not in table or not len(rows):
+        return images
+    names = groups[~is_missing].drop_duplicates()
     name_of = dict(zip(digest_groups(names), names, strict=True))
-    digests = gone.get(GROUP, pd.Series("", gone.index))
-    return np.array([name_of.get(digest, digest) for digest in digests], object)
+    position = _match(images.iloc[rows], table)
+    digests = table[GROUP].to_numpy(object)[position]
+    groups.iloc[rows] = [name_of.get(digest, digest) for digest in digests]
+    return images.assign(**{column: groups})
 
 
 def _number_labels(images: pd.DataFrame, labels: Labels) -> pd.DataFrame:
