@@ -110,7 +110,7 @@ class Kernel:
 
     steps: its notebooks. values: the recipe's parameters.
     metadata: keys of kernel-metadata.json that replace the usual values.
-    openings: calls of kaggle.session before a step, by step.
+    openings: lines that call kaggle.session before a step, by step.
     family: "" for a kernel of its own, else the command that makes all of its recipe.
     preparation: what has to be done on Kaggle before it runs, in Markdown.
     """
@@ -285,7 +285,7 @@ def _make_opening_cell(calls: Sequence[str]) -> Any:
         "# Continue with the output of earlier sessions, if it is attached.",
         "from kaggle_tfr.kaggle import session",
         "from kaggle_tfr.mounts import work_dir\n",
-        *[f"session.{call}" for call in calls],
+        *calls,
     ]
     return new_code_cell("\n".join(lines))
 

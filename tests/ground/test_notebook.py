@@ -1,6 +1,7 @@
 """The command line: refusals before work starts, and a failed cell shown."""
 
 import errno
+import json
 import os
 import pty
 import re
@@ -397,8 +398,10 @@ def test_a_run_of_version_0_1_in_work_is_explained(photos, capsys):
 
 def test_shards_are_listed_where_they_went(tmp_path):
     """Parts are in OUT_DIR, the rest in WORK_DIR; a part of another plan is marked."""
-    (tmp_path / "plan.json").write_text('{"fingerprint": "a1"}')
-    for part, fingerprint in ((1, "a1"), (2, "b2")):
+    earlier = [{"fingerprint": "c3", "first_part": 1, "n_parts": 1}]
+    plan = {"fingerprint": "a1", "earlier": earlier}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    for part, fingerprint in ((1, "c3"), (2, "a1"), (3, "b2")):
         folder = tmp_path / "out" / f"part-{part}"
         folder.mkdir(parents=True)
         (folder / "shards.csv").write_text(
@@ -407,8 +410,9 @@ def test_shards_are_listed_where_they_went(tmp_path):
         (folder / "plan.json").write_text(f'{{"fingerprint": "{fingerprint}"}}')
     values = {"WORK_DIR": str(tmp_path), "OUT_DIR": str(tmp_path / "out")}
     output = driver.summarize(values)
-    assert f"{tmp_path}/out/part-1/ (1 files, 3 records, 0.0 MB)" in output
-    assert "0.0 MB; of another plan" in output
+    assert f"{tmp_path}/out/part-1/ (1 files, 3 records, 0.0 MB)\n" in output
+    assert f"{tmp_path}/out/part-2/ (1 files, 3 records, 0.0 MB)\n" in output
+    assert "part-3/ (1 files, 3 records, 0.0 MB; of another plan" in output
 
 
 def test_parts_are_listed_by_their_numbers_in_any_form_of_out_dir(
