@@ -28,8 +28,8 @@ from kaggle_tfr.schema import Labels
 
 NEW_SHARE = 0.01
 PHOTOS = 2000  # whose hashes are imitated
-# The bytes of the originals are known, so that no file is read for the forecast.
-VALUES = DEFAULTS | {"RESIZE": "none", "SECOND_LOOK": "auto", "NAME": "growth"}
+# No file is read: the bytes of the originals are known, and no geometry is compared.
+VALUES = DEFAULTS | {"RESIZE": "none", "SECOND_LOOK": False, "NAME": "growth"}
 
 
 def draw_images(n, n_classes, data):
