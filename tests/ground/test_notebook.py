@@ -21,7 +21,7 @@ from kaggle_tfr import driver
 from kaggle_tfr.__main__ import main, make_parser
 from kaggle_tfr.explore import sample
 from kaggle_tfr.notebook import account
-from kaggle_tfr.parameters import NOTEBOOKS
+from kaggle_tfr.parameters import NOTEBOOKS, format_parameters
 
 
 @pytest.fixture
@@ -54,6 +54,19 @@ def test_every_help_text_is_a_sentence(capsys):
         texts = [command.description, *(action.help for action in command._actions)]
         wrong = [text for text in texts if not re.fullmatch(r"[A-Z].+[.…]", text)]
         assert wrong == []
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_the_parameters_fit_the_terminal(monkeypatch, capsys, columns):
+    """A long description continues below its beginning, and loses nothing."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit, match="^0$"):
+        main(["run", "--help"])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= columns
+    words = " ".join(lines).split()
+    assert " ".join(format_parameters().split()) in " ".join(words)
 
 
 def test_a_call_without_a_command_prints_the_help(capsys):
