@@ -578,11 +578,13 @@ def test_a_kernel_that_dies_is_an_error(drive):
 def test_what_a_library_writes_is_shown_without_the_startup_log(drive):
     """C code writes to the standard error that a kernel inherits."""
     log = "I0000 00:00:1795496096.287262 21329 port.cc:153] oneDNN"
-    text = f"{log}\na warning of C code\n"
+    end = "[IPKernelApp] ERROR | KeyboardInterrupt caught in kernel."
+    text = f"{log}\na warning of C code\n{end}\n"
     run = drive(f"import os\nos.write(2, {text.encode()!r})")
     output = run.communicate(timeout=60)[0]
     assert "a warning of C code" in output
     assert "oneDNN" not in output
+    assert "KeyboardInterrupt" not in output
 
 
 def test_a_kernel_needs_no_port(drive):
