@@ -22,7 +22,7 @@ from kaggle_tfr import driver
 from kaggle_tfr.__main__ import main, make_parser
 from kaggle_tfr.explore import sample
 from kaggle_tfr.notebook import account
-from kaggle_tfr.parameters import NOTEBOOKS
+from kaggle_tfr.parameters import NOTEBOOKS, format_parameters
 
 
 @pytest.fixture
@@ -55,6 +55,19 @@ def test_every_help_text_is_a_sentence(capsys):
         texts = [command.description, *(action.help for action in command._actions)]
         wrong = [text for text in texts if not re.fullmatch(r"[A-Z].+[.…]", text)]
         assert wrong == []
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_the_parameters_fit_the_terminal(monkeypatch, capsys, columns):
+    """A long description continues below its beginning, and loses nothing."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit, match="^0$"):
+        main(["run", "--help"])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= columns
+    words = " ".join(lines).split()
+    assert " ".join(format_parameters().split()) in " ".join(words)
 
 
 def test_a_call_without_a_command_prints_the_help(capsys):
@@ -569,11 +582,13 @@ def test_a_kernel_that_dies_is_an_error(drive):
 def test_what_a_library_writes_is_shown_without_the_startup_log(drive):
     """C code writes to the standard error that a kernel inherits."""
     log = "I0000 00:00:1795496096.287262 21329 port.cc:153] oneDNN"
-    text = f"{log}\na warning of C code\n"
+    end = "[IPKernelApp] ERROR | KeyboardInterrupt caught in kernel."
+    text = f"{log}\na warning of C code\n{end}\n"
     run = drive(f"import os\nos.write(2, {text.encode()!r})")
     output = run.communicate(timeout=60)[0]
     assert "a warning of C code" in output
     assert "oneDNN" not in output
+    assert "KeyboardInterrupt" not in output
 
 
 def test_a_kernel_needs_no_port(drive):
