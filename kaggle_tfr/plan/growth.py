@@ -3,13 +3,13 @@
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from kaggle_tfr.earlier import Earlier, check_settings
 from kaggle_tfr.explore.growth import STATE, mark_recorded
 from kaggle_tfr.naming import OVERRIDE_GROUP
 from kaggle_tfr.parameters import Values
+from kaggle_tfr.plan.fold_checks import measure_deviation
 from kaggle_tfr.plan.folds import join_groups
 from kaggle_tfr.schema import RecordSchema
 
@@ -101,15 +101,12 @@ def _measure(table: pd.DataFrame) -> dict[str, Any]:
     """Return a row of `measure_drift`."""
     in_folds = table[table["fold"] >= 0]
     sizes = in_folds["fold"].value_counts(normalize=True)
-    share = pd.crosstab(in_folds["label"], in_folds["fold"], normalize="columns")
-    share_of_all = in_folds["label"].value_counts(normalize=True)
-    deviation = share.sub(share_of_all, axis=0).abs().to_numpy()
     n_validation = (table["split"] == "validation").sum()
     return {
         "images": len(in_folds),
         "smallest": sizes.min() if len(sizes) else 0.0,
         "largest": sizes.max() if len(sizes) else 0.0,
-        "deviation": float(np.max(deviation, initial=0.0)),
+        "deviation": measure_deviation(in_folds),
         "validation": n_validation / max(1, len(in_folds) + n_validation),
     }
 
