@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -122,7 +123,7 @@ def _find_value_problem(rows: pa.Table) -> str:
     return ""
 
 
-def digest_groups(values: Sequence[object]) -> list[str]:
+def digest_groups(values: Sequence[Any]) -> list[str]:
     """Return a digest of each group's name, "" for a row without a group.
 
     Names such as those of patients are not published.
