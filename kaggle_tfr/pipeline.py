@@ -63,7 +63,8 @@ def deduplicate_images(values: Values, work: str) -> pd.DataFrame:
     print(candidates.explanation)
     pairs = deduplicate.accept_pairs(images, hashes, candidates, settings, work)
     copies = deduplicate.compare_datasets(hashes, others, settings)
-    print(deduplicate.describe_overlap(images, others, copies))
+    if len(others):
+        print(deduplicate.describe_overlap(images, others, copies))
     rules = {name: values[name.upper()] for name in ("keep", "conflicts", "leaks")}
     rules["copies"] = deduplicate.name_copies(copies)
     clusters = deduplicate.find_clusters(images, pairs, **rules)

@@ -244,19 +244,3 @@ def _rotate_words(
     if orientation == 1:
         return words[:, :4]
     return rotate_codes(words_to_codes(words), orientation).view(">u8")
-
-
-def find_pairs_between(  # STUB until the search between tables is merged
-    hashes: pd.DataFrame,
-    others: pd.DataFrame,
-    max_bits: int,
-    rotated_bits: int | None = None,
-) -> pd.DataFrame:
-    """Find pairs between two tables."""
-    columns = [*HASHES, *ROTATION_BITS, "texture", "digest", "problem"]
-    columns = [name for name in columns if name in hashes]
-    table = pd.concat([hashes[columns], others[columns]], ignore_index=True)
-    pairs = find_pairs(table, max_bits, rotated_bits)
-    n = len(hashes)
-    pairs = pairs[(pairs["a"] < n) & (pairs["b"] >= n)]
-    return pairs.assign(b=pairs["b"] - n).reset_index(drop=True)
