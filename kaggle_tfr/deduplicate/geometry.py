@@ -35,6 +35,11 @@ UNDO = np.array(
 )
 
 
+# What the column `earlier` of images contains for a file that was hashed before, and
+# that is not there any more or has another content.
+WITHOUT_FILE = ("gone", "changed")
+
+
 @dataclass(frozen=True)
 class Features:
     """SIFT features of an image, maybe none.
@@ -144,6 +149,16 @@ def are_near(
     is_rotated = pairs["orientation"] != 1
     radius = np.where(is_rotated, max_bits * 4 // 5, max_bits)
     return pairs["distance"].to_numpy() <= radius
+
+
+def have_files(images: pd.DataFrame) -> np.ndarray:
+    """Return which images still have the file from which they were hashed: bool (n,).
+
+    The others have "gone" or "changed" in the column `earlier`, which may be absent.
+    """
+    if "earlier" not in images:
+        return np.full(len(images), True)
+    return ~images["earlier"].isin(WITHOUT_FILE).to_numpy()
 
 
 def _verify_block(table: pd.DataFrame) -> list[tuple[int, int]]:

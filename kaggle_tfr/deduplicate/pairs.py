@@ -9,9 +9,10 @@ rotated by right angles. `search` explains how near hashes are found.
 import numpy as np
 import pandas as pd
 
+from kaggle_tfr.deduplicate.blocks import list_slices
 from kaggle_tfr.deduplicate.search import (
     MAX_PAIRS,
-    list_slices,
+    match_codes,
     near_pairs,
     near_pairs_between,
 )
@@ -32,11 +33,13 @@ def find_pairs(
     max_bits: int,
     rotated_bits: int | None = None,
     limit: int = MAX_PAIRS,
+    is_new: np.ndarray | None = None,
 ) -> pd.DataFrame:
     """Find all pairs of images within `max_bits` of 256 bits, one row per pair.
 
     hashes: of `load_hashes`.
     rotated_bits: radius for mirrored and rotated copies; None: they are not searched.
+    is_new: bool (n,); with it, only pairs of which a or b is new are found.
     Raises: TooManyPairs: more than `limit` pairs of different hashes.
     Columns: a < b (row numbers of `hashes`); distance, the sum over the four hashes,
     and the distance in each (bits); orientation (EXIF), which rotates image b as image
@@ -47,17 +50,24 @@ def find_pairs(
     Images of almost no texture have random hashes: they pair only if their files are
     equal.
     """
-    columns = [*HASHES]
-    if rotated_bits is not None:
-        columns += ROTATION_BITS
-    words = hashes[columns].to_numpy(np.uint64)
-    members = _group_equal(hashes, words)
+    words = _take_words(hashes, rotated_bits)
+    is_good = hashes["problem"].to_numpy() == ""
+    members = _group_equal(hashes, words, is_good)
     searched = _choose_searched(members)
-    near = _search_orientations(words[searched], max_bits, rotated_bits, limit)
+    is_new_group = _find_new_groups(members, searched, is_new)
+    near = _search_orientations(
+        words[searched],
+        max_bits,
+        rotated_bits,
+        limit,
+        is_new_group,
+    )
     # Positions in `searched` become rows of `hashes`.
     near["a"] = searched[near["a"]]
     near["b"] = searched[near["b"]]
-    candidates = _expand_groups(members, near)
+    if is_new is not None:
+        members = _select_involved(members, near, is_new)
+    candidates = _select_new(_expand_groups(members, near), is_new)
     return measure_pairs(words, candidates)
 
 
@@ -66,19 +76,112 @@ def find_fine_pairs(
     fine_bits: int,
     max_bits: int,
     limit: int = MAX_PAIRS,
+    is_new: np.ndarray | None = None,
 ) -> pd.DataFrame:
     """Find pairs within `fine_bits` of the fine hash and `max_bits` of the other four.
 
-    Columns as in `find_pairs`. Of images with equal hashes only the first is searched.
+    Columns and is_new as in `find_pairs`. Of images with equal hashes only the first is
+    searched.
     Raises: TooManyPairs: more than `limit` pairs by the fine hash.
     """
-    words = hashes[[*HASHES]].to_numpy(np.uint64)
-    searched = _choose_searched(_group_equal(hashes, words))
-    fine_words = hashes[[*FINE_HASH]].to_numpy(np.uint64)
-    a, b = near_pairs(words_to_codes(fine_words[searched]), fine_bits, limit)
+    words = _take_words(hashes)
+    is_good = hashes["problem"].to_numpy() == ""
+    searched = _choose_searched(_group_equal(hashes, words, is_good))
+    fine_words = hashes[[*FINE_HASH]].to_numpy(np.uint64)[searched]
+    is_new_code = None if is_new is None else is_new[searched]
+    a, b = near_pairs(words_to_codes(fine_words), fine_bits, limit, is_new_code)
     candidates = pd.DataFrame({"a": searched[a], "b": searched[b], "orientation": 1})
     pairs = measure_pairs(words, candidates)
     return pairs[pairs["distance"] <= max_bits]
+
+
+def find_pairs_between(
+    hashes: pd.DataFrame,
+    others: pd.DataFrame,
+    max_bits: int,
+    rotated_bits: int | None = None,
+) -> pd.DataFrame:
+    """Find all pairs of an image and an image of another dataset, as `find_pairs`.
+
+    hashes: of `load_hashes`. others: its columns except path and problem.
+    Raises: TooManyPairs: more than 50 million pairs of different hashes.
+    Columns: as of `find_pairs`, but a is a row of `hashes` and b a row of `others`.
+
+    If more than 20 of `others` have equal hashes, the first 20 are listed. If more than
+    20 of `hashes` have equal hashes, each of them is listed with the nearest 20 others.
+    """
+    words = _take_words(hashes, rotated_bits)
+    other_words = _take_words(others, rotated_bits)
+    is_good = hashes["problem"].to_numpy() == ""
+    members = _group_equal(hashes, words, is_good)
+    other_members = _group_equal(others, other_words, np.full(len(others), True))
+
+    searched = _choose_searched(members)
+    other_searched = _choose_searched(other_members)
+    near = _match_orientations(
+        words[searched],
+        other_words[other_searched],
+        max_bits,
+        rotated_bits,
+    )
+    near["a"] = searched[near["a"]]
+    near["b"] = other_searched[near["b"]]
+    flat = _match_flat(hashes, members, others, other_members)
+
+    # As rows of one table, the others come after the images.
+    candidates = pd.concat([near, flat], ignore_index=True)
+    candidates["b"] += len(hashes)
+    pairs = measure_pairs(np.concatenate([words, other_words]), candidates)
+    pairs["b"] -= len(hashes)
+    return _expand_matches(pairs, members, other_members)
+
+
+def _take_words(
+    hashes: pd.DataFrame,
+    rotated_bits: int | None = None,
+) -> np.ndarray:
+    """Return the hashes that a search needs: uint64 (n, 4), with rotations (n, 10)."""
+    columns = [*HASHES]
+    if rotated_bits is not None:
+        columns += ROTATION_BITS
+    return hashes[columns].to_numpy(np.uint64)
+
+
+def _find_new_groups(
+    members: pd.DataFrame,
+    searched: np.ndarray,
+    is_new: np.ndarray | None,
+) -> np.ndarray | None:
+    """Return whether the group of each searched row has a new image, None without."""
+    if is_new is None:
+        return None
+    return np.isin(searched, _list_new_groups(members, is_new))
+
+
+def _list_new_groups(members: pd.DataFrame, is_new: np.ndarray) -> np.ndarray:
+    """Return the first rows of the groups with a new image."""
+    return members["first"][is_new[members["row"]]].unique()
+
+
+def _select_involved(
+    members: pd.DataFrame,
+    near: pd.DataFrame,
+    is_new: np.ndarray,
+) -> pd.DataFrame:
+    """Return the members of groups that are in a near pair or have a new image."""
+    new_groups = _list_new_groups(members, is_new)
+    involved = np.concatenate([near["a"], near["b"], new_groups])
+    return members[members["first"].isin(involved)]
+
+
+def _select_new(
+    pairs: pd.DataFrame,
+    is_new: np.ndarray | None,
+) -> pd.DataFrame:
+    """Return the pairs with a new image; all pairs if `is_new` is None."""
+    if is_new is None:
+        return pairs
+    return pairs[is_new[pairs["a"]] | is_new[pairs["b"]]]
 
 
 def _choose_searched(members: pd.DataFrame) -> np.ndarray:
@@ -89,6 +192,7 @@ def _choose_searched(members: pd.DataFrame) -> np.ndarray:
 def _group_equal(
     hashes: pd.DataFrame,
     words: np.ndarray,
+    is_good: np.ndarray,
 ) -> pd.DataFrame:
     """Return row, is_flat, and first (first row with equal hashes) of good images.
 
@@ -100,7 +204,6 @@ def _group_equal(
     key["digest"] = np.where(is_flat, hashes["digest"], "")
     key["is_flat"] = is_flat
 
-    is_good = hashes["problem"].to_numpy() == ""
     members = key.assign(row=key.index)[is_good]
     row = members.groupby([*key], sort=False)["row"]
     members = members.assign(first=row.transform("min"))
@@ -112,20 +215,92 @@ def _search_orientations(
     max_bits: int,
     rotated_bits: int | None,
     limit: int,
+    is_new: np.ndarray | None,
 ) -> pd.DataFrame:
     """Return columns a < b, rows of words, and orientation; a pair may have several."""
     codes = words_to_codes(words)
     plain = np.ascontiguousarray(codes[:, :32])
-    found = {1: near_pairs(plain, max_bits, limit)}
+    found = {1: near_pairs(plain, max_bits, limit, is_new)}
     if rotated_bits is not None:
         for orientation in range(2, 9):
             rotated = rotate_codes(codes, orientation)
-            found[orientation] = near_pairs_between(plain, rotated, rotated_bits)
+            found[orientation] = near_pairs_between(
+                plain,
+                rotated,
+                rotated_bits,
+                is_new,
+            )
+    return _join_orientations(found)
+
+
+def _match_orientations(
+    words: np.ndarray,
+    other_words: np.ndarray,
+    max_bits: int,
+    rotated_bits: int | None,
+) -> pd.DataFrame:
+    """Return columns a, b, orientation of near rows of words and of other words."""
+    plain = np.ascontiguousarray(words_to_codes(words)[:, :32])
+    other_codes = words_to_codes(other_words)
+    other_plain = np.ascontiguousarray(other_codes[:, :32])
+    found = {1: match_codes(plain, other_plain, max_bits)}
+    if rotated_bits is not None:
+        for orientation in range(2, 9):
+            rotated = rotate_codes(other_codes, orientation)
+            found[orientation] = match_codes(plain, rotated, rotated_bits)
+    return _join_orientations(found)
+
+
+def _join_orientations(found: dict[int, np.ndarray]) -> pd.DataFrame:
+    """Return columns a, b, orientation of the pairs of each orientation, (2, m)."""
     tables = [
         pd.DataFrame({"a": a, "b": b, "orientation": orientation})
         for orientation, (a, b) in found.items()
     ]
     return pd.concat(tables, ignore_index=True)
+
+
+def _match_flat(
+    hashes: pd.DataFrame,
+    members: pd.DataFrame,
+    others: pd.DataFrame,
+    other_members: pd.DataFrame,
+) -> pd.DataFrame:
+    """Return a, b, orientation of groups of equal files of almost no texture."""
+    tables = []
+    for end, table, groups in (("a", hashes, members), ("b", others, other_members)):
+        first = groups["first"][groups["is_flat"]].unique()
+        digest = table["digest"].to_numpy()[first]
+        tables.append(pd.DataFrame({end: first, "digest": digest}))
+    pairs = tables[0].merge(tables[1], on="digest")
+    return pairs[["a", "b"]].assign(orientation=1)
+
+
+def _expand_matches(
+    pairs: pd.DataFrame,
+    members: pd.DataFrame,
+    other_members: pd.DataFrame,
+) -> pd.DataFrame:
+    """Return the pairs of all rows of the groups whose first rows are paired.
+
+    See `find_pairs_between` for groups of more than `MAX_EQUAL`.
+    """
+    position = other_members.groupby("first").cumcount()
+    listed = other_members[position < MAX_EQUAL]
+    listed = listed.rename(columns={"row": "row_b", "first": "b"})
+    pairs = pairs.merge(listed[["row_b", "b"]], on="b")
+    pairs = pairs.sort_values(["a", "distance", "row_b"], ignore_index=True)
+
+    size = members["first"].value_counts()
+    crowds = size.index[size > MAX_EQUAL]
+    is_listed = pairs.groupby("a").cumcount() < MAX_EQUAL
+    pairs = pairs[is_listed | ~pairs["a"].isin(crowds)]
+
+    images = members.rename(columns={"row": "row_a", "first": "a"})
+    pairs = pairs.merge(images[["row_a", "a"]], on="a")
+    pairs = pairs.assign(a=pairs["row_a"], b=pairs["row_b"])
+    pairs = pairs.drop(columns=["row_a", "row_b"])
+    return pairs.sort_values(["a", "b"], ignore_index=True)
 
 
 def words_to_codes(words: np.ndarray) -> np.ndarray:
@@ -210,8 +385,8 @@ def measure_pairs(
     bits = _count_differing_bits(words, candidates)
     measured = pd.DataFrame(
         {
-            "a": ends.min(axis=1),
-            "b": ends.max(axis=1),
+            "a": np.minimum(ends["a"], ends["b"]),
+            "b": np.maximum(ends["a"], ends["b"]),
             "distance": bits.sum(axis=1),
             **dict(zip(HASHES, bits.T, strict=True)),
             "orientation": orientation.mask(ends["a"] > ends["b"], inverse),

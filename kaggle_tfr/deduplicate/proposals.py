@@ -16,6 +16,7 @@ from kaggle_tfr.deduplicate.geometry import (
     Features,
     are_near,
     find_features,
+    have_files,
     root_sift,
 )
 from kaggle_tfr.deduplicate.pairs import measure_pairs
@@ -34,16 +35,21 @@ def propose_copies(
     hashes: pd.DataFrame,
     pairs: pd.DataFrame,
     max_bits: int = 25,
+    is_new: np.ndarray | None = None,
 ) -> pd.DataFrame:
     """Return the pairs and those that share two details, for `verify_geometry`.
 
+    images: those without a file (see `have_files`) are in no proposed pair.
     hashes, pairs: of `load_hashes` and `find_pairs`, with `rotated_bits`.
+    is_new: as in `find_pairs`.
     Images that share mirrored details are proposed as mirror images.
     """
-    rows = _choose_rows(hashes)
-    codes, row = _encode_images(images["path"].iloc[rows])
+    rows = _choose_rows(images, hashes)
+    codes, position = _encode_images(images["path"].iloc[rows])
+    row = rows[position]
+    is_new_detail = None if is_new is None else is_new[row]
     words = hashes[[*HASHES, *ROTATION_BITS]].to_numpy(np.uint64)
-    candidates = _list_orientations(_count_votes(codes, rows[row]))
+    candidates = _list_orientations(_count_votes(codes, row, is_new_detail))
     proposed = measure_pairs(words, candidates)
 
     is_near = are_near(pairs, max_bits)
@@ -52,11 +58,11 @@ def propose_copies(
     return table.sort_values(["a", "b"], ignore_index=True)
 
 
-def _choose_rows(hashes: pd.DataFrame) -> np.ndarray:
-    """Return the rows of good images with texture."""
+def _choose_rows(images: pd.DataFrame, hashes: pd.DataFrame) -> np.ndarray:
+    """Return the rows of good images with texture and a file."""
     is_good = hashes["problem"] == ""
     is_flat = hashes["texture"] < FLAT
-    return np.flatnonzero(is_good & ~is_flat)
+    return np.flatnonzero(is_good & ~is_flat & have_files(images))
 
 
 def _list_orientations(votes: pd.DataFrame) -> pd.DataFrame:
@@ -114,15 +120,17 @@ def _encode_details(
 def _count_votes(
     codes: np.ndarray,
     row: np.ndarray,
+    is_new: np.ndarray | None = None,
 ) -> pd.DataFrame:
     """Return pairs of images that share two details or more: mirrored, a, b.
 
     codes: uint8 (n, 64) of details and of these mirrored. row: of the image, int64
-        (n,), ascending.
+        (n,), ascending. is_new: bool (n,), details of new images; each pair has one.
     mirrored: 1 if the details of a are in the mirror image of b, else 0.
     """
     is_rare = _count_repetitions(codes[:, :32]) <= MAX_REPETITIONS
-    shared = _find_shared_details(codes[is_rare], row[is_rare])
+    is_new = None if is_new is None else is_new[is_rare]
+    shared = _find_shared_details(codes[is_rare], row[is_rare], is_new)
     pairs = shared.drop_duplicates().groupby(["mirrored", "a", "b"])
     votes = pairs.size().reset_index(name="size")
     votes = votes[votes["size"] > 1]
@@ -133,10 +141,12 @@ def _count_votes(
 def _find_shared_details(
     codes: np.ndarray,
     row: np.ndarray,
+    is_new: np.ndarray | None,
 ) -> pd.DataFrame:
     """Return pairs of images with near details: mirrored, a < b, detail (of a)."""
     plain_then_mirrored = np.concatenate(np.hsplit(codes, 2))
-    detail, near = near_pairs(plain_then_mirrored, DETAIL_BITS)
+    is_new_code = None if is_new is None else np.tile(is_new, 2)
+    detail, near = near_pairs(plain_then_mirrored, DETAIL_BITS, is_new=is_new_code)
     is_plain = detail < len(row)
     detail = detail[is_plain]
     mirrored, near = np.divmod(near[is_plain], len(row))

@@ -26,10 +26,15 @@ from math import comb
 import numpy as np
 
 from kaggle_tfr import parallel
+from kaggle_tfr.deduplicate.blocks import (
+    BITS,
+    SLICE,
+    list_slices,
+    permute_bits,
+    weigh_bits,
+)
+from kaggle_tfr.deduplicate.lookup import choose_lookup, find_matches
 
-BITS = 256
-SLICE = 1 << 15  # codes: a slice of them stays in the processor's cache
-SAMPLE = 20_000  # codes whose bits are correlated
 MAX_PAIRS = 50_000_000
 
 
@@ -67,15 +72,20 @@ def near_pairs(
     codes: np.ndarray,
     radius: int,
     limit: int = MAX_PAIRS,
+    is_new: np.ndarray | None = None,
 ) -> np.ndarray:
     """Find all pairs of codes within `radius` bits: int64 (2, m), rows a < b, sorted.
 
     codes: uint8 (n, 32).
+    is_new: bool (n,); with it, only pairs of which a or b is new are found.
     Raises: TooManyPairs: more than `limit`. 50 million are too many for any images.
     """
     n_codes = max(1, len(codes))
-    results = _search(codes, radius)
-    numbers = _collect(results, n_codes, radius, limit)
+    if is_new is None:
+        results = _search(codes, radius)
+    else:
+        results = _search_new(codes, is_new, radius)
+    numbers = _collect(_keep_ascending(results), n_codes, radius, limit)
     return np.stack(np.divmod(numbers, n_codes))
 
 
@@ -90,18 +100,63 @@ def _search(
     return _search_tables(codes, radius, design)
 
 
+def _search_new(
+    codes: np.ndarray,
+    is_new: np.ndarray,
+    radius: int,
+) -> Iterator[np.ndarray]:
+    """Yield arrays of near rows with a new one, int64 (2, m), the smaller row first."""
+    new_rows = np.flatnonzero(is_new)
+    for new, b in _match(codes[new_rows], codes, radius):
+        yield np.sort([new_rows[new], b], axis=0)
+
+
+def _match_new(
+    codes: np.ndarray,
+    others: np.ndarray,
+    is_new: np.ndarray,
+    radius: int,
+) -> Iterator[np.ndarray]:
+    """Yield arrays of near rows of two lists, int64 (2, m), of which one is new."""
+    new_rows = np.flatnonzero(is_new)
+    for new, b in _match(codes[new_rows], others, radius):
+        yield np.stack([new_rows[new], b])
+    for a, new in _match(codes, others[new_rows], radius):
+        yield np.stack([a, new_rows[new]])
+
+
+def _match(
+    codes: np.ndarray,
+    others: np.ndarray,
+    radius: int,
+) -> Iterable[np.ndarray]:
+    """Return arrays of near rows of codes and of others; pairs may be repeated."""
+    if len(codes) > len(others):
+        return (pairs[::-1] for pairs in _match(others, codes, radius))
+    lookup = choose_lookup(len(codes), len(others), radius)
+    if lookup is None:
+        return compare_all(codes, others, radius)
+    return find_matches(codes, others, radius, lookup)
+
+
+def _keep_ascending(results: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """Yield the pairs a < b of each array."""
+    for a, b in results:
+        is_ascending = a < b
+        yield np.stack([a[is_ascending], b[is_ascending]])
+
+
 def _collect(
     results: Iterable[np.ndarray],
-    n_codes: int,
+    n_others: int,
     radius: int,
     limit: int,
 ) -> np.ndarray:
-    """Return the distinct pairs a < b as sorted numbers, a * n_codes + b."""
+    """Return the distinct pairs as sorted numbers, a * n_others + b."""
     found = [np.empty(0, np.int64)]
     n_new = 0
     for a, b in results:
-        pairs = a * n_codes + b
-        found.append(pairs[a < b])
+        found.append(a * n_others + b)
         n_new += len(found[-1])
         # Several tables find the same pair: drop repetitions before they fill memory.
         if n_new > limit // 4:
@@ -114,16 +169,40 @@ def near_pairs_between(
     codes: np.ndarray,
     others: np.ndarray,
     radius: int,
+    is_new: np.ndarray | None = None,
 ) -> np.ndarray:
     """Find pairs of `codes[a]` and `others[b]` within `radius` bits, a < b: (2, m).
 
     codes, others: uint8 (n, 32), such as the codes of images and of their mirror
         images.
+    is_new: as in `near_pairs`; a row is new in both lists.
     """
+    if is_new is not None:
+        n_codes = max(1, len(codes))
+        results = _keep_ascending(_match_new(codes, others, is_new, radius))
+        numbers = _collect(results, n_codes, radius, MAX_PAIRS)
+        return np.stack(np.divmod(numbers, n_codes))
+
     pairs = near_pairs(np.concatenate([codes, others]), radius)
     pairs[1] -= len(codes)
     # Pairs of two codes or of two others do not remain: both lists have n rows.
     return pairs[:, pairs[0] < pairs[1]]
+
+
+def match_codes(
+    codes: np.ndarray,
+    others: np.ndarray,
+    radius: int,
+    limit: int = MAX_PAIRS,
+) -> np.ndarray:
+    """Find all pairs of `codes[a]` and `others[b]` within `radius` bits: int64 (2, m).
+
+    codes, others: uint8 (n, 32), of any two lengths. The pairs are sorted.
+    Raises: TooManyPairs: more than `limit`.
+    """
+    n_others = max(1, len(others))
+    numbers = _collect(_match(codes, others, radius), n_others, radius, limit)
+    return np.stack(np.divmod(numbers, n_others))
 
 
 def _unite(found: list[np.ndarray], radius: int, limit: int) -> np.ndarray:
@@ -194,54 +273,6 @@ def _search_tables(
     )
 
 
-def permute_bits(
-    codes: np.ndarray,
-    group_sizes: tuple[int, ...],
-) -> list[np.ndarray]:
-    """Return the numbers of the bits in each block, so that each key takes many values.
-
-    Bits of an image hash are correlated: neighbouring pixels are often alike. A key of
-    correlated bits has few values, and its buckets are large. So each bit, beginning
-    with the most correlated one, goes to the group with which it is correlated least
-    and that has room. Each group deals its bits to its blocks like cards.
-    """
-    group_ends = np.cumsum(group_sizes)
-    room = np.diff(group_ends * BITS // group_ends[-1], prepend=0)
-    groups = _group_bits(_correlate_bits(codes), room)
-    return [
-        np.array(bits[start::size], int)
-        for bits, size in zip(groups, group_sizes, strict=True)
-        for start in range(size)
-    ]
-
-
-def _group_bits(
-    correlation: np.ndarray,
-    room: np.ndarray,
-) -> list[list[int]]:
-    """Return the bits of each group; room: number of bits in each group."""
-    groups: list[list[int]] = [[] for _ in room]
-    cost = np.zeros((len(groups), BITS))
-    total = correlation.sum(axis=0)
-    most_correlated_first = np.argsort(-total, kind="stable")
-    for bit in most_correlated_first:
-        number = int(np.argmin(cost[:, bit]))
-        groups[number].append(bit)
-        cost[number] += correlation[bit]
-        if len(groups[number]) == room[number]:
-            cost[number] = np.inf
-    return groups
-
-
-def _correlate_bits(codes: np.ndarray) -> np.ndarray:
-    """Return the squared correlations of a sample's bits: float64 (256, 256)."""
-    step = max(1, len(codes) // SAMPLE)
-    bits = np.unpackbits(codes[::step][:SAMPLE], axis=1)
-    with np.errstate(all="ignore"):  # bits that never change count as uncorrelated
-        correlation = np.corrcoef(bits, rowvar=False)
-    return np.nan_to_num(np.asarray(correlation)) ** 2
-
-
 def _cut_blocks(
     codes: np.ndarray,
     block_bits: list[np.ndarray],
@@ -251,7 +282,7 @@ def _cut_blocks(
     Values of blocks: uint16 (n_blocks, n).
     """
     order = np.concatenate(block_bits)
-    weights = _weigh_bits(block_bits)
+    weights = weigh_bits(block_bits)
     words = np.empty((4, len(codes)), np.uint64)
     blocks = np.empty((len(block_bits), len(codes)), np.uint16)
     for rows in list_slices(len(codes)):
@@ -267,20 +298,6 @@ def _pack_words(bits: np.ndarray) -> np.ndarray:
     packed = np.packbits(bits, axis=0)
     codes = np.ascontiguousarray(packed.T)
     return codes.view(np.uint64).T
-
-
-def _weigh_bits(block_bits: list[np.ndarray]) -> np.ndarray:
-    """Return what each bit adds to the value of each block: float32 (n_blocks, 256)."""
-    weights = np.zeros((len(block_bits), BITS), np.float32)
-    for number, bits in enumerate(block_bits):
-        weights[number, bits] = 2.0 ** np.arange(len(bits))
-    return weights
-
-
-def list_slices(n_rows: int) -> list[slice]:
-    """Return slices of `SLICE` rows that cover all rows."""
-    starts = range(0, n_rows, SLICE)
-    return [slice(start, start + SLICE) for start in starts]
 
 
 def search_table(
