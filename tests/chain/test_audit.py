@@ -343,9 +343,9 @@ def test_an_audit_compares_with_published_parts(leaves, at, capsys):
     }
     assert (other["images"], other["size"]) == (0, 1)
     assert content["badge"].endswith("; 11 are also in other datasets")
-    assert content["command"] == (
-        "kaggle-tfr audit photos/ --against leaves/part-1 --against none -p SECOND_LOOK=false"
-    )
+    against = "--against leaves/part-1 --against none"
+    command = f"kaggle-tfr audit photos/ {against} -p SECOND_LOOK=false"
+    assert content["command"] == command
     theirs = copies[copies["dataset_b"] == "leaves/part-1"]
     assert len(theirs) == 11
     assert copies["dataset_b"].tolist()[-11:] == ["leaves/part-1"] * 11
