@@ -2,8 +2,8 @@
 
 import io
 from collections.abc import Sequence
-from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +15,7 @@ from kaggle_tfr.naming import SPLIT_NAMES
 from kaggle_tfr.storage import AnyPath
 
 FINGERPRINTS_FILE = "hashes.parquet"
+PLANNED_FILE = "fingerprints.parquet"  # in WORK_DIR: those of all parts of a plan
 # In the metadata of the file. Another number means other hashes or columns.
 FORMAT_KEY = b"kaggle_tfr.fingerprints"
 FORMAT = b"1"
@@ -30,10 +31,13 @@ TYPES = {
 DIGEST = r"[0-9a-f]{16}"
 
 
-def encode_fingerprints(table: pd.DataFrame) -> bytes:
+def encode_fingerprints(
+    table: pd.DataFrame, sizes: Sequence[int] | None = None
+) -> bytes:
     """Return the content of hashes.parquet.
 
     table: one row per record, with the columns `TYPES` and optionally `GROUP`.
+    sizes: numbers of rows in each row group, with the sum of all rows; None: one group.
     """
     types = TYPES | ({GROUP: pa.string()} if GROUP in table else {})
     rows = pa.Table.from_pandas(
@@ -42,7 +46,11 @@ def encode_fingerprints(table: pd.DataFrame) -> bytes:
     # Without pandas' metadata, whose version would change the bytes.
     rows = rows.replace_schema_metadata({FORMAT_KEY: FORMAT})
     buffer = io.BytesIO()
-    pq.write_table(rows, buffer)
+    start = 0
+    with pq.ParquetWriter(buffer, rows.schema) as writer:
+        for size in sizes or [len(rows)]:
+            writer.write_table(rows.slice(start, size), row_group_size=max(1, size))
+            start += size
     return buffer.getvalue()
 
 
@@ -123,12 +131,11 @@ def _find_value_problem(rows: pa.Table) -> str:
     return ""
 
 
-def digest_groups(values: Sequence[Any]) -> list[str]:
-    """Return a digest of each group's name, "" for a row without a group.
+def digest_groups(values: pd.Series) -> np.ndarray:
+    """Return a digest of each group's name, "" for a row without a group: str (n,).
 
     Names such as those of patients are not published.
     """
-    return [
-        "" if pd.isna(value) or value == "" else storage.digest(str(value).encode())
-        for value in values
-    ]
+    codes, names = pd.factorize(values.mask(values == ""))
+    digests = [storage.digest(str(name).encode()) for name in names]
+    return np.array([*digests, ""], object)[codes]  # the code of a missing value is -1

@@ -148,6 +148,13 @@ TABLE = (
         "how 16-bit images become 8-bit",
         choices=("scale", "stretch"),
     ),
+    Parameter(
+        "FOLDS_FROM",
+        "",
+        "01 02 03",
+        "an earlier WORK_DIR, folds.csv or all parts, whose folds stay",
+        list,
+    ),
     Parameter("LIMIT", 0, "01", "number of rows to use, spread over all; 0: all"),
     Parameter("MAX_BITS", 25, "02", "of 256: radius of near-duplicates", high=256),
     Parameter(
@@ -258,6 +265,12 @@ TABLE = (
         choices=("", *_LICENSES.split()),
     ),
     Parameter(
+        "PUBLISH_HASHES",
+        True,
+        "04",
+        "hashes.parquet in each part: finds copies without the images",
+    ),
+    Parameter(
         "MEAN_RGB", False, "04", "channel means of each split, of files and records"
     ),
     Parameter("TFREC_DIRS", [], "05 06", "empty: the parts in OUT_DIR"),
@@ -310,6 +323,7 @@ YOUR_DATA = {
     "TEST_PATH_TEMPLATE",
     "MORE_INPUTS",
     "COMPARE_WITH",
+    "FOLDS_FROM",
     "GROUP_COLUMN",
     "IMAGE_SIZE",
     "OUT_DIR",
@@ -317,7 +331,14 @@ YOUR_DATA = {
     "LICENSE",
 }
 CLUSTER = {"N_JOBS", "BACKEND", "SCHEDULER"}
-FOLDERS = ("WORK_DIR", "INPUT_DIR", "OUT_DIR", "TFREC_DIRS", "COMPARE_WITH")
+FOLDERS = (
+    "WORK_DIR",
+    "INPUT_DIR",
+    "OUT_DIR",
+    "TFREC_DIRS",
+    "COMPARE_WITH",
+    "FOLDS_FROM",
+)
 PARAMETERS = {parameter.name: parameter for parameter in TABLE}
 DEFAULTS = {parameter.name: parameter.default for parameter in TABLE}
 
@@ -531,7 +552,8 @@ def _check_text(name: str, text: str) -> None:
 def _check_inputs(inputs: Sequence[Any]) -> None:
     """Check that each is a mapping of the parameters of 01 that describe an input."""
     common = """WORK_DIR N_JOBS BACKEND SCHEDULER NAME LIMIT MORE_INPUTS BIT_DEPTH
-    TEST_CSV TEST_ID_COLUMN TEST_PATH_TEMPLATE GROUP_COLUMN OUT_DIR IMAGE_SIZE"""
+    TEST_CSV TEST_ID_COLUMN TEST_PATH_TEMPLATE GROUP_COLUMN OUT_DIR IMAGE_SIZE
+    FOLDS_FROM"""
     known = [p.name for p in select_parameters("01") if p.name not in common.split()]
     for number, values in enumerate(inputs, 1):
         if not isinstance(values, Mapping) or "INPUT_DIR" not in values:

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr import deduplicate, explore, notebook, plan, write
+from kaggle_tfr.earlier import Earlier, load_earlier
 from kaggle_tfr.mounts import output_dir
 from kaggle_tfr.parameters import DEFAULTS, Values, check_parameters, make_settings
 from kaggle_tfr.schema import Labels, RecordSchema, load_schema
@@ -43,6 +44,7 @@ def explore_images(values: Values, work: str) -> None:
     inputs = explore.input_or_sample(values["INPUT_DIR"], work)
     settings = make_settings(explore.InputSettings, values)
     listed, labels = explore.read_table(inputs, settings, [work, values["OUT_DIR"]])
+    print(explore.reuse_hashes(values["FOLDS_FROM"], work))
     images = explore.measure(listed, labels, work)
     explore.save_rejects(images, work)
     explore.save_images(images, labels, work)
@@ -54,12 +56,14 @@ def deduplicate_images(values: Values, work: str) -> pd.DataFrame:
 
     Returns the pairs of near-duplicates that decided, as `accept_pairs` does.
     """
+    print(explore.use_earlier(values["FOLDS_FROM"], work))
     images, labels = explore.load_images(work)
     overrides = deduplicate.read_overrides(values["OVERRIDES"], images, labels)
     others = deduplicate.read_datasets(values["COMPARE_WITH"])
     hashes = explore.load_hashes(images, work)
     settings = make_settings(deduplicate.DuplicateSettings, values)
-    candidates = deduplicate.find_candidates(hashes, settings)
+    is_new = explore.mark_new(images)
+    candidates = deduplicate.find_candidates(hashes, settings, is_new)
     print(candidates.explanation)
     pairs = deduplicate.accept_pairs(images, hashes, candidates, settings, work)
     copies = deduplicate.compare_datasets(hashes, others, settings)
@@ -86,6 +90,7 @@ def plan_dataset(values: Values, work: str) -> None:
     images, labels, overrides = deduplicate.load_corrected(work)
     clusters, duplicates = deduplicate.load_clusters(work)
     rows = deduplicate.choose_rows(images, clusters)
+    rows, clusters = plan.drop_between(rows, clusters, values["GROUP_COLUMN"])
     folded = plan.assign_folds(
         rows,
         n_folds=values["N_FOLDS"],
@@ -95,9 +100,10 @@ def plan_dataset(values: Values, work: str) -> None:
         group_column=values["GROUP_COLUMN"],
         extra_in_validation=values["EXTRA_IN_VALIDATION"],
     )
+    hashes = explore.load_hashes(images, work)
     checks = plan.check_leakage(
         folded,
-        hashes=explore.load_hashes(images, work),
+        hashes=hashes,
         max_bits=duplicates.max_bits,
         group_column=values["GROUP_COLUMN"],
         cut_pairs=deduplicate.list_cut_pairs(images, overrides),
@@ -106,7 +112,13 @@ def plan_dataset(values: Values, work: str) -> None:
     folds = plan.list_folds(images, clusters, folded, labels.label_columns)
     folds_file = plan.save_folds(folds, outcomes, work)
     schema = load_schema(values["SCHEMA"], rows, labels)
-    planned, table = _plan_shards(values, folded, labels, schema, folds_file)
+    earlier = load_earlier(work)
+    plan.check_growth(earlier, values, schema, labels.bit_depth)
+    new = plan.select_new(folded)
+    planned, table = _plan_shards(
+        values, new, labels, schema, folds_file, earlier=earlier
+    )
+    plan.save_fingerprints(planned, table, hashes, work)
     planned = replace(planned, outcomes=outcomes, checks={**vars(duplicates), **checks})
     plan.save_plan(planned, table, work)
 
@@ -117,6 +129,8 @@ def _plan_shards(
     labels: Labels,
     schema: RecordSchema,
     folds_file: plan.FoldsFile,
+    *,
+    earlier: Earlier,
 ) -> tuple[plan.Plan, pd.DataFrame]:
     """Forecast the size of records; return the plan and the table of its images."""
     settings = make_settings(
@@ -130,7 +144,13 @@ def _plan_shards(
         seed=values["SEED"],
     )
     return plan.make_plan(
-        folded, forecast, labels, schema, settings, folds_file=folds_file
+        folded,
+        forecast,
+        labels,
+        schema,
+        settings,
+        folds_file=folds_file,
+        earlier=earlier.plans,
     )
 
 
@@ -142,6 +162,7 @@ def write_shards(values: Values, work: str) -> pd.DataFrame:
         values["PART"],
         overwrite=values["OVERWRITE"],
         license_name=values["LICENSE"],
+        publish_hashes=values["PUBLISH_HASHES"],
     )
 
 

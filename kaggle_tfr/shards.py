@@ -9,8 +9,9 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from kaggle_tfr.naming import is_shard_name, parse_shard_name
 from kaggle_tfr.records import FRAME_BYTES, Features, is_gzip, parse_record
 from kaggle_tfr.schema import (
     SOURCES,
+    JsonDataclass,
     Labels,
     RecordSchema,
     SchemaLike,
@@ -36,6 +38,7 @@ from kaggle_tfr.storage import AnyPath
 # metadata and report.html.
 SUMS = "SHA256SUMS"
 MAX_RECORD_BYTES = 2 << 30  # 2 GiB, of any message of protobuf
+MAX_PARTS = 1_000_000  # of a dataset; a larger number in a plan.json is an error
 LOOKUPS = 16  # requests to a bucket at a time
 # The columns of shards.csv that readers need; the writer adds more.
 SHARD_COLUMNS = ["file", "split", "fold", "count", "bytes"]
@@ -54,6 +57,39 @@ COPY_AGAIN = (
 Folders = AnyPath | Sequence[AnyPath]
 
 
+@dataclass(frozen=True)
+class EarlierPlan(JsonDataclass):
+    """A plan that wrote earlier parts of the same dataset.
+
+    first_part: the number of its first part, from 1. n_parts: 1 or more.
+    """
+
+    fingerprint: str
+    first_part: int
+    n_parts: int
+
+    @property
+    def part_numbers(self) -> range:
+        """The numbers of its parts."""
+        return range(self.first_part, self.first_part + self.n_parts)
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """The plan of a folder, after the plans that wrote earlier parts of its dataset.
+
+    fingerprint: of the plan, "" if it is unknown. earlier: oldest first.
+    """
+
+    fingerprint: str = ""
+    earlier: tuple[EarlierPlan, ...] = ()
+
+    @property
+    def fingerprints(self) -> tuple[str, ...]:
+        """The fingerprints of all plans of the dataset until this one."""
+        return (*(plan.fingerprint for plan in self.earlier), self.fingerprint)
+
+
 def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
     """Return one row per shard.
 
@@ -63,7 +99,8 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
     schema: a preset's name, a mapping or a `RecordSchema`, for files without a
     schema.json.
     Raises: FileNotFoundError, ValueError: each names the folder or file, and what is
-    wrong with it. Parts of different plans are not read together.
+    wrong with it. Parts of different plans are not read together, unless one of the
+    plans continues the other.
     """
     prepare()
     if isinstance(dirs, str | os.PathLike):
@@ -78,7 +115,7 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
         list_folder = partial(_list_folder, schema=schema)
         shards = pd.concat(threads.map(list_folder, folders), ignore_index=True)
         _check_repeated(shards["file"])
-        _check_plans(parents, shards.pop("fingerprint"), shards["folder"])
+        _check_plans(parents, shards.pop("lineage"), shards["folder"])
         paths = [f"{folder}/labels.json" for folder in folders]
         labels = share_labels(folders, threads.map(storage.read_text, paths))
         shards = _check_files(shards, threads)
@@ -107,13 +144,13 @@ def _check_repeated(files: pd.Series) -> None:
 
 
 def _check_plans(
-    parents: Sequence[str], fingerprints: pd.Series, folders: pd.Series
+    parents: Sequence[str], lineages: pd.Series, folders: pd.Series
 ) -> None:
-    """Raise a ValueError unless all shards are of one plan."""
+    """Raise a ValueError unless all shards are of one dataset."""
     # The folder around parts may contain the plan that they should be of.
-    fingerprint_of = {parent: read_fingerprint(parent) for parent in parents}
-    fingerprint_of |= zip(folders, fingerprints, strict=True)
-    check_one_plan(fingerprint_of, advice=READ_APART)
+    lineage_of = {parent: read_lineage(parent) for parent in parents}
+    lineage_of |= zip(folders, lineages, strict=True)
+    check_one_plan(lineage_of, advice=READ_APART)
 
 
 def _drop_empty(shards: pd.DataFrame) -> pd.DataFrame:
@@ -165,24 +202,157 @@ def read_fingerprint(folder: str) -> str:
     return ""
 
 
-def is_of_plan(part_dir: str, work_dir: str) -> bool:
-    """Return whether a part is of the plan of a work folder, or a plan is unknown."""
-    fingerprints = {read_fingerprint(part_dir), read_fingerprint(work_dir)}
-    return len(fingerprints - {""}) < 2
+def read_lineage(folder: str) -> Lineage:
+    """Return the lineage of the plan in a work or part folder, unknown if it is.
 
-
-def check_one_plan(fingerprints: Mapping[str, str], *, advice: str) -> None:
-    """Raise a ValueError that names two folders whose plans differ.
-
-    fingerprints: of `read_fingerprint`, by folder; "" (unknown) agrees with all.
+    Raises: ValueError: the earlier plans in its plan.json are broken.
     """
-    known = [folder for folder in fingerprints if fingerprints[folder]]
-    for folder in known:
-        if fingerprints[folder] != fingerprints[known[0]]:
+    plan: dict[str, Any] = {"fingerprint": "", "earlier": []}
+    with contextlib.suppress(ValueError):
+        plan = _read_plan(folder)
+    return _parse_lineage(plan["fingerprint"], plan["earlier"], folder)
+
+
+def _parse_lineage(fingerprint: str, earlier: Any, folder: str) -> Lineage:
+    """Return the lineage of a plan. earlier: from the plan.json of the folder.
+
+    Raises: ValueError: the earlier plans are broken.
+    """
+    if not fingerprint:  # plan.json is not one of 03_plan
+        return Lineage()
+    try:
+        return Lineage(fingerprint, tuple(parse_earlier(earlier)))
+    except ValueError as error:
+        raise ValueError(
+            f"'{folder}/plan.json' is not a plan: {error}. {COPY_AGAIN}"
+        ) from None
+
+
+def parse_earlier(values: Any) -> list[EarlierPlan]:
+    """Return the earlier plans of a plan.json, oldest first.
+
+    values: under its key "earlier".
+    Raises: ValueError: they are something else, or their parts are not numbered one
+        after the other from 1.
+    """
+    if not isinstance(values, list):
+        raise ValueError(f"'earlier' is {values!r:.60}, not a list of plans")
+    plans = list[EarlierPlan]()
+    for value in values:
+        plan = _parse_earlier_plan(value)
+        first_part = next_part(plans)
+        if plan.first_part != first_part:
             raise ValueError(
-                f"'{known[0]}' and '{folder}' are of different plans, so images that "
-                f"one validates on may be in the other's training. {advice}"
+                f"an earlier plan begins with part {plan.first_part}, but the next "
+                f"part is {first_part}"
             )
+        if plan.fingerprint in [known.fingerprint for known in plans]:
+            raise ValueError(f"two earlier plans have the fingerprint of {value!r:.60}")
+        plans.append(plan)
+    return plans
+
+
+def _parse_earlier_plan(value: Any) -> EarlierPlan:
+    """Return an earlier plan of a plan.json. Raises: ValueError."""
+    is_mapping = isinstance(value, Mapping)
+    fields = value if is_mapping else {}
+    numbers = [fields.get("first_part"), fields.get("n_parts")]
+    fingerprint = fields.get("fingerprint")
+    has_numbers = all(
+        type(number) is int and 0 < number <= MAX_PARTS for number in numbers
+    )
+    if not (has_numbers and fingerprint and isinstance(fingerprint, str)):
+        raise ValueError(
+            f"an earlier plan is {value!r:.60}, but should be a fingerprint, and "
+            f"first_part and n_parts from 1 to {MAX_PARTS:,}"
+        )
+    return EarlierPlan.from_dict(fields)
+
+
+def next_part(earlier: Sequence[EarlierPlan]) -> int:
+    """Return the number after the last part of these plans, 1 without a plan."""
+    return earlier[-1].part_numbers.stop if earlier else 1
+
+
+def is_earlier_part(
+    earlier: Sequence[EarlierPlan], fingerprint: str, number: int
+) -> bool:
+    """Return whether one of these plans wrote a part.
+
+    fingerprint, number: of the plan in the part, and of the part.
+    """
+    return any(
+        plan.fingerprint == fingerprint and number in plan.part_numbers
+        for plan in earlier
+    )
+
+
+def is_of_plan(part_dir: str, work_dir: str) -> bool:
+    """Return whether a part is of the dataset that the plan of a work folder continues.
+
+    So are the plan's own parts, the earlier parts, and parts whose plan is unknown.
+    """
+    fingerprint = read_fingerprint(part_dir)
+    lineage = read_lineage(work_dir)
+    is_known = bool(fingerprint and lineage.fingerprint)
+    return not is_known or fingerprint in lineage.fingerprints
+
+
+def list_own_parts(parts_dir: str, work_dir: str) -> list[str]:
+    """Return the finished parts that the plan of a work folder wrote, without earlier.
+
+    A part belongs to them, too, if its plan or that of the work folder is unknown.
+    """
+    fingerprint = read_fingerprint(work_dir)
+    return [
+        part
+        for part in list_parts(parts_dir)
+        if len({fingerprint, read_fingerprint(part)} - {""}) < 2
+    ]
+
+
+def check_one_plan(lineages: Mapping[str, Lineage], *, advice: str) -> None:
+    """Raise a ValueError that names two folders whose parts are not of one dataset.
+
+    Parts of one plan are, and parts of plans of which each continues the one before.
+    lineages: of `read_lineage`, by folder; an unknown one agrees with all.
+    advice: what to do with parts of two datasets.
+    """
+    folder_of: dict[tuple[str, ...], str] = {}
+    for folder, lineage in lineages.items():
+        if lineage.fingerprint:
+            folder_of.setdefault(lineage.fingerprints, folder)
+
+    for plans, later_plans in pairwise(sorted(folder_of, key=len)):
+        if later_plans[: len(plans)] != plans:
+            _refuse_plans(plans, later_plans, folder_of, advice)
+
+
+def _refuse_plans(
+    plans: tuple[str, ...],
+    other_plans: tuple[str, ...],
+    folder_of: Mapping[tuple[str, ...], str],
+    advice: str,
+) -> None:
+    """Raise the ValueError of two lineages that do not continue each other.
+
+    folder_of: a folder of each lineage.
+    """
+    folders = f"'{folder_of[plans]}' and '{folder_of[other_plans]}'"
+    shared = tuple(plan for plan in plans if plan in other_plans)
+    if not shared:
+        raise ValueError(
+            f"{folders} are of different plans, so images that one validates on may "
+            f"be in the other's training. {advice}"
+        )
+    parent = folder_of.get(shared)
+    continued = f"the parts of '{parent}'" if parent else "the same earlier parts"
+    raise ValueError(
+        f"{folders} both continue {continued}: two growths of the same parts, so "
+        "images that one validates on may be in the other's training. Read only one "
+        "of them with the earlier parts, or run 03_plan and 04_write again for one of "
+        "them, with FOLDS_FROM set to the other."
+    )
 
 
 def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
@@ -224,18 +394,26 @@ def _list_folder(folder: str, schema: SchemaLike) -> pd.DataFrame:
     record_schema = choose_schema(folder, shards["file"][0], schema)
     schemas = [record_schema.for_split(split) for split in shards["split"]]
     plan = _read_plan(folder)
-    return shards.assign(folder=folder, schema=pd.Series(schemas, dtype=object), **plan)
+    lineage = _parse_lineage(plan["fingerprint"], plan["earlier"], folder)
+    return shards.assign(
+        folder=folder,
+        schema=pd.Series(schemas, dtype=object),
+        compression=plan["compression"],
+        jpeg=plan["jpeg"],
+        lineage=pd.Series([lineage] * len(shards), dtype=object),
+    )
 
 
 def _read_plan(folder: str) -> dict[str, Any]:
     """Return compression, jpeg and fingerprint of the plan in a work or part folder.
 
+    Also `earlier`, as it is in the file.
     Raises: ValueError: plan.json is something else.
     """
     path = f"{folder}/plan.json"
     text = storage.read_text(path)
     if not text:
-        return {"compression": "?", "jpeg": False, "fingerprint": ""}
+        return {"compression": "?", "jpeg": False, "fingerprint": "", "earlier": []}
     plan = storage.parse_json(text, path, COPY_AGAIN)
     # Version 0.1 had the settings at the top level.
     settings = plan.get("settings", plan)
@@ -250,8 +428,12 @@ def _read_plan(folder: str) -> dict[str, Any]:
     # If nothing is resized, originals of any format may keep their bytes.
     is_resized = image.get("resize", "none") != "none"
     is_jpeg = image.get("format") == "JPEG" and is_resized
-    fingerprint = str(plan.get("fingerprint") or "")
-    return {"compression": compression, "jpeg": is_jpeg, "fingerprint": fingerprint}
+    return {
+        "compression": compression,
+        "jpeg": is_jpeg,
+        "fingerprint": str(plan.get("fingerprint") or ""),
+        "earlier": plan.get("earlier", []),
+    }
 
 
 def read_part_table(
@@ -300,22 +482,22 @@ def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
 
     pattern: "" or "*/*" for all names of shards, up to two folders down, and for those
     in a part's shards.csv whose file is missing. Others match the files that exist.
-    Raises: FileNotFoundError: there is none. ValueError: parts of different plans.
+    Raises: FileNotFoundError: there is none. ValueError: parts of different datasets.
     """
     is_any = pattern in ("", "*/*")
     patterns = ["*.tfrec*", "*/*.tfrec*", "*/*/*.tfrec*"] if is_any else [pattern]
     splits = {file: split for file, split, *_ in list_shard_files(folder, patterns)}
 
-    fingerprints = {}
+    lineages = {}
     for part in _find_parts(folder, depth=2):
         listed = _read_listing(part, ["file", "split"])
         if not is_any:
             listed = listed[listed["file"].isin(list(splits))]
         if len(listed):
             splits |= zip(listed["file"], listed["split"], strict=True)
-            fingerprints[part] = read_fingerprint(part)
+            lineages[part] = read_lineage(part)
     advice = "Set INPUT_DIR to one of them, MORE_INPUTS to the other."
-    check_one_plan(fingerprints, advice=advice)
+    check_one_plan(lineages, advice=advice)
     if not splits:
         raise FileNotFoundError(
             f"no TFRecord shard matches '{pattern}' in {folder}. Set PATTERN to the "

@@ -13,9 +13,14 @@ images and one other image has the reason "kept: the only labelled image".
 The user's decisions come first. An image that the user drops has no vote on the label
 of its cluster, and another image is kept in its place; it still connects its
 neighbours.
+
+When a dataset grows, images with a record in an earlier part are always kept, and new
+images are dropped as their duplicates, or share their fold. A new image that connects
+images of two earlier folds is dropped: in either fold it would be a leak. Such a
+cluster is cut in as many as it has folds.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -23,6 +28,7 @@ from scipy.sparse import csgraph, csr_matrix
 
 from kaggle_tfr.deduplicate.display import name_labels
 from kaggle_tfr.deduplicate.pairs import select_accepted
+from kaggle_tfr.explore.growth import RECORDED
 from kaggle_tfr.parameters import check_parameters
 
 COLUMNS = [
@@ -57,7 +63,8 @@ def find_clusters(
     """Return one row per image in a cluster of two or more: kept or dropped, and why.
 
     images: columns image_id, path, label, label_name, split, height, width, n_bytes,
-        and optionally source; `pairs` contains its row numbers.
+        and optionally source and those of `join_earlier`; `pairs` contains its row
+        numbers.
     pairs: of `find_pairs` or `verify_geometry`, or columns a, b, distance (bits). If
         there is a column accepted, only accepted pairs count.
     keep: "largest" (pixels, then bytes, then name) or "first" image of the lowest
@@ -79,9 +86,7 @@ def find_clusters(
     """
     check_parameters({"KEEP": keep, "CONFLICTS": conflicts, "LEAKS": leaks})
     copies = copies if copies and leaks == "drop" else {}
-    is_labelled = (images["split"] != "test").to_numpy()
-    leaking_rows = [row for row in copies if is_labelled[row]]
-    single_rows = [*dropped_rows, *leaking_rows]
+    single_rows = [*dropped_rows, *_list_leaking(images, copies)]
     rows, graph = build_graph(select_accepted(pairs), single_rows)
     members = images.iloc[rows].reset_index(drop=True)
     members["cluster"] = _number_clusters(graph)
@@ -89,13 +94,25 @@ def find_clusters(
     members["user_keeps"] = np.isin(rows, kept_rows)
     members["user_drops"] = np.isin(rows, dropped_rows)
     members["copy"] = pd.Series(rows).map(copies)
+    members = _describe_earlier(members)
 
     members = _compare_labels(members, conflicts)
     members["keeper"] = _choose_keepers(members, keep)
     members = _trace_steps(members, graph)
+    members["between"] = _find_between(members)
     members = _decide(members, keep, leaks)
     members["reason"] = _explain(members, keep)
+    members["cluster"] = _cut_by_place(members, graph)
     return members[COLUMNS]
+
+
+def _list_leaking(images: pd.DataFrame, copies: Iterable[int]) -> list[int]:
+    """Return the rows of `copies` that are dropped: no test images and no records."""
+    is_kept = images["split"] == "test"
+    if "earlier" in images:
+        is_kept |= images["earlier"].isin(RECORDED)
+    kept_rows = set(np.flatnonzero(is_kept))
+    return [row for row in copies if row not in kept_rows]
 
 
 def build_graph(
@@ -132,6 +149,83 @@ def _count_costs(pairs: pd.DataFrame) -> np.ndarray:
     return np.where(bits > 0, STEP_COST + bits, EQUAL_COST)
 
 
+def _describe_earlier(members: pd.DataFrame) -> pd.DataFrame:
+    """Add recorded: whether an earlier part has the image, and place: its fold there.
+
+    place: such as "fold 3" or "validation"; missing for new images and test images.
+    """
+    if "earlier" not in members:
+        no_place = pd.Series(None, members.index, dtype=object)
+        return members.assign(recorded=False, place=no_place)
+    has_fold = members["earlier_fold"] >= 0
+    fold = "fold " + members["earlier_fold"].astype(str)
+    place = members["split"].astype(object).mask(has_fold, fold)
+    is_fixed = (members["earlier"] != "") & ~members["test"]
+    return members.assign(
+        recorded=members["earlier"].isin(RECORDED), place=place.where(is_fixed)
+    )
+
+
+def _find_between(members: pd.DataFrame) -> pd.Series:
+    """Return the places that the cluster of each image to drop connects, or NaN.
+
+    Such as "fold 0 and fold 3". Records stay where they are, and so do test images.
+    """
+    between = pd.Series(None, members.index, dtype=object)
+    if members["place"].isna().all():
+        return between
+    is_spanning = _count_distinct(members["place"], members["cluster"]) > 1
+    for _, cluster in members[is_spanning].groupby("cluster"):
+        ruling = _choose_places(cluster)
+        is_other = cluster["place"].notna() & ~cluster["place"].isin(ruling)
+        is_dropped = ~cluster["recorded"] & ~cluster["test"]
+        is_dropped &= is_other | (len(ruling) > 1)
+        places = sorted(cluster["place"].dropna().unique())
+        between[cluster.index[is_dropped]] = " and ".join(places)
+    return between
+
+
+def _choose_places(cluster: pd.DataFrame) -> set[str]:
+    """Return the places of the records of a cluster; without one, its first place.
+
+    cluster: the image that is kept has the column keeper.
+    """
+    recorded = cluster["place"][cluster["recorded"]].dropna()
+    if len(recorded):
+        return set(recorded)
+    first = cluster.sort_values("keeper", ascending=False, kind="stable")
+    return {first["place"].dropna().iloc[0]}
+
+
+def _cut_by_place(members: pd.DataFrame, graph: csr_matrix) -> pd.Series:
+    """Return the numbers of the clusters, cut where records are in two folds.
+
+    Each image goes with the nearest record.
+    """
+    cluster = members["cluster"]
+    place = members["place"].where(members["recorded"])
+    is_cut = _count_distinct(place, cluster) > 1
+    if not is_cut.any():
+        return cluster
+    records = np.flatnonzero(place.notna())
+    _, _, nearest = csgraph.dijkstra(
+        graph,
+        directed=False,
+        indices=records,
+        min_only=True,
+        return_predecessors=True,
+    )
+    # Images without a way to a record are in clusters that are not cut.
+    nearest = np.where(nearest < 0, np.arange(len(members)), nearest)
+    side = pd.Series(place.to_numpy()[nearest], members.index).where(is_cut, "")
+    return pd.Series(
+        pd.DataFrame({"cluster": cluster, "side": side})
+        .groupby(["cluster", "side"], sort=True)
+        .ngroup(),
+        members.index,
+    )
+
+
 def _compare_labels(
     members: pd.DataFrame,
     conflicts: str,
@@ -149,7 +243,8 @@ def _compare_labels(
     candidate = ~conflict | (conflicts == "keep")
     if conflicts == "majority":
         candidate |= _is_of_majority(label, cluster)
-    return members.assign(conflict=conflict, candidate=candidate & ~is_dropped)
+    candidate = (candidate & ~is_dropped) | members["recorded"]
+    return members.assign(conflict=conflict, candidate=candidate)
 
 
 def _is_of_majority(
@@ -196,6 +291,8 @@ def _rank(
     ranks = {
         "cluster": members["cluster"],
         "test": members["test"],
+        "not_recorded": ~members["recorded"],
+        "without_place": members["place"].isna(),
         "minority": ~members["candidate"],
         "source": members.get("source", 0),
     }
@@ -254,13 +351,14 @@ def _decide(
     copy_of_cluster = members["copy"].groupby(members["cluster"]).transform("first")
     shown_by = "test image " + test_id
     shown_by = shown_by.fillna(members["copy"]).fillna(copy_of_cluster)
-    is_leak = shown_by.notna() & (leaks == "drop")
+    is_leak = shown_by.notna() & (leaks == "drop") & ~members["recorded"]
     is_chosen = members["keeper"] | (keep == "all")
-    is_kept = is_chosen & members["candidate"] & ~is_leak
+    is_kept = (is_chosen & members["candidate"] & ~is_leak) | members["user_keeps"]
+    is_kept &= members["between"].isna()
     return members.assign(
         shown_by=shown_by,
         leak=is_leak,
-        keep=is_kept | members["user_keeps"] | members["test"],
+        keep=is_kept | members["recorded"] | members["test"],
     )
 
 
@@ -293,6 +391,9 @@ def _explain(
     reason = reason.mask(members["leak"], leak)
     reason = reason.mask(members["user_keeps"], "override: kept")
     reason = reason.mask(members["user_drops"], "override: dropped")
+    is_between = members["between"].notna()
+    reason = reason.mask(is_between, "between folds: copies in " + members["between"])
+    reason = reason.mask(members["recorded"], "kept: an earlier part has its record")
     return reason.mask(is_test, "test image: always kept")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
+from kaggle_tfr.deduplicate.geometry import have_files
 from kaggle_tfr.deduplicate.outcomes import (
     LEAK_COLUMNS,
     DuplicateSettings,
@@ -174,9 +175,10 @@ def load_overlap(
 ) -> tuple[list[np.ndarray], list[str]]:
     """Load the images with the nearest copies in other datasets, with captions.
 
-    copies: of `compare_datasets`.
+    copies: of `compare_datasets`. Images without their file are left out.
     """
-    nearest = copies.drop_duplicates("a")
+    has_file = have_files(images)[copies["a"]]
+    nearest = copies[has_file].drop_duplicates("a")
     nearest = nearest.sort_values("distance", kind="stable").head(most)
     rows = images.iloc[nearest["a"]]
     captions = [

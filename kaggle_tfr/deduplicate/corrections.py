@@ -22,6 +22,7 @@ from kaggle_tfr.deduplicate.overrides import (
     correct_pairs,
 )
 from kaggle_tfr.deduplicate.pairs import select_accepted
+from kaggle_tfr.explore.growth import mark_recorded
 from kaggle_tfr.schema import Labels
 
 MAX_NAMED = 5  # images in the effect of one decision
@@ -82,7 +83,7 @@ def apply_overrides(
         effects = pd.DataFrame(columns=[*COLUMNS, "effect"])
         return Corrections(images, pairs, clusters, effects)
 
-    is_good = (images["problem"] == "").to_numpy()
+    is_droppable = (images["problem"] == "").to_numpy() & ~mark_recorded(images)
     corrected = correct_images(images, overrides, labels)
     new_pairs = correct_pairs(pairs, overrides, hashes)
     new_clusters = find_clusters(
@@ -93,7 +94,7 @@ def apply_overrides(
         leaks=leaks,
         copies=copies,
         kept_rows=[row.a for row in overrides.select("keep")],
-        dropped_rows=[row.a for row in overrides.select("drop") if is_good[row.a]],
+        dropped_rows=[r.a for r in overrides.select("drop") if is_droppable[r.a]],
     )
     after = _list_outcomes(corrected, new_clusters)
     links = _find_links(overrides, new_pairs, after)
@@ -113,6 +114,7 @@ def _list_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame
     """Return a row per image: see `_Comparison`."""
     columns = ["image_id", "split", "label_name", "problem"]
     table = match_clusters(images[columns], clusters, ["reason", "conflict"])
+    table["recorded"] = mark_recorded(images)
     return table.assign(conflict=table["conflict"].eq(True))
 
 
@@ -184,6 +186,11 @@ def _describe_effect(row: Decision, comparison: _Comparison) -> str:
     before = comparison.before.iloc[row.a]
     if before["problem"]:
         return f"nothing: it is rejected ({before['problem']})"
+    if before["recorded"] and row.action == "drop":
+        return "nothing: its record in an earlier part stays"
+    if before["recorded"] and row.action == "label":
+        label = before["label_name"]
+        return f"nothing: its record in an earlier part has the label {label}"
     if row.action == "keep":
         if before["keep"]:
             return "nothing: it was kept"
@@ -226,6 +233,8 @@ def _describe_pair(row: Decision, comparison: _Comparison) -> str:
         size = (cluster == cluster[row.a]).sum()
         if was_together:
             return f"nothing: they were in one cluster of {size} images"
+        if cluster[row.a] != cluster[row.b]:
+            return "nothing: earlier parts have them in two folds"
         return f"one cluster of {size} images"
     if row in comparison.links:
         return f"not separated: both are connected to '{comparison.links[row]}'"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from kaggle_tfr import storage
+from kaggle_tfr.explore.growth import mark_recorded
 from kaggle_tfr.figures import count_of
 from kaggle_tfr.schema import JsonDataclass
 
@@ -27,10 +28,20 @@ REASONS = {
     "conflict": "conflicts dropped",
     "leak": "leaks dropped",
     "override": "dropped by overrides",
+    "between": "between folds dropped",
+}
+# The images with a record in an earlier part, by their state: see `join_earlier`.
+STATES = {
+    "same": "in earlier parts",
+    "relabelled": "in earlier parts, relabelled",
+    "changed": "in earlier parts, file changed",
+    "gone": "in earlier parts, file gone",
 }
 OPTIONAL_OUTCOMES = (
     "leaks dropped",
     "dropped by overrides",
+    "between folds dropped",
+    *STATES.values(),
     "test images",
     "test images rejected",
 )
@@ -171,13 +182,14 @@ def count_outcomes(
     """Count the images by outcome; each image is counted once.
 
     Keys: written, duplicates dropped, conflicts dropped and rejected, of labelled
-    images; only if there are any, leaks dropped, dropped by overrides, test images (to
-    be written) and test images rejected.
+    images; only if there are any, leaks dropped, dropped by overrides, between folds
+    dropped, test images (to be written), test images rejected, and those of `STATES`,
+    of labelled and test images together.
     """
     is_test = images["split"] == "test"
     is_good = images["problem"] == ""
     matched = match_clusters(images[["image_id", "split"]], clusters)
-    is_kept = is_good & matched["keep"].to_numpy()
+    is_kept = is_good & matched["keep"].to_numpy() & ~mark_recorded(images)
     n_dropped = _count_reasons(clusters)
     counts = {
         "written": (is_kept & ~is_test).sum(),
@@ -185,12 +197,21 @@ def count_outcomes(
         "rejected": (~is_good & ~is_test).sum(),
         "test images": (is_kept & is_test).sum(),
         "test images rejected": (~is_good & is_test).sum(),
+        **_count_states(images),
     }
     return {
         name: int(count)
         for name, count in counts.items()
         if count or name not in OPTIONAL_OUTCOMES
     }
+
+
+def _count_states(images: pd.DataFrame) -> dict[str, int]:
+    """Count the images with a record in an earlier part, by outcome."""
+    if "earlier" not in images:
+        return {}
+    counts = images["earlier"].value_counts()
+    return {name: counts.get(state, 0) for state, name in STATES.items()}
 
 
 def describe_clusters(clusters: pd.DataFrame) -> str:

@@ -22,6 +22,7 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.deduplicate.pairs import measure_pairs, select_accepted
 from kaggle_tfr.explore.csvs import parse_rows
+from kaggle_tfr.explore.growth import mark_recorded
 from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.explore.table import load_images
 from kaggle_tfr.images.hashing import HASHES
@@ -290,11 +291,12 @@ def correct_images(
     overrides: Overrides,
     labels: Labels,
 ) -> pd.DataFrame:
-    """Return the images with the labels of the user.
+    """Return the images with the labels of the user; records keep theirs.
 
     If there are groups, the column override_group has them, None for other images.
     """
-    relabelled = overrides.select("label")
+    is_recorded = mark_recorded(images)
+    relabelled = [row for row in overrides.select("label") if not is_recorded[row.a]]
     if relabelled:
         rows = [row.a for row in relabelled]
         names = [row.value for row in relabelled]

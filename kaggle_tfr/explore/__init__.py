@@ -1,5 +1,6 @@
 """01: rows, labels, the table of images, the sample."""
 
+from kaggle_tfr.earlier import use_earlier
 from kaggle_tfr.explore.examples import (
     choose_examples,
     list_extremes,
@@ -16,6 +17,7 @@ from kaggle_tfr.explore.groups import (
     describe_groups,
     propose_groups,
 )
+from kaggle_tfr.explore.growth import mark_new, reuse_hashes
 from kaggle_tfr.explore.inputs import read_table, save_submission
 from kaggle_tfr.explore.lesson import describe_error, save_variants
 from kaggle_tfr.explore.quality import count_faulty, describe_quality, rate_images

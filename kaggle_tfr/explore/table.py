@@ -10,8 +10,10 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
+from kaggle_tfr.earlier import load_earlier, load_earlier_images
 from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.explore.files import explain_unreadable
+from kaggle_tfr.explore.growth import WITHOUT_FILE, fill_hashes, join_earlier
 from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.facts import FileFacts, read_facts
@@ -152,7 +154,10 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
     columns = {**HASHED, "digest": ""}
     saved = _read_hashes(path, list(columns))
     table = images[["image_id", "path"]].reset_index(drop=True).assign(**columns)
-    good = np.flatnonzero(images["problem"] == "")
+    is_good = images["problem"] == ""
+    if "earlier" in images:
+        is_good &= ~images["earlier"].isin(WITHOUT_FILE)
+    good = np.flatnonzero(is_good)
     saved_row = pd.Index(saved["path"]).get_indexer(table["path"][good])
     missing = good[saved_row < 0]
     if len(missing):
@@ -162,6 +167,8 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
         )
     for name in columns:
         table.loc[good, name] = saved[name].to_numpy()[saved_row]
+    if "earlier" in images:
+        table = fill_hashes(table, images, load_earlier_images(work_dir))
     return table.assign(problem=images["problem"].to_numpy())
 
 
@@ -228,18 +235,24 @@ def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:
 def load_images(work_dir: str) -> tuple[pd.DataFrame, Labels]:
     """Return the images and labels that `save_images` wrote.
 
-    Raises: FileNotFoundError.
+    With FOLDS_FROM, the images of earlier parts are marked or added, and the classes
+    are theirs: see `join_earlier`.
+    Raises: FileNotFoundError: 01 has not run; ValueError: see `join_earlier`.
     """
     path = storage.join(work_dir, "images.parquet")
     labels_path = storage.join(work_dir, "labels.json")
     try:
         text = storage.read_bytes(labels_path)
         labels = Labels.parse(text, labels_path, "Run 01_explore again.")
-        return storage.read_parquet(path), labels
+        images = storage.read_parquet(path)
     except FileNotFoundError:
         raise FileNotFoundError(
             f"there is no '{path}'. Run 01_explore with this WORK_DIR first."
         ) from None
+    earlier = load_earlier(work_dir)
+    if not earlier.source:
+        return images, labels
+    return join_earlier(images, labels, earlier, load_earlier_images(work_dir))
 
 
 def count_rows(images: pd.DataFrame) -> dict[str, int]:

@@ -15,6 +15,14 @@ from kaggle_tfr.plan.fold_checks import (
 from kaggle_tfr.plan.folds import assign_folds, count_moved, describe_moved
 from kaggle_tfr.plan.folds_csv import FoldsFile, count_folds, list_folds, save_folds
 from kaggle_tfr.plan.forecast import describe_resizing, make_forecast
+from kaggle_tfr.plan.growth import (
+    check_growth,
+    describe_drift,
+    drop_between,
+    measure_drift,
+    select_new,
+)
+from kaggle_tfr.plan.part_hashes import save_fingerprints
 from kaggle_tfr.plan.plan import (
     Plan,
     PlanSettings,

@@ -10,6 +10,9 @@ to fold 0. Of 5 images each fold should then have 2.5; fold 1 has none, so it ge
 group of 2. Of 6 images each should have 3, so fold 1 gets the next one, and now has 3
 like fold 0. The last image goes to the fold that lacks more images of all classes
 together.
+
+When a dataset grows, earlier images keep their fold, and their groups go there, too.
+All other groups are distributed as if the earlier images had come first.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import csgraph, csr_matrix, hstack
+from scipy.sparse import csgraph, csr_matrix, hstack, vstack
 
 from kaggle_tfr.naming import OVERRIDE_GROUP
 from kaggle_tfr.parameters import check_parameters
@@ -30,6 +33,17 @@ Array = np.ndarray
 # A class of a cluster: its number, its images in the cluster, their share of the class,
 # and its images in this and all earlier clusters.
 ClassOfCluster = tuple[int, float, float, float]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Images that have a bin already: their classes, and their bins, int (n,).
+
+    labels: of `mark_labels`, with the same columns as those of the other images.
+    """
+
+    labels: csr_matrix
+    bins: Array
 
 
 @dataclass(frozen=True)
@@ -62,7 +76,8 @@ def assign_folds(
     table: columns label, split, and optionally cluster (-1 or NA: none), override_group
         (NA: none) and source (0: the main one). A cluster over several splits goes to
         the one with the fewest rows in the table; test rows stay, and do not attract
-        others.
+        others. Rows with a state in the column earlier keep their split and their
+        earlier_fold, and attract the other rows of their cluster.
     validation_size: share of the train rows that may validate, for split "validation".
     group_column: rows with equal values (patients, sites) stay together like clusters.
     label_columns: of multi-label images, 0/1 or a text that is empty for no.
@@ -75,28 +90,64 @@ def assign_folds(
     """
     check_parameters({"VALIDATION_SIZE": validation_size})
     groups = join_groups(table, group_column, extra_in_validation)
+    is_placed, split, fold = place_earlier(table, groups)
     # Rows that get a fold: of train, without those that must never validate.
-    rows = np.flatnonzero(groups.may_validate)
-    labels = mark_labels(table.iloc[rows], label_columns)
+    rows = np.flatnonzero(groups.may_validate & ~is_placed)
+    # Rows that had one, or were held out, before the dataset grew.
+    placed = np.flatnonzero(is_placed & ((fold >= 0) | (split == "validation")))
+    labels = mark_labels(table.iloc[[*rows, *placed]], label_columns)
+    labels_placed = labels[len(rows) :]
+    labels = labels[: len(rows)]
     draw = partial(stratified_group_split, multilabel=len(label_columns) > 1)
 
-    split = groups.split
     if validation_size and len(rows):
         shares = [1 - validation_size, validation_size]
-        is_held_out = draw(groups.number[rows], labels, shares, seed) == 1
+        before = Placed(labels_placed, (fold[placed] < 0).astype(int))
+        bins = draw(groups.number[rows], labels, shares, seed, before=before)
+        is_held_out = bins == 1
         split[rows[is_held_out]] = "validation"
         rows = rows[~is_held_out]
         labels = labels[~is_held_out]
 
-    fold = np.full(len(table), -1)
     is_train = split == "train"
     if n_folds < 2:
         fold[is_train] = 0
     elif is_train.any():
         # With the same seed, folds would follow the order of the held-out draw.
         shares = [1 / n_folds] * n_folds
-        fold[rows] = draw(groups.number[rows], labels, shares, seed + 1)
+        has_fold = fold[placed] >= 0
+        before = Placed(labels_placed[has_fold], fold[placed[has_fold]])
+        numbers = groups.number[rows]
+        fold[rows] = draw(numbers, labels, shares, seed + 1, before=before)
     return table.assign(split=split, fold=fold)
+
+
+def place_earlier(table: pd.DataFrame, groups: Groups) -> tuple[Array, Array, Array]:
+    """Return which rows are placed by earlier images, and all splits and folds.
+
+    Earlier images have their own place, other rows that of the first earlier image in
+    their group. Rows that are not placed have the split of their group, and fold -1.
+    bool, str and int64 (n,).
+    """
+    n_rows = len(table)
+    split = groups.split.copy()
+    fold = np.full(n_rows, -1)
+    is_earlier = np.zeros(n_rows, bool)
+    if "earlier" in table:
+        is_earlier = (table["earlier"] != "").to_numpy()
+    rows = np.flatnonzero(is_earlier)
+    if not len(rows):
+        return is_earlier, split, fold
+
+    first_of_group = np.full(groups.number.max() + 1, -1)
+    first_of_group[groups.number[rows[::-1]]] = rows[::-1]
+    source = first_of_group[groups.number]
+    source[rows] = rows
+    is_placed = source >= 0
+    source = source[is_placed]
+    split[is_placed] = table["split"].to_numpy(object)[source]
+    fold[is_placed] = table["earlier_fold"].to_numpy()[source]
+    return is_placed, split, fold
 
 
 def join_groups(
@@ -189,7 +240,8 @@ def count_moved(rows: pd.DataFrame, *, group_column: str = "") -> pd.DataFrame:
     What `validation_size` holds out is not counted. Columns: before, split (where they
     go), images.
     """
-    split = join_groups(rows, group_column).split
+    groups = join_groups(rows, group_column)
+    _, split, _ = place_earlier(rows, groups)
     moves = pd.DataFrame({"before": rows["split"], "split": split})
     moves = moves[moves["before"] != moves["split"]]
     return moves.value_counts().reset_index(name="images")
@@ -263,15 +315,20 @@ def stratified_group_split(
     labels: csr_matrix,
     shares: list[float],
     seed: int,
+    *,
     multilabel: bool = False,
+    before: Placed | None = None,
 ) -> Array:
     """Return the bin of each row, int64 (n,): groups stay whole, classes are spread.
 
     group: int (n,). labels: of `mark_labels`; without `multilabel`, a row has one class
     at most, and rows without a class are a class, too. shares: of the bins, with sum 1.
-    Raises: ValueError: there are fewer groups than bins.
+    before: images that are in the bins already; the shares are of all images.
+    Raises: ValueError: there are fewer groups than bins, and no images before.
     """
     _, group, sizes = np.unique(group, return_inverse=True, return_counts=True)
+    if before and len(before.bins):
+        return _add_to_bins(group, labels, shares, seed, before)
     if len(sizes) < len(shares):
         raise ValueError(
             f"{len(sizes)} clusters of train images cannot fill {len(shares)} folds or "
@@ -285,10 +342,43 @@ def stratified_group_split(
     return bins[group]
 
 
-def _count_images(group: Array, labels: csr_matrix) -> csr_matrix:
-    """Return the images of each class in each group: (groups, classes)."""
+def _add_to_bins(
+    group: Array,
+    labels: csr_matrix,
+    shares: list[float],
+    seed: int,
+    before: Placed,
+) -> Array:
+    """Return the bin of each row, if there are images in the bins already.
+
+    group: from 0. Rows of several classes count in each.
+    """
+    sizes = np.bincount(group)
+    if not len(sizes):
+        return np.empty(0, np.int64)
+    all_labels = _add_unlabelled(vstack([labels, before.labels]).tocsr())
+    counts = _count_images(group, all_labels[: len(group)])
+    counts_before = _count_images(before.bins, all_labels[len(group) :], len(shares))
+    loads = np.bincount(before.bins, minlength=len(shares)).astype(float).tolist()
+    order = _draw_order(counts, sizes, np.random.default_rng(seed))
+    bins = np.empty(len(sizes), np.int64)
+    bins[order] = _fill_bins(
+        counts[order], sizes[order], shares, loads, counts_before.toarray()
+    )
+    return bins[group]
+
+
+def _count_images(
+    group: Array, labels: csr_matrix, n_groups: int | None = None
+) -> csr_matrix:
+    """Return the images of each class in each group: (groups, classes).
+
+    n_groups: by default, all groups have an image.
+    """
     rows = np.arange(len(group))
-    members = csr_matrix((np.ones(len(rows)), (group, rows)))
+    n_groups = n_groups or group.max(initial=-1) + 1
+    shape = (n_groups, len(rows))
+    members = csr_matrix((np.ones(len(rows)), (group, rows)), shape)
     return (members @ labels).tocsr()
 
 
@@ -372,6 +462,7 @@ def _fill_bins(
     sizes: Array,
     shares: list[float],
     loads: list[float],
+    counts_before: Array | None = None,
 ) -> list[int]:
     """Return the bin of each cluster, in the order of the clusters.
 
@@ -386,16 +477,20 @@ def _fill_bins(
 
     counts, sizes: as in `_assign_clusters`, the largest cluster first.
     loads: number of images in each bin at the start; the call changes it.
+    counts_before: images of each class in each bin at the start (bins, classes); None
+        for none.
     Sources: Tijdeman, "The chairman assignment problem" (1980); Graham, "Bounds on
     Multiprocessing Timing Anomalies" (1969).
     """
     # Lists, because NumPy arrays with so few elements take several times longer.
-    n_classes = counts.shape[1]
-    loads_of_class = np.zeros((n_classes, len(shares))).tolist()
+    if counts_before is None:
+        counts_before = np.zeros((len(shares), counts.shape[1]))
+    loads_of_class = counts_before.T.tolist()
     max_excess = float(sizes[0]) - 0.5 if np.ptp(shares) else inf
     seen = sum(loads)
     bins = list[int]()
-    for size, classes in zip(sizes.data, _list_classes(counts), strict=True):
+    all_classes = _list_classes(counts, counts_before.sum(axis=0))
+    for size, classes in zip(sizes.data, all_classes, strict=True):
         deficits = _measure_deficits(shares, classes, loads_of_class)
         if max_excess < inf and len(classes) == 1:
             deficits = _count_clusters(deficits, *classes)
@@ -426,10 +521,16 @@ def _choose_bin(deficits: list[float], lacking: list[float], least_room: float) 
     return ranks.index(max(ranks))
 
 
-def _list_classes(counts: csr_matrix) -> Iterator[list[ClassOfCluster]]:
-    """Yield the classes of each cluster."""
-    class_sizes = np.bincount(counts.indices, counts.data).tolist()
-    seen = [0] * len(class_sizes)
+def _list_classes(
+    counts: csr_matrix, sizes_before: Array
+) -> Iterator[list[ClassOfCluster]]:
+    """Yield the classes of each cluster.
+
+    sizes_before: images of each class that are in the bins already.
+    """
+    new_sizes = np.bincount(counts.indices, counts.data, len(sizes_before))
+    class_sizes = (new_sizes + sizes_before).tolist()
+    seen = sizes_before.tolist()
     # Buffers yield plain numbers one by one, without lists of them all.
     entries = zip(counts.indices.data, counts.data.data, strict=True)
     for n_classes in np.diff(counts.indptr).data:

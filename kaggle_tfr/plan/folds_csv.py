@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.deduplicate.outcomes import REASONS, match_clusters
+from kaggle_tfr.deduplicate.outcomes import REASONS, STATES, match_clusters
+from kaggle_tfr.explore.growth import WITHOUT_FILE, explain_earlier
 from kaggle_tfr.naming import FOLDS_FILE
 from kaggle_tfr.tables import format_csv
 
@@ -43,13 +44,16 @@ def list_folds(
 ) -> pd.DataFrame:
     """Return one row per input image, none missing, in the order of `images`.
 
+    With FOLDS_FROM, also one per image of an earlier part whose file is gone.
+
     images, clusters: of 01 and 02. folded: of `assign_folds`, from the rows that
     `choose_rows` returns for them. label_columns: as there.
 
     Columns: `COLUMNS` and `label_columns`. path: below the INPUT_DIR of its source (0:
     the main input, else the number in MORE_INPUTS). fold: -1 outside the folds. A copy
     that is dropped has the split and the fold of its cluster. cluster: -1 for none.
-    keep: whether the image is written. reason: why, or why not.
+    keep: whether the image is written, or an earlier part has it and its file is here.
+    reason: why, or why not.
     """
     names = ["image_id", "source", "label", "label_name", "split", *label_columns]
     table = match_clusters(images[names], clusters, ["reason"])
@@ -58,6 +62,8 @@ def list_folds(
     is_kept = is_good & table["keep"].to_numpy()
 
     reason = table["reason"].fillna("kept: no copy found")
+    recorded = explain_earlier(images)
+    reason = reason.mask(recorded.notna().to_numpy(), recorded.to_numpy())
     table = table.assign(
         path=_shorten_paths(images),
         split=_fill(table["split"], is_kept, folded["split"]),
@@ -67,7 +73,15 @@ def list_folds(
         keep=is_kept,
         reason=np.where(is_good, reason, "rejected: " + problem),
     )
-    return _place_copies(table)[[*COLUMNS, *label_columns]]
+    table = _place_copies(table)
+    if "earlier" in images:
+        state = images["earlier"].to_numpy()
+        has_file = ~np.isin(state, WITHOUT_FILE)
+        table = table.assign(
+            keep=table["keep"] & has_file,
+            path=table["path"].mask(state == "gone", ""),
+        )
+    return table[[*COLUMNS, *label_columns]]
 
 
 def _shorten_paths(images: pd.DataFrame) -> np.ndarray:
@@ -121,6 +135,8 @@ def count_folds(folds: pd.DataFrame) -> dict[str, int]:
     is_test = folds["split"] == "test"
     test_outcomes = {"written": "test images", "rejected": "test images rejected"}
     outcome = outcome.mask(is_test, outcome.map(test_outcomes))
+    states = first_word.map({**STATES, "earlier": STATES["same"]})
+    outcome = outcome.mask(states.notna(), states)
     counts = Counter(outcome)
     return {str(name): count for name, count in counts.items()}
 

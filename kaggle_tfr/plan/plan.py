@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kaggle_tfr import storage
+from kaggle_tfr.fingerprints import FINGERPRINTS_FILE
 from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.naming import (
     FOLDS_FILE,
@@ -32,6 +33,7 @@ from kaggle_tfr.plan.folds_csv import FoldsFile
 from kaggle_tfr.plan.forecast import Forecast, Interval, forecast_groups
 from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
 from kaggle_tfr.session import session_hours
+from kaggle_tfr.shards import EarlierPlan, next_part, parse_earlier
 from kaggle_tfr.tables import format_bytes, format_seconds
 
 # Columns that the CSVs of a part lack.
@@ -48,11 +50,11 @@ NOT_IN_CSV = [
 ]
 # The order of the records. A row group of plan.parquet is a shard.
 ORDER = ["part", "split", "fold", "shard", "position"]
-# schema, labels (twice), plan.json, shards.csv, folds.csv, rejects.csv, stats.json and
-# SHA256SUMS; a CSV for each split comes on top. Five of Kaggle's 50 files stay free by
-# default: for the index folder (uploaded as one archive), and for files that the user
-# adds.
-SIDECAR_FILES = 9
+# schema, labels (twice), plan.json, shards.csv, folds.csv, rejects.csv, stats.json,
+# hashes.parquet and SHA256SUMS; a CSV for each split comes on top. Five of Kaggle's 50
+# files stay free by default: for the index folder (uploaded as one archive), and for
+# files that the user adds.
+SIDECAR_FILES = 10
 # The files of a part besides shards and a CSV for each split.
 PART_FILES = (
     "plan.json",
@@ -63,6 +65,7 @@ PART_FILES = (
     FOLDS_FILE,
     "rejects.csv",
     "stats.json",
+    FINGERPRINTS_FILE,
     "SHA256SUMS",
     "report.html",
     "dataset-metadata.json",
@@ -161,8 +164,9 @@ class Plan(JsonDataclass):
     shard_limit_bytes: of all shards of a part together.
     outcomes: number of input images by outcome, see `count_outcomes`.
     checks: of `check_leakage`, after the settings used to find near-duplicates.
-    folds_sha256: of folds.csv, which part 1 gets; "" without such a file.
+    folds_sha256: of folds.csv, which the first part gets; "" without such a file.
     fingerprint: sha256 of everything that decides the bytes of the shards.
+    earlier: the plans that wrote earlier parts of the dataset, oldest first.
     """
 
     labels: Labels
@@ -177,7 +181,18 @@ class Plan(JsonDataclass):
     versions: dict[str, str] = field(default_factory=dict)
     folds_sha256: str = ""
     fingerprint: str = ""
+    earlier: list[EarlierPlan] = field(default_factory=list)
     shards: list[Shard] = field(default_factory=list)
+
+    @property
+    def first_part(self) -> int:
+        """The number of this plan's first part, after the earlier parts."""
+        return next_part(self.earlier)
+
+    @property
+    def part_numbers(self) -> range:
+        """The numbers of this plan's parts."""
+        return range(self.first_part, self.first_part + self.n_parts)
 
     def file_name(
         self,
@@ -213,13 +228,16 @@ def make_plan(
     settings: PlanSettings,
     *,
     folds_file: FoldsFile = FoldsFile(),  # noqa: B008
+    earlier: Sequence[EarlierPlan] = (),
 ) -> tuple[Plan, pd.DataFrame]:
     """Return the plan, and its table with the columns shard, part and position.
 
     The rows of the table are in the order of the records. The caller adds the plan's
     outcomes and checks.
     table: the images to write, with split and fold. forecast: of this table and schema.
-    folds_file: of `save_folds`, which part 1 gets.
+    folds_file: of `save_folds`, which the first part gets.
+    earlier: the plans whose parts this one continues, oldest first; its parts are
+        numbered after theirs.
     Raises: ValueError: no number of parts satisfies the limits, or SHARD_NAME cannot
         name the shards.
     """
@@ -227,17 +245,20 @@ def make_plan(
     settings = replace(settings, bit_depth=labels.bit_depth)
     table = table.reset_index(drop=True)
     table, shard_limit_bytes = _fit_parts(table, forecast, settings, folds_file.n_bytes)
+    n_parts = int(table["part"].max())
+    table["part"] += next_part(earlier) - 1
     table = table.sort_values(ORDER, ignore_index=True)
     plan = Plan(
         labels,
         schema,
         image=settings.image,
         settings=settings,
-        n_parts=int(table["part"].max()),
+        n_parts=n_parts,
         shard_limit_bytes=shard_limit_bytes,
         forecast=_describe_forecast(forecast),
         versions=package_versions(),
         folds_sha256=folds_file.sha256,
+        earlier=list(earlier),
         shards=_list_shards(table, forecast, settings),
     )
     check_names(plan)
@@ -261,7 +282,7 @@ def _describe_forecast(forecast: Forecast) -> dict[str, float]:
 
 def _list_decisive(plan: Plan) -> dict[str, Any]:
     """Return the settings that decide the bytes of the shards."""
-    return {
+    decisive = {
         "labels": asdict(plan.labels),
         "schema": asdict(plan.schema),
         "image": asdict(plan.image),
@@ -269,6 +290,10 @@ def _list_decisive(plan: Plan) -> dict[str, Any]:
         "compression": plan.settings.compression,
         "shard_name": plan.settings.shard_name,
     }
+    # A plan that continues no other keeps the fingerprint of plans before this key.
+    if plan.earlier:
+        decisive["earlier"] = [earlier.fingerprint for earlier in plan.earlier]
+    return decisive
 
 
 def _list_shards(
@@ -380,7 +405,8 @@ def _fit_parts(
 ) -> tuple[pd.DataFrame, int]:
     """Return the table with the fewest parts, and the bytes for the shards of a part.
 
-    The upper bound of every part is within the limit, with a file of `folds_bytes`.
+    Parts are numbered from 1. The upper bound of every part is within the limit, with a
+    file of `folds_bytes`.
     """
     limit_bytes = settings.limit_bytes
     groups = forecast_groups(table, settings.image, forecast, ["split", "fold"])
@@ -417,14 +443,14 @@ def _explain_no_fit(forecast: Forecast, limit_bytes: int) -> str:
 def sidecar_bytes(table: pd.DataFrame, n_shards: int) -> tuple[float, int]:
     """Return the bytes of a part besides its shards: per image, and a fixed number.
 
-    An image has a row in a CSV and a line in an index. n_shards: of all parts, because
-    plan.json lists them all.
+    An image has a row in a CSV and in hashes.parquet, and a line in an index. n_shards:
+    of all parts, because plan.json lists them all.
     """
     table = table.drop(columns=NOT_IN_CSV, errors="ignore")
     sample = table.sample(min(len(table), 500), random_state=0)
     csv = sample.to_csv(index=False, header=False)
     row_bytes = len(csv.encode()) / max(1, len(sample))
-    return 1.5 * row_bytes + 100, (64 << 10) + 600 * n_shards
+    return 2 * row_bytes + 300, (64 << 10) + 600 * n_shards
 
 
 def shards_per_group(
@@ -590,14 +616,15 @@ def _parse_plan(values: dict[str, Any]) -> Plan:
         "schema": RecordSchema.from_dict(values["schema"]),
         "image": settings.image,
         "settings": settings,
+        "earlier": parse_earlier(values.get("earlier", [])),
         "shards": [Shard(**shard) for shard in values["shards"]],
     }
     return Plan(**values)
 
 
 def has_folds(plan: Plan, part: int) -> bool:
-    """Return whether folds.csv goes with a part, which is the first one."""
-    return part == 1 and plan.folds_sha256 != ""
+    """Return whether folds.csv goes with a part, which is the plan's first one."""
+    return part == plan.first_part and plan.folds_sha256 != ""
 
 
 def read_rows(

@@ -1,5 +1,6 @@
 """05: from part folders to batches, and what people want to see of them."""
 
+from kaggle_tfr.earlier import choose_folders
 from kaggle_tfr.read.batches import (
     choose_fold,
     count_steps,

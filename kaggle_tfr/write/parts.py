@@ -144,12 +144,14 @@ def write_parts(
     *,
     overwrite: bool = False,
     license_name: str = "",
+    publish_hashes: bool = False,
 ) -> pd.DataFrame:
     """Write the parts of a plan and return their shards, one row a file.
 
     part: from 1; 0 writes all. Finished shards of earlier runs are checked and kept.
     overwrite: remove what another plan wrote, also parts that this plan lacks.
     license_name: Kaggle's name of a license, for dataset-metadata.json.
+    publish_hashes: whether each part gets hashes.parquet.
     Raises: ValueError: no such part, it was written from another plan, or a name is
         outside it. OSError: a full disk, a missing input, or the part would pass its
         limit; the same call resumes. SystemExit: a Kaggle batch session nears its end.
@@ -171,7 +173,14 @@ def write_parts(
     try:
         for run in runs:
             rows = _write_missing(run)
-            sidecars.close_part(work_dir, run.part_dir, plan, rows, license_name)
+            sidecars.close_part(
+                work_dir,
+                run.part_dir,
+                plan,
+                rows,
+                license_name,
+                publish_hashes=publish_hashes,
+            )
             written += rows
     finally:
         _release_claims(runs)

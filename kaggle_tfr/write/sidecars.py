@@ -8,7 +8,9 @@ from pathlib import Path
 import pandas as pd
 
 from kaggle_tfr import storage
+from kaggle_tfr.fingerprints import FINGERPRINTS_FILE, encode_fingerprints
 from kaggle_tfr.naming import FOLDS_FILE, SUBMISSION
+from kaggle_tfr.plan.part_hashes import read_planned
 from kaggle_tfr.plan.plan import Plan, has_folds, read_rows
 from kaggle_tfr.records import format_index, list_frames, read_index
 from kaggle_tfr.shards import SUMS, find_changed_files, format_sums, sha256_of_text
@@ -22,6 +24,7 @@ CONTENTS = {
     "folds.csv": "a row for each image of the input: fold, cluster, keep, reason",
     "index": "where each record begins, for access by number",
     "SHA256SUMS": "checksums: `sha256sum -c SHA256SUMS` verifies a copy",
+    FINGERPRINTS_FILE: "hashes of the images, to find copies and to add images later",
     "dataset-metadata.json": "title, licence and description of the Kaggle dataset",
     "labels.json": "kind of labels, classes (index = label)",
     "labels.txt": "the classes as text",
@@ -41,10 +44,13 @@ def close_part(
     plan: Plan,
     rows: Sequence[ShardRow],
     license_name: str,
+    *,
+    publish_hashes: bool = False,
 ) -> None:
     """Write the files beside the shards of a finished part, and end its journal.
 
     rows: of all shards of the part, in the plan's order. Files that are right stay.
+    publish_hashes: whether the part gets hashes.parquet.
     """
     with storage.explain_os_errors(part_dir, storage.OUTPUT_FIXES):
         sums = _complete_indices(part_dir, plan, rows)
@@ -52,6 +58,11 @@ def close_part(
         scratch_parent = storage.scratch_folder(part_dir)
         with tempfile.TemporaryDirectory(dir=scratch_parent) as scratch:
             _write_image_tables(work_dir, scratch, plan, rows)
+            if publish_hashes:
+                fingerprints = encode_fingerprints(
+                    _list_fingerprints(work_dir, plan, rows)
+                )
+                Path(scratch, FINGERPRINTS_FILE).write_bytes(fingerprints)
             for name, text in _list_texts(work_dir, plan, rows).items():
                 Path(scratch, name).write_bytes(text.encode())
             if has_folds(plan, rows[0].part):
@@ -131,8 +142,9 @@ def _publish_files(
     new_sums = {}
     for path in Path(scratch).iterdir():
         new_sums[path.name] = storage.sha256_of(path)
-    if "rejects.csv" not in new_sums:
-        storage.remove(f"{part_dir}/rejects.csv")
+    for name in ("rejects.csv", FINGERPRINTS_FILE):
+        if name not in new_sums:
+            storage.remove(f"{part_dir}/{name}")
     text = format_sums(sums | new_sums)
     Path(scratch, SUMS).write_bytes(text.encode())
     new_sums[SUMS] = sha256_of_text(text)
@@ -205,6 +217,18 @@ def _write_image_tables(
             is_new = file.tell() == 0
             text = format_csv(table, header=is_new)
             file.write(text.encode())
+
+
+def _list_fingerprints(
+    work_dir: str, plan: Plan, rows: Sequence[ShardRow]
+) -> pd.DataFrame:
+    """Return the fingerprints of the records in these shards."""
+    tables = []
+    for row in rows:
+        planned = read_planned(work_dir, [plan.shards[row.number]])
+        rejected = [reject["image_id"] for reject in row.rejects]
+        tables.append(planned[~planned["image_id"].isin(rejected)])
+    return pd.concat(tables, ignore_index=True)
 
 
 def _list_records(plan: Plan, row: ShardRow, images: pd.DataFrame) -> pd.DataFrame:

@@ -38,7 +38,7 @@ from kaggle_tfr.shards import (
     check_one_plan,
     find_changed_files,
     list_shard_files,
-    read_fingerprint,
+    read_lineage,
     read_sums,
 )
 from kaggle_tfr.storage import AnyPath
@@ -205,18 +205,19 @@ def _list_part_dirs(folder: str) -> set[str]:
 
 
 def _compare_plans(part_dirs: Sequence[str]) -> list[Fault]:
-    """Return a fault for each folder whose parts are of different plans.
+    """Return a fault for each folder whose parts are of different datasets.
 
     Readers take all parts of a folder for one dataset.
     """
     faults = []
     for _, group in groupby(sorted(part_dirs), os.path.dirname):
-        fingerprints = {part_dir: read_fingerprint(part_dir) for part_dir in group}
+        folders = list(group)
         advice = "Remove the older one, or run 04_write with OVERWRITE = True."
         try:
-            check_one_plan(fingerprints, advice=advice)
+            lineages = {part_dir: read_lineage(part_dir) for part_dir in folders}
+            check_one_plan(lineages, advice=advice)
         except ValueError as error:
-            faults.append(Fault(max(fingerprints), "plan.json", -1, 0, str(error)))
+            faults.append(Fault(folders[-1], "plan.json", -1, 0, str(error)))
     return faults
 
 

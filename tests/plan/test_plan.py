@@ -1,7 +1,7 @@
 """Plans: saved and read again, names of shards, fingerprints and limits."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -16,10 +16,13 @@ from kaggle_tfr.plan.plan import (
     Shard,
     check_names,
     fingerprint,
+    has_folds,
+    list_planned,
     number_shards,
     read_plan,
     read_rows,
 )
+from kaggle_tfr.shards import EarlierPlan
 from kaggle_tfr.write.journal import compare_plans
 
 
@@ -192,6 +195,106 @@ def test_the_fingerprint_ignores_the_folder_of_the_images(planned):
         fingerprint(relabelled, {"q": 90}),
         fingerprint(table, {"q": 70}),
     }
+
+
+EARLIER = [EarlierPlan("a1", 1, 2), EarlierPlan("b2", 3, 1)]
+
+
+def test_parts_are_numbered_after_those_that_the_plan_continues(tmp_path):
+    """Two plans wrote parts 1 to 3, so two parts of new images are 4 and 5."""
+    table = make_images(tmp_path / "images")
+    settings = {"n_shards": 12, "shard_name": "p{part}-f{fold}-{i}-of-{n}"}
+
+    plan, planned = two_parts(table, tmp_path, earlier=EARLIER, **settings)
+
+    assert (plan.n_parts, plan.first_part) == (2, 4)
+    assert list(plan.part_numbers) == [4, 5]
+    assert planned["part"].value_counts().to_dict() == {4: 24, 5: 24}
+    files = list_planned(plan)["file"].str[:2].unique()
+    assert files.tolist() == ["p4", "p5"]
+    with_folds = replace(plan, folds_sha256="0" * 64)
+    assert [has_folds(with_folds, part) for part in (1, 4, 5)] == [False, True, False]
+    assert read_plan(str(tmp_path)) == plan
+    assert json.loads((tmp_path / "plan.json").read_text())["earlier"] == [
+        {"fingerprint": "a1", "first_part": 1, "n_parts": 2},
+        {"fingerprint": "b2", "first_part": 3, "n_parts": 1},
+    ]
+
+
+def test_only_a_plan_that_continues_others_has_them_in_its_fingerprint(
+    planned, tmp_path
+):
+    """Other plans keep the fingerprint of their settings and table alone."""
+    _, plan, table = planned
+    values = json.loads((planned[0] / "plan.json").read_text())
+    decisive = {name: values[name] for name in ("labels", "image", "n_parts")}
+    decisive |= {
+        name: values["settings"][name] for name in ("compression", "shard_name")
+    }
+    decisive["schema"] = asdict(plan.schema)
+    assert plan.fingerprint == fingerprint(table, decisive)
+
+    images = table.drop(columns=["shard", "part", "position"])
+    prints = {
+        plan_images(images, tmp_path, earlier=earlier)[0].fingerprint
+        for earlier in (
+            [],
+            EARLIER,
+            [replace(EARLIER[0], fingerprint="c3"), EARLIER[1]],
+        )
+    }
+    assert len(prints) == 3
+
+
+@pytest.mark.parametrize(
+    ("earlier", "problem"),
+    [
+        ({"fingerprint": "a1"}, "not a list of plans"),
+        (None, "not a list of plans"),
+        (["a1"], "an earlier plan is 'a1'"),
+        ([{"fingerprint": "a1", "first_part": 1}], "n_parts from 1"),
+        ([{"fingerprint": "a1", "first_part": 1, "n_parts": -1}], "n_parts from 1"),
+        ([{"fingerprint": "a1", "first_part": 1, "n_parts": True}], "n_parts from 1"),
+        ([{"fingerprint": "a1", "first_part": 1, "n_parts": 10**9}], "n_parts from 1"),
+        ([{"fingerprint": "a1", "first_part": "1", "n_parts": 1}], "n_parts from 1"),
+        ([{"fingerprint": 7, "first_part": 1, "n_parts": 1}], "should be a finger"),
+        ([{"fingerprint": "", "first_part": 1, "n_parts": 1}], "should be a finger"),
+        ([{"fingerprint": "a1", "first_part": 2, "n_parts": 1}], "next part is 1"),
+        (
+            [
+                {"fingerprint": "a1", "first_part": 1, "n_parts": 2},
+                {"fingerprint": "b2", "first_part": 2, "n_parts": 1},
+            ],
+            "begins with part 2, but the next part is 3",
+        ),
+        (
+            [
+                {"fingerprint": "a1", "first_part": 1, "n_parts": 1},
+                {"fingerprint": "a1", "first_part": 2, "n_parts": 1},
+            ],
+            "two earlier plans have",
+        ),
+    ],
+)
+def test_earlier_plans_that_cannot_be_are_an_error(planned, tmp_path, earlier, problem):
+    """The message names plan.json and what is wrong in it."""
+    values = json.loads((planned[0] / "plan.json").read_text())
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(values | {"earlier": earlier}))
+
+    with pytest.raises(ValueError, match=problem) as raised:
+        read_plan(str(tmp_path))
+
+    assert f"'{path}' is not a plan" in str(raised.value)
+
+
+def test_a_plan_of_before_this_key_continues_nothing(planned, tmp_path):
+    """plan.json of parts that are published already lacks it."""
+    values = json.loads((planned[0] / "plan.json").read_text())
+    del values["earlier"]
+    (tmp_path / "plan.json").write_text(json.dumps(values))
+
+    assert read_plan(str(tmp_path)) == planned[1]
 
 
 def test_differences_have_the_parameter_s_name(planned):

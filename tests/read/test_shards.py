@@ -1,6 +1,7 @@
 """Folders of shards: our parts, six published layouts, and every way to break them."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -245,6 +246,74 @@ def test_parts_of_different_plans_are_never_read_as_one(tmp_path):
     message = rf"'{tmp_path}' and '.*part-1' are of different plans"
     with pytest.raises(ValueError, match=message):
         find_shards(tmp_path)
+
+
+def write_growth(folder, number, fingerprint, earlier=()):
+    """Write a part with one record, whose plan continues plans with one part each."""
+    write_part(folder, {f"{number}.tfrec": (0, [make_record(number)])})
+    plans = [
+        {"fingerprint": plan, "first_part": part, "n_parts": 1}
+        for part, plan in enumerate(earlier, 1)
+    ]
+    values = {"fingerprint": fingerprint, "earlier": plans}
+    (folder / "plan.json").write_text(json.dumps(values))
+
+
+def test_a_dataset_and_its_growths_are_read_as_one(tmp_path):
+    """Every record is read once, wherever the folders are, and any subset of them."""
+    write_growth(tmp_path / "out" / "part-1", 1, "a1")
+    write_growth(tmp_path / "kaggle" / "tea-2", 2, "b2", ["a1"])
+    write_growth(tmp_path / "out" / "part-3", 3, "c3", ["a1", "b2"])
+    # The plan of the newest growth is in the work folder around the parts.
+    shutil.copy(tmp_path / "out" / "part-3" / "plan.json", tmp_path / "out")
+
+    shards = find_shards([tmp_path / "out", tmp_path / "kaggle"])
+
+    records = read_images(shards).as_numpy_iterator()
+    assert sorted(record["label"] for record in records) == [1, 2, 3]
+    assert len(list_inputs(str(tmp_path))) == 3
+    assert len(find_shards(tmp_path / "out")) == 2
+    assert len(find_shards(tmp_path / "kaggle" / "tea-2")) == 1
+
+
+@pytest.mark.parametrize(
+    ("earlier", "parent"),
+    [(["a1"], "the parts of '.*part-1'"), (["a1", "x9"], "the same earlier parts")],
+)
+def test_two_growths_of_the_same_parts_are_never_read_as_one(tmp_path, earlier, parent):
+    """One may hold copies of the other's images. Both are named, and their parent."""
+    write_growth(tmp_path / "part-1", 1, "a1")
+    write_growth(tmp_path / "first" / "part-2", 2, "b2", earlier)
+    write_growth(tmp_path / "second" / "part-2", 3, "c3", earlier)
+
+    message = (
+        rf"first/part-2' and '.*second/part-2' both continue {parent}: two growths of "
+        r".*FOLDS_FROM"
+    )
+    with pytest.raises(ValueError, match=message):
+        find_shards([tmp_path / "first", tmp_path / "second", tmp_path])
+    with pytest.raises(ValueError, match=message):
+        list_inputs(str(tmp_path))
+
+
+def test_a_growth_of_other_parts_is_of_a_different_plan(tmp_path):
+    """It continues parts, but not those that are beside it."""
+    write_growth(tmp_path / "part-1", 1, "a1")
+    write_growth(tmp_path / "part-2", 2, "b2", ["c3"])
+    with pytest.raises(ValueError, match=r"part-1' and '.*part-2' are of different pl"):
+        find_shards(tmp_path)
+
+
+@pytest.mark.parametrize("read", [find_shards, lambda folder: list_inputs(str(folder))])
+@pytest.mark.parametrize("earlier", ["a1", [["a1", 1, 1]]])
+def test_broken_earlier_plans_are_named(tmp_path, read, earlier):
+    """Parts that nothing connects are not read as one dataset."""
+    write_growth(tmp_path / "part-1", 1, "a1")
+    write_growth(tmp_path / "part-2", 2, "b2")
+    path = tmp_path / "part-2" / "plan.json"
+    path.write_text(json.dumps({"fingerprint": "b2", "earlier": earlier}))
+    with pytest.raises(ValueError, match=f"'{path}' is not a plan: .*Copy"):
+        read(tmp_path)
 
 
 def test_splits_of_parts_two_folders_down_are_those_of_their_tables(tmp_path):

@@ -12,6 +12,7 @@ from kaggle_tfr.parameters import make_settings
 from kaggle_tfr.plan.forecast import make_forecast
 from kaggle_tfr.plan.plan import PlanSettings, make_plan, save_plan
 from kaggle_tfr.schema import Labels, load_schema
+from kaggle_tfr.shards import EarlierPlan
 from support.scenes import saved, scene
 
 CLASSES = ["ash", "birch", "Čedar, red"]
@@ -61,9 +62,20 @@ def repeat_images(table, times):
 
 
 def plan_images(
-    table, work, *, size=32, schema="default", labels=LABELS, name="trees", **changes
+    table,
+    work,
+    *,
+    size=32,
+    schema="default",
+    labels=LABELS,
+    name="trees",
+    earlier=(),
+    **changes,
 ):
-    """Save a plan in `work`, by default of two parts; return it and its table."""
+    """Save a plan in `work`; return it and its table.
+
+    earlier: the plans that it continues.
+    """
     values = {"N_SHARDS": 6, "N_FOLDS": 3, "IMAGE_SIZE": size or 1}
     values |= {} if size else {"RESIZE": "none"}
     chosen = make_settings(
@@ -73,9 +85,15 @@ def plan_images(
     forecast = make_forecast(
         table, record, chosen.image, compression=chosen.compression
     )
-    plan, planned = make_plan(table, forecast, labels, record, chosen)
+    plan, planned = make_plan(table, forecast, labels, record, chosen, earlier=earlier)
     save_plan(plan, planned, str(work))
     return plan, planned
+
+
+def list_plans(plan):
+    """Return the earlier plans of a plan that continues this one."""
+    latest = EarlierPlan(plan.fingerprint, plan.first_part, plan.n_parts)
+    return [*plan.earlier, latest]
 
 
 def two_parts(table, work, **settings):

@@ -1,0 +1,306 @@
+"""A dataset that grows: old folds and bytes stay, new images find their place."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+from support.chain import draw_pictures, save_picture
+from support.plans import digests
+
+from kaggle_tfr import build_dataset, read
+from kaggle_tfr.fingerprints import read_fingerprints
+from kaggle_tfr.storage import read_parquet
+
+VALUES = {"SOURCE": "folders", "N_FOLDS": 3, "IMAGE_SIZE": 64, "SECOND_LOOK": False}
+CLASSES = "abc"
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    """84 different pictures."""
+    return draw_pictures(84, 120, 160)
+
+
+def write_images(folder, pictures, numbers):
+    """Write pictures as class folders, the class by the number; return the paths."""
+    paths = {}
+    for number in numbers:
+        paths[number] = folder / CLASSES[number % 3] / f"{number:03d}.jpg"
+        save_picture(pictures[number], paths[number], quality=92)
+    return paths
+
+
+def build(folder, work, **changes):
+    """Build the dataset of a folder of class folders; return folds.csv."""
+    build_dataset(INPUT_DIR=str(folder), WORK_DIR=str(work), **VALUES | changes)
+    return read_folds(work)
+
+
+def read_folds(work):
+    return pd.read_csv(Path(work, "folds.csv"), keep_default_na=False)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory, pictures):
+    """A dataset of 60 images: its input and work folder."""
+    folder = tmp_path_factory.mktemp("growth")
+    write_images(folder / "photos", pictures, range(60))
+    build(folder / "photos", folder / "work")
+    return folder
+
+
+@pytest.fixture
+def grown(first, tmp_path, pictures):
+    """The input with 18 new images, two copies, and removed and changed files.
+
+    001.jpg is gone, 002.jpg is another image now, 004.jpg has moved to another class.
+    900.jpg is a copy of 005.jpg, 901.jpg one of 001.jpg.
+    """
+    folder = tmp_path / "photos"
+    shutil.copytree(first / "photos", folder)
+    paths = write_images(folder, pictures, range(60, 78))
+    (folder / "b/001.jpg").unlink()
+    save_picture(pictures[80], folder / "c/002.jpg")
+    shutil.move(folder / "b/004.jpg", folder / "c/004.jpg")
+    save_picture(pictures[5].resize((140, 105)), folder / "c/900.jpg", quality=60)
+    save_picture(pictures[1].resize((140, 105)), folder / "b/901.jpg", quality=60)
+    assert len(paths) == 18
+    return folder
+
+
+def key(folds):
+    """The rows of folds.csv by the number of the image, such as "004"."""
+    return folds.set_index(folds["image_id"].str[-7:-4].rename("number"))
+
+
+def test_earlier_images_keep_their_fold_and_their_bytes(first, grown, tmp_path):
+    """Copies of old images are dropped, also of one whose file is gone."""
+    before = digests(first / "work")
+    folds = build(grown, tmp_path / "work", FOLDS_FROM=str(first / "work"))
+    assert digests(first / "work") == before
+
+    old = key(read_folds(first / "work"))
+    new = key(folds)
+    places = ["fold", "split"]
+    pd.testing.assert_frame_equal(new.loc[old.index, places], old[places])
+    reasons = new["reason"].str.split(":").str[0]
+    assert reasons["001"] == "gone"
+    assert reasons["002"] == "changed"
+    assert reasons["004"] == "relabelled"
+    assert new.loc["004", ["label_name", "path"]].tolist() == ["b", "c/004.jpg"]
+    assert not new.loc[["001", "002", "900", "901"], "keep"].any()
+    assert new.loc["900", "fold"] == old.loc["005", "fold"]
+    assert new.loc["901", "fold"] == old.loc["001", "fold"]
+
+    accounting = pd.read_csv(tmp_path / "work/accounting.csv", index_col="outcome")
+    assert accounting["images"].to_dict() == {
+        "written": 18,
+        "duplicates dropped": 2,
+        "conflicts dropped": 0,
+        "rejected": 0,
+        "in earlier parts": 57,
+        "in earlier parts, relabelled": 1,
+        "in earlier parts, file changed": 1,
+        "in earlier parts, file gone": 1,
+        "total": 80,
+    }
+
+
+def test_the_parts_of_both_plans_are_one_dataset(first, grown, tmp_path):
+    """Each image is read once, by TensorFlow and without it; folds come out even."""
+    build(grown, tmp_path / "work", FOLDS_FROM=str(first / "work"))
+    assert [path.name for path in (tmp_path / "work").glob("part-*")] == ["part-2"]
+    folders = read.choose_folders([], str(tmp_path / "work"), str(tmp_path / "work"))
+    assert folders == [f"{first}/work/part-1", f"{tmp_path}/work"]
+
+    shards = read.find_shards(folders)
+    records = tf.data.TFRecordDataset(shards["file"].tolist())
+    ids = [
+        tf.train.Example.FromString(record)
+        .features.feature["image_id"]
+        .bytes_list.value[0]
+        for record in records.as_numpy_iterator()
+    ]
+    assert len(ids) == len(set(ids)) == 78
+    splits = ["train", "validation"]
+    assert sum(len(read.Records(folders, split=split)) for split in splits) == 78
+    sizes = shards.groupby("fold")["count"].sum()
+    assert sizes.tolist() == [26, 26, 26]
+    folds = read_folds(tmp_path / "work")
+    folds = folds[~folds["reason"].str.startswith("duplicate")]
+    assert folds.groupby(["label_name", "fold"]).size().between(8, 9).all()
+
+
+def test_a_dataset_grows_from_its_parts_alone(first, pictures, tmp_path):
+    """No earlier image is on this disk, only hashes.parquet and plan.json of the part."""
+    parts = tmp_path / "parts"
+    for name in ("hashes.parquet", "plan.json"):
+        (parts / "part-1").mkdir(parents=True, exist_ok=True)
+        shutil.copy(first / "work/part-1" / name, parts / "part-1")
+    write_images(tmp_path / "photos", pictures, range(60, 75))
+    save_picture(pictures[5].resize((140, 105)), tmp_path / "photos/c/900.jpg")
+    folds = build(tmp_path / "photos", tmp_path / "work", FOLDS_FROM=str(parts))
+
+    old = key(read_folds(first / "work"))
+    new = key(folds)
+    pd.testing.assert_series_equal(new.loc[old.index, "fold"], old["fold"])
+    assert (new["reason"].str.startswith("gone")).sum() == 60
+    assert new.loc["900", "fold"] == old.loc["005", "fold"]
+    assert new["keep"].sum() == 15
+    labels = json.loads((tmp_path / "work/part-2/labels.json").read_text())
+    assert labels["classes"] == ["a", "b", "c"]
+
+
+def test_a_dataset_grows_twice(first, pictures, tmp_path):
+    """The second growth continues both parts, from a work folder or from the parts."""
+    write_images(tmp_path / "photos", pictures, range(60, 70))
+    second = tmp_path / "second"
+    build(tmp_path / "photos", second, FOLDS_FROM=str(first / "work"))
+    write_images(tmp_path / "photos", pictures, range(70, 80))
+
+    folds = {}
+    parts = [str(first / "work/part-1"), str(second / "part-2")]
+    for name, folds_from in {"work": str(second), "parts": parts}.items():
+        folds[name] = build(tmp_path / "photos", tmp_path / name, FOLDS_FROM=folds_from)
+    assert folds["work"]["fold"].equals(folds["parts"]["fold"])
+    assert digests(tmp_path / "work/part-3") == digests(tmp_path / "parts/part-3")
+    shards = read.find_shards([*parts, str(tmp_path / "work")])
+    assert shards["count"].sum() == 80
+
+    with pytest.raises(ValueError, match=r"FOLDS_FROM lacks part 1 of 2"):
+        build(tmp_path / "photos", tmp_path / "lost", FOLDS_FROM=parts[1:])
+
+
+def test_a_new_image_between_two_folds_is_dropped(first, tmp_path):
+    """Copies of images of two folds would leak in either, whatever KEEP is."""
+    old = key(read_folds(first / "work"))
+    one = old.index[old["fold"] == 0][0]
+    other = old.index[old["fold"] == 1][0]
+    shutil.copytree(first / "photos", tmp_path / "photos")
+    shutil.copy(first / "photos" / old.loc[one, "path"], tmp_path / "photos/a/900.jpg")
+    (tmp_path / "overrides.csv").write_text(
+        f"image_id,action,value\na/900.jpg,same,{old.loc[other, 'image_id']}\n"
+    )
+    write_images(tmp_path / "photos", draw_pictures(84, 120, 160), [82])
+    folds = build(
+        tmp_path / "photos",
+        tmp_path / "work",
+        FOLDS_FROM=str(first / "work"),
+        OVERRIDES=str(tmp_path / "overrides.csv"),
+        KEEP="all",
+        CONFLICTS="keep",
+    )
+    row = key(folds).loc["900"]
+    assert not row["keep"]
+    assert row["reason"] == "between folds: copies in fold 0 and fold 1"
+    clusters = key(folds).loc[[one, other], "cluster"]
+    assert clusters.nunique() == 2
+    accounting = pd.read_csv(tmp_path / "work/accounting.csv", index_col="outcome")
+    assert accounting["images"]["between folds dropped"] == 1
+
+
+def test_a_kept_copy_joins_the_fold_of_its_cluster(first, tmp_path):
+    """With KEEP = all, a new copy is written, in the fold of the old image."""
+    shutil.copytree(first / "photos", tmp_path / "photos")
+    for number in (5, 14, 23):
+        path = tmp_path / f"photos/c/{number:03d}.jpg"
+        shutil.copy(path, path.with_name(f"9{number:02d}.jpg"))
+    folds = key(
+        build(
+            tmp_path / "photos",
+            tmp_path / "work",
+            FOLDS_FROM=str(first / "work"),
+            KEEP="all",
+        )
+    )
+    copies = folds.loc[["905", "914", "923"]]
+    assert copies["keep"].all()
+    originals = folds.loc[["005", "014", "023"]]
+    assert copies["fold"].tolist() == originals["fold"].tolist()
+
+
+def test_groups_follow_their_earlier_images(pictures, tmp_path):
+    """A new image of an old patient joins the patient's fold, also from parts alone."""
+    rows = pd.DataFrame({"image_id": [f"{k:03d}.jpg" for k in range(72)]})
+    rows["label"] = [CLASSES[k % 3] for k in range(72)]
+    rows["patient"] = [f"p{k % 24 // 2}" for k in range(72)]
+    for number, name in enumerate(rows["image_id"]):
+        save_picture(pictures[number], tmp_path / "images/train_images" / name)
+    values = VALUES | {"SOURCE": "csv", "GROUP_COLUMN": "patient"}
+    values |= {"INPUT_DIR": str(tmp_path / "images")}
+
+    rows[:48].to_csv(tmp_path / "images/train.csv", index=False)
+    build_dataset(WORK_DIR=str(tmp_path / "first"), **values)
+    part = tmp_path / "first/part-1"
+    assert "p1" not in part.joinpath("hashes.parquet").read_bytes().decode("latin1")
+    rows[48:].to_csv(tmp_path / "images/train.csv", index=False)
+    work = tmp_path / "second"
+    build_dataset(WORK_DIR=str(work), FOLDS_FROM=str(part), **values)
+
+    patients = read_folds(work).merge(rows[["image_id", "patient"]], on="image_id")
+    assert len(patients) == 72
+    assert (patients.groupby("patient")["fold"].nunique() == 1).all()
+
+
+def test_folds_of_a_csv_stay_and_all_images_are_written(first, pictures, tmp_path):
+    """A table of ids and folds, as competitors share them, has no parts."""
+    write_images(tmp_path / "photos", pictures, range(72))
+    given = read_folds(first / "work")[["image_id", "fold"]]
+    given["fold"] = (given["fold"] + 1) % 3
+    given.to_csv(tmp_path / "folds.csv", index=False)
+    path = str(tmp_path / "folds.csv")
+    folds = build(tmp_path / "photos", tmp_path / "work", FOLDS_FROM=path)
+    assert folds["keep"].all()
+    merged = folds.merge(given, on="image_id")
+    assert len(merged) == 60
+    assert (merged["fold_x"] == merged["fold_y"]).all()
+    assert read.find_shards(tmp_path / "work/part-1")["count"].sum() == 72
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"N_FOLDS": 4}, "N_FOLDS is 4, but the parts of FOLDS_FROM have 3"),
+        ({"SEED": 1}, "SEED is 1, but the parts of FOLDS_FROM have 0"),
+        ({"IMAGE_SIZE": 32}, "IMAGE_SIZE is 32, but"),
+        ({"SCHEMA": "petals"}, "SCHEMA does not give the features"),
+    ],
+)
+def test_parameters_that_contradict_earlier_parts_are_errors(
+    changes, message, first, grown, tmp_path
+):
+    """Folds and records are those of the earlier parts, or the run stops."""
+    with pytest.raises(ValueError, match=message):
+        build(grown, tmp_path / "work", FOLDS_FROM=str(first / "work"), **changes)
+
+
+def test_what_cannot_be_continued_is_an_error(first, grown, pictures, tmp_path):
+    """The work folder itself, a new class, and an input without a new image."""
+    with pytest.raises(ValueError, match="FOLDS_FROM is the WORK_DIR"):
+        build(grown, first / "work", FOLDS_FROM=str(first / "work"))
+    with pytest.raises(ValueError, match="No image is new: all 60"):
+        build(first / "photos", tmp_path / "same", FOLDS_FROM=str(first / "work"))
+    save_picture(pictures[83], grown / "d/990.jpg")
+    with pytest.raises(ValueError, match=r"1 class\(es\) that .* lack, such as 'd'"):
+        build(grown, tmp_path / "class", FOLDS_FROM=str(first / "work"))
+
+
+def test_hashes_are_published_only_if_that_is_wanted(first, tmp_path):
+    """hashes.parquet has a row for each record; PUBLISH_HASHES = False removes it."""
+    rows = read_fingerprints(first / "work/part-1")
+    images = read_parquet(first / "work/images.parquet")
+    assert sorted(rows["image_id"]) == sorted(images["image_id"])
+    digest_of = dict(zip(images["image_id"], images["digest"], strict=True))
+    assert rows["digest"].tolist() == rows["image_id"].map(digest_of).tolist()
+    assert np.isin(rows["fold"], [0, 1, 2]).all()
+
+    shutil.copytree(first / "work", tmp_path / "work")
+    sums = tmp_path / "work/part-1/SHA256SUMS"
+    assert "hashes.parquet" in sums.read_text()
+    build(first / "photos", tmp_path / "work", PUBLISH_HASHES=False)
+    assert not (tmp_path / "work/part-1/hashes.parquet").exists()
+    assert "hashes.parquet" not in sums.read_text()
