@@ -1,6 +1,7 @@
 # Everything runs in .venv, which is created on first use and updated when the
 # requirements change.
 PYTHON ?= python3
+CHROMIUM ?= chromium
 BIN := .venv/bin
 READY := .venv/.ready
 PIP := python -m pip install --quiet --disable-pip-version-check
@@ -83,8 +84,11 @@ lint: $(READY)  ## format and check
 clean:  ## remove the environments and the demo's output
 	rm -rf .venv .venv-latest .venv-kaggle .venv-kaggle-tpu work
 
-pictures: $(READY)  ## the README's picture, from a run of the sample
+pictures: $(READY)  ## the README's pictures, from a run of the sample
 	$(BIN)/python -m kaggle_tfr run recipes/sample.yaml -p WORK_DIR=work/pictures --until write
 	$(BIN)/python -c 'from kaggle_tfr import overview, waterfall; \
 		figure = waterfall.plot_overview(overview.load_overview("work/pictures")); \
 		waterfall.save_overview(figure, "docs/overview.png")'
+	$(CHROMIUM) --headless --hide-scrollbars --force-device-scale-factor=1.5 \
+		--window-size=1000,585 --screenshot=docs/report.png \
+		"file://$(CURDIR)/work/pictures/report.html"

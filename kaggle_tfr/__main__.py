@@ -9,7 +9,9 @@ import re
 import shlex
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,6 +19,7 @@ from kaggle_tfr import __version__
 from kaggle_tfr.mounts import bundled, output_dir
 from kaggle_tfr.naming import near_file
 from kaggle_tfr.parameters import (
+    DESCRIPTION_COLUMN,
     choose_notebooks,
     find_notebook,
     format_parameters,
@@ -142,7 +145,7 @@ def _run(
     *,
     dry_run: bool,
 ) -> None:
-    """Run the notebooks and keep the executed copies and a report."""
+    """Run the notebooks, which write folds and TFRecord files, and write a report."""
     from kaggle_tfr.driver import describe_run, run_recipe, summarize
 
     if only and (first or last):
@@ -321,8 +324,13 @@ def make_parser() -> Parser:
         "kaggle-tfr",
         description="Turn labelled images into TFRecord files with folds that can be "
         "trusted: plan first, write second.",
-        epilog="Exit codes: 0 done, 1 the work failed, 2 a wrong call, 3 audit found "
-        "something, 130 Ctrl-C.",
+        epilog="examples:\n"
+        "  kaggle-tfr run sample      # try it, in two minutes\n"
+        "  kaggle-tfr run photos/     # class folders, or a train.csv and images\n"
+        "  kaggle-tfr run --help      # its options, and all parameters\n\n"
+        "Exit codes: 0 done, 1 the work failed, 2 a wrong call, 3 audit found "
+        "something,\n130 Ctrl-C.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "-V",
@@ -331,7 +339,7 @@ def make_parser() -> Parser:
         version=f"kaggle-tfr {__version__}",
         help="Print the version.",
     )
-    commands = parser.add_subparsers(metavar="COMMAND")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for add_command in (
         _add_init,
         _add_run,
@@ -365,6 +373,22 @@ def _add_command(
     return command
 
 
+def _fit_terminal(parameters: str) -> str:
+    """Return the list of parameters in lines that are not wider than the terminal.
+
+    A description that is too long continues below its beginning.
+    """
+    wrap = partial(
+        textwrap.fill,
+        width=shutil.get_terminal_size().columns,
+        subsequent_indent=" " * DESCRIPTION_COLUMN,
+        replace_whitespace=False,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(map(wrap, parameters.splitlines()))
+
+
 def _add_init(commands: Any) -> None:
     examples = ["photos/", "cassava-leaf-disease-classification -o cassava.yaml"]
     command = _add_command(commands, _init, examples)
@@ -389,7 +413,8 @@ def _add_run(commands: Any) -> None:
         "photos.yaml --until plan",
         "photos.yaml --from 03 -p N_FOLDS=3",
     ]
-    command = _add_command(commands, _run, examples, format_parameters())
+    parameters = _fit_terminal(format_parameters())
+    command = _add_command(commands, _run, examples, parameters)
     command.add_argument(
         "source",
         type=_path,

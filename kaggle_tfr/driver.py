@@ -44,9 +44,11 @@ from kaggle_tfr.storage import (
 
 PROJECT = Path(__file__).resolve().parent.parent
 SECONDS_TO_STOP = 2  # for the workers of a killed kernel
-# TensorFlow prints these lines when it is imported, whatever its settings are.
-STARTUP_LOG = re.compile(
-    r"^(WARNING: All log messages before absl::InitializeLog|I0000 \d\d:\d\d:\d).*\n?",
+# TensorFlow prints the first two lines when it is imported, whatever its settings are,
+# and a kernel the third, when Jupyter interrupts it in order to end it.
+NOISE = re.compile(
+    r"^(WARNING: All log messages before absl::InitializeLog|I0000 \d\d:\d\d:\d"
+    r"|\[IPKernelApp\] ERROR \| KeyboardInterrupt caught in kernel).*\n?",
     re.MULTILINE,
 )
 # Files of each step in WORK_DIR, and what a run does where they exist.
@@ -289,10 +291,10 @@ def _run_notebook(source: Path, copy: Path, values: Values) -> None:
 
 
 class _Console:
-    """The standard error of this process, without TensorFlow's start-up log."""
+    """The standard error of this process, without the lines of NOISE."""
 
     def write(self, text: str) -> None:
-        sys.stderr.write(STARTUP_LOG.sub("", text))
+        sys.stderr.write(NOISE.sub("", text))
 
     def flush(self) -> None:
         sys.stderr.flush()
@@ -372,7 +374,7 @@ def _clean_output(output: dict[str, Any]) -> dict[str, Any] | None:
     """Return a cell's output without the start-up log, None if nothing is left."""
     if output.get("name") != "stderr":
         return output
-    text = STARTUP_LOG.sub("", "".join(output["text"]))
+    text = NOISE.sub("", "".join(output["text"]))
     return {**output, "text": text} if text else None
 
 

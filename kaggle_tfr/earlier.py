@@ -24,8 +24,8 @@ from kaggle_tfr.fingerprints import (
 from kaggle_tfr.images.hashing import ALL_HASHES
 from kaggle_tfr.mounts import find_file, find_input
 from kaggle_tfr.naming import SPLIT_NAMES, TEST_FOLDER
-from kaggle_tfr.schema import JsonDataclass, Labels
-from kaggle_tfr.shards import EarlierPlan, list_parts
+from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
+from kaggle_tfr.shards import EarlierPlan, list_parts, next_part, parse_earlier
 from kaggle_tfr.storage import exists, join
 
 # In WORK_DIR.
@@ -126,7 +126,7 @@ def read_earlier(names: Sequence[str], work_dir: str) -> tuple[Earlier, pd.DataF
         return _read_csv(names)
     sources = [source for name in names for source in _read_folder(name, work_dir)]
     newest = _find_newest(sources)
-    plans = _list_plans(newest)
+    plans = _parse_plans(newest.plan)
     table = pd.concat([source.table for source in sources], ignore_index=True)
     _check_complete(table, plans)
     _check_repeated(table)
@@ -265,27 +265,28 @@ def _read_plan(folder: str) -> dict[str, Any]:
         )
     plan = storage.parse_json(text, path, COPY_AGAIN)
     try:
-        fingerprint = plan["fingerprint"]
         Labels.from_dict(plan["labels"])
-        plans = [EarlierPlan(**values) for values in plan.get("earlier", [])]
-        numbers = [plan["n_parts"], *(p.n_parts for p in plans)]
-        numbers += [p.first_part for p in plans]
-        is_plan = (
-            isinstance(fingerprint, str)
-            and isinstance(plan["settings"], dict)
-            and isinstance(plan["schema"], dict)
-            and all(type(number) is int and number > 0 for number in numbers)
-        )
+        RecordSchema.from_dict(plan["schema"])
+        plans = _parse_plans(plan)
+        has_settings = isinstance(plan["settings"], dict)
+        is_plan = has_settings and plans[-1].n_parts > 0 and plans[-1].fingerprint
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
-            f"FOLDS_FROM: '{path}' is not a plan of this version: {error!r}. "
-            f"{COPY_AGAIN}"
+            f"FOLDS_FROM: '{path}' is not a plan of this version: {error}. {COPY_AGAIN}"
         ) from None
-    if not is_plan or not fingerprint:
+    if not is_plan:
         raise ValueError(
             f"FOLDS_FROM: '{path}' is not a plan of this version. {COPY_AGAIN}"
         )
     return plan
+
+
+def _parse_plans(plan: Mapping[str, Any]) -> tuple[EarlierPlan, ...]:
+    """Return the plans of a dataset, the oldest first, from the newest's plan.json."""
+    earlier = parse_earlier(plan.get("earlier", []))
+    values = {name: plan[name] for name in ("fingerprint", "n_parts")}
+    newest = EarlierPlan.from_dict({**values, "first_part": next_part(earlier)})
+    return (*earlier, newest)
 
 
 def _find_newest(sources: Sequence[_Source]) -> _Source:
@@ -293,8 +294,8 @@ def _find_newest(sources: Sequence[_Source]) -> _Source:
 
     Raises: ValueError: two of them continue the same parts, or are of other datasets.
     """
-    newest = max(sources, key=lambda source: len(_list_plans(source)))
-    known = {plan.fingerprint for plan in _list_plans(newest)}
+    newest = max(sources, key=lambda source: len(_parse_plans(source.plan)))
+    known = {plan.fingerprint for plan in _parse_plans(newest.plan)}
     for source in sources:
         if source.plan["fingerprint"] not in known:
             raise ValueError(
@@ -303,14 +304,6 @@ def _find_newest(sources: Sequence[_Source]) -> _Source:
                 "dataset."
             )
     return newest
-
-
-def _list_plans(source: _Source) -> tuple[EarlierPlan, ...]:
-    """Return the plans of a dataset, the oldest first; the source's is the last."""
-    plans = [EarlierPlan(**values) for values in source.plan.get("earlier", [])]
-    first_part = 1 + sum(plan.n_parts for plan in plans)
-    last = EarlierPlan(source.plan["fingerprint"], first_part, source.plan["n_parts"])
-    return (*plans, last)
 
 
 def _check_complete(table: pd.DataFrame, plans: Sequence[EarlierPlan]) -> None:

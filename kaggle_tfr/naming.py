@@ -11,7 +11,7 @@ from kaggle_tfr.storage import check_inside
 
 # Kaggle's name of the file, which work and part folders keep.
 SUBMISSION = "sample_submission.csv"
-# Of work folders and first parts: a row for each input image.
+# Of work folders and the first part of a plan: a row for each input image.
 FOLDS_FILE = "folds.csv"
 # The column of the groups in OVERRIDES.
 OVERRIDE_GROUP = "override_group"
@@ -42,6 +42,16 @@ _SPLIT = re.compile(rf"(?:^|[/_.-])({'|'.join(SPLIT_NAMES)})(?=[/_.-])")
 # Kaggle's habit: "Id_df03-1427.tfrec" holds 1427 records. Other endings end in other
 # numbers.
 _COUNT = re.compile(r"\d-(\d+)\.tfrec$")
+
+
+def name_parts(numbers: range) -> str:
+    """Return the numbers of parts in words.
+
+    >>> name_parts(range(2, 3)), name_parts(range(2, 5))
+    ('part 2', 'parts 2 to 4')
+    """
+    first, last = numbers[0], numbers[-1]
+    return f"part {first}" if first == last else f"parts {first} to {last}"
 
 
 def near_miss(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:

@@ -339,3 +339,6 @@ def _progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
         disable=total == 0,
     ) as bar:
         yield lambda done: bar.update(done - bar.n)
+    # A kernel sends the end of the bar's line only now; without it, what is printed
+    # next would be on that line.
+    sys.stderr.flush()

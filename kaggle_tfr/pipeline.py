@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr import deduplicate, explore, notebook, plan, write
-from kaggle_tfr.earlier import Earlier, load_earlier
+from kaggle_tfr.earlier import Earlier, list_parts_here, load_earlier
 from kaggle_tfr.mounts import output_dir
 from kaggle_tfr.parameters import DEFAULTS, Values, check_parameters, make_settings
 from kaggle_tfr.schema import Labels, RecordSchema, load_schema
@@ -156,6 +156,7 @@ def _plan_shards(
 
 def write_shards(values: Values, work: str) -> pd.DataFrame:
     """Write the planned parts, as 04 does, and return one row per shard."""
+    write.check_earlier_parts(plan.read_plan(work), list_parts_here(work))
     return write.write_parts(
         work,
         output_dir(values["OUT_DIR"] or work),

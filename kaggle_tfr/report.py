@@ -29,7 +29,7 @@ from kaggle_tfr.notebook import read_accounting
 from kaggle_tfr.overview import load_overview
 from kaggle_tfr.parameters import DEFAULTS, Values
 from kaggle_tfr.schema import Labels
-from kaggle_tfr.shards import is_of_plan, list_parts
+from kaggle_tfr.shards import list_own_parts
 from kaggle_tfr.tables import clean_table, show_table
 from kaggle_tfr.verdict import (
     FAULT,
@@ -99,7 +99,7 @@ class Section:
 
 
 def write_report(values: Values, copies: Path) -> None:
-    """Write report.html to WORK_DIR and to the parts of its plan.
+    """Write report.html to WORK_DIR and to the parts of its plan, without earlier ones.
 
     It has a verdict, a gallery of the clusters, and the headings, figures, tables and
     printed lines of the executed notebooks, without lessons, each section with its
@@ -109,7 +109,7 @@ def write_report(values: Values, copies: Path) -> None:
     values = {**DEFAULTS, **values}
     work = values["WORK_DIR"]
     parts_dir = output_dir(values["OUT_DIR"] or work)
-    parts = [part for part in list_parts(parts_dir) if is_of_plan(part, work)]
+    parts = list_own_parts(parts_dir, work)
     page = _render(values, copies, parts).encode()
     storage.write_atomically(storage.join(work, "report.html"), page)
     for part in parts:

@@ -92,6 +92,14 @@ _PAGES = {
     "dataset_sources": ("the dataset", "https://www.kaggle.com/datasets"),
     "kernel_sources": ("the output of", "https://www.kaggle.com/code"),
 }
+# What other data does not have: a second input, columns and files.
+_THIS_DATA_ONLY = (
+    "MORE_INPUTS",
+    "GROUP_COLUMN",
+    "SPLIT_COLUMN",
+    "LABEL_MAP",
+    "OVERRIDES",
+)
 _OUTPUT = """\
 the files in the last column of the table, in `/kaggle/working`. *Output*, *New \
 Dataset* on the notebook's page makes a dataset of them."""
@@ -110,7 +118,7 @@ class Kernel:
 
     steps: its notebooks. values: the recipe's parameters.
     metadata: keys of kernel-metadata.json that replace the usual values.
-    openings: calls of kaggle.session before a step, by step.
+    openings: lines that call kaggle.session before a step, by step.
     family: "" for a kernel of its own, else the command that makes all of its recipe.
     preparation: what has to be done on Kaggle before it runs, in Markdown.
     """
@@ -180,7 +188,11 @@ def format_header(kernel: Kernel) -> str:
 
 def _name_images(kernel: Kernel) -> str:
     name = kernel.values.get("INPUT_DIR")
-    return f"in `{name}`" if name else "of a sample competition, which it makes,"
+    return (
+        f"in `{name}`"
+        if name
+        else "of a sample competition, which this notebook draws,"
+    )
 
 
 def _list_inputs(kernel: Kernel) -> str:
@@ -214,8 +226,9 @@ def _describe_change(kernel: Kernel) -> str:
     )
     if "LABELS_CSV" in names:
         text += " `ID_COLUMN` and `LABEL_COLUMN` are the columns of that CSV."
-    if kernel.values.get("MORE_INPUTS"):
-        text += " Remove the line `MORE_INPUTS`, which describes a second input."
+    unfit = [f"`{name}`" for name in _THIS_DATA_ONLY if kernel.values.get(name)]
+    if unfit:
+        text += f" Remove what describes the present images only: {', '.join(unfit)}."
     return text
 
 
@@ -285,7 +298,7 @@ def _make_opening_cell(calls: Sequence[str]) -> Any:
         "# Continue with the output of earlier sessions, if it is attached.",
         "from kaggle_tfr.kaggle import session",
         "from kaggle_tfr.mounts import work_dir\n",
-        *[f"session.{call}" for call in calls],
+        *calls,
     ]
     return new_code_cell("\n".join(lines))
 

@@ -235,8 +235,8 @@ def _find_output(slug: str) -> str:
 def _make_whole_kernel(title: str, values: Values) -> Kernel:
     """Return the kernel that runs all steps from 01 to 05."""
     openings = {
-        EXPLORE: [f'restore_previous_output("{to_slug(title)}", {_WORK})'],
-        WRITE: [f"check_parts({_WORK}, 1)"],
+        EXPLORE: [f'session.restore_previous_output("{to_slug(title)}", {_WORK})'],
+        WRITE: [f"session.check_parts({_WORK}, 1)"],
     }
     return Kernel(title, DEFAULT_NOTEBOOKS, values, openings=openings)
 
@@ -254,7 +254,7 @@ def _make_kernels(name: str, titles: Sequence[str], values: Values) -> list[Kern
     planner = to_slug(title)
     family = f"kaggle-tfr kernel RECIPE --parts {len(titles)} --out DIR"
     # A new version of a kernel resumes what its previous version wrote.
-    openings = {EXPLORE: [f'restore_previous_output("{planner}", {_WORK})']}
+    openings = {EXPLORE: [f'session.restore_previous_output("{planner}", {_WORK})']}
     kernels = [Kernel(title, PLANNING, values, openings=openings, family=family)]
     for part in range(1, len(titles) + 1):
         kernel = _make_part_kernel(part, titles, planner, values)
@@ -268,9 +268,9 @@ def _make_part_kernel(
     """Return the kernel that writes one part of the plan of another kernel."""
     title = titles[part - 1]
     calls = [
-        f'copy_plan("{planner}", WORK_DIR)',
-        f'restore_previous_output("{to_slug(title)}", OUT_DIR)',
-        f"check_parts(WORK_DIR, {len(titles)})",
+        f'session.copy_plan("{planner}", WORK_DIR)',
+        f'session.restore_previous_output("{to_slug(title)}", OUT_DIR)',
+        f"PART = session.choose_part(WORK_DIR, {part}, {len(titles)})",
     ]
     # The plan is outside the output, so that a kernel leaves only its part.
     folders = {"WORK_DIR": f"{KAGGLE_TEMP}/work", "OUT_DIR": KAGGLE_WORKING}

@@ -35,6 +35,17 @@ def restore_previous_output(kernel: str, folder: str) -> None:
         _copy_files(source, folder)
 
 
+def choose_part(work: str, position: int, n_parts: int) -> int:
+    """Return the number of the part that a kernel writes, as PART has it.
+
+    The first part of a plan that continues earlier parts is not part 1.
+    position: of the kernel among the `n_parts` kernels that write parts, from 1.
+    Raises: ValueError: the plan has another number of parts.
+    """
+    check_parts(work, n_parts)
+    return read_plan(output_dir(work)).first_part - 1 + position
+
+
 def check_parts(work: str, n_parts: int) -> None:
     """Raise a ValueError unless there is one kernel for each part of the plan."""
     planned = read_plan(output_dir(work)).n_parts

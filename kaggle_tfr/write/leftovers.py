@@ -6,8 +6,15 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from kaggle_tfr import storage
+from kaggle_tfr.naming import name_parts
 from kaggle_tfr.plan.plan import Plan
-from kaggle_tfr.shards import read_fingerprint
+from kaggle_tfr.shards import (
+    Lineage,
+    is_earlier_part,
+    next_part,
+    read_fingerprint,
+    read_lineage,
+)
 from kaggle_tfr.write import journal
 
 
@@ -21,6 +28,8 @@ def remove_other_parts(
 ) -> None:
     """Remove the parts of other plans whose numbers this plan does not have.
 
+    Parts of the same dataset stay: those that this plan continues, and those that
+    continue this plan.
     part_dirs: the parts that this run writes. Another run may be writing the plan's
         other parts, so these stay and are named.
     Raises: ValueError: `overwrite` is off; the plan reads images from a part; a part
@@ -34,12 +43,14 @@ def remove_other_parts(
         folders = "', '".join(other_parts)
         raise ValueError(
             f"'{folders}': left over from another plan. The present one has "
-            f"{plan.n_parts} part(s), and readers would mix both plans. Set OVERWRITE "
-            "= True to remove the files of such parts, move them away, or set another "
-            "OUT_DIR."
+            f"{name_parts(plan.part_numbers)}, and readers would mix both plans. Set "
+            "OVERWRITE = True to remove the files of such parts, move them away, or "
+            "set another OUT_DIR."
         )
 
-    removed = [path for path, number in other_parts.items() if number > plan.n_parts]
+    removed = [
+        path for path, number in other_parts.items() if number not in plan.part_numbers
+    ]
     for part_dir in removed:
         _check_removable(part_dir)
     for part_dir in removed:
@@ -68,18 +79,31 @@ def _find_other_parts(
     files += storage.list_files("part-*/shards.csv", parts_dir)  # enough for readers
     for path in files:
         part_dir, name = os.path.split(path)
-        number = _parse_number(part_dir)
+        number = parse_part_number(part_dir)
         fingerprint = read_fingerprint(part_dir)
         # A plan.json without a fingerprint is not one of 03_plan.
         is_part = number > 0 and (fingerprint or name == "shards.csv")
-        # A copied folder may have this plan's fingerprint, and a number beyond it.
-        is_other = fingerprint != plan.fingerprint or number > plan.n_parts
-        if is_part and is_other and number not in part_dirs:
+        if not is_part or number in part_dirs:
+            continue
+        if not _is_of_dataset(read_lineage(part_dir), number, plan):
             number_of[part_dir] = number
     return number_of
 
 
-def _parse_number(part_dir: str) -> int:
+def _is_of_dataset(lineage: Lineage, number: int, plan: Plan) -> bool:
+    """Return whether a part is the plan's, or one before or after it.
+
+    lineage, number: of the part. A copied folder may have a fingerprint of the dataset,
+    and a number that its plan does not have.
+    """
+    if lineage.fingerprint == plan.fingerprint:
+        return number in plan.part_numbers
+    if plan.fingerprint in lineage.fingerprints:
+        return number >= next_part(lineage.earlier)
+    return is_earlier_part(plan.earlier, lineage.fingerprint, number)
+
+
+def parse_part_number(part_dir: str) -> int:
     """Return the number in the name of a part's folder, 0 for another name."""
     match = re.search(r"/part-([1-9][0-9]*)$", part_dir)
     return int(match[1]) if match else 0

@@ -62,7 +62,12 @@ def describe_dataset(
     name = " ".join(plan.labels.name.split()) or "images"
     ending = "TFRecords"
     slug_ending = "tfrecords"
-    if plan.n_parts > 1:
+    if plan.earlier:
+        # Without a total: the earlier parts are published under theirs, and a dataset
+        # that has grown may grow again.
+        ending += f" part {part}"
+        slug_ending += f"-part-{part}"
+    elif plan.n_parts > 1:
         ending += f" part {part} of {plan.n_parts}"
         slug_ending += f"-{part}-of-{plan.n_parts}"
     usual_slug = to_slug(name, slug_ending)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.images.convert import ImageSettings
-from kaggle_tfr.naming import FOLDS_FILE
+from kaggle_tfr.naming import FOLDS_FILE, name_parts
 from kaggle_tfr.plan.plan import Plan, has_folds
 from kaggle_tfr.shards import read_part_table
 
@@ -99,11 +99,7 @@ def describe_part(
         f"{shards['count'].sum():,} images in {len(shards)} TFRecord files, "
         f"{n_bytes / 1e9:,.3f} GB."
     )
-    if plan.n_parts > 1:
-        text += (
-            f" This is part {part} of {plan.n_parts}; each part is a random sample "
-            "with the same share of each class."
-        )
+    text += _place_part(plan, part)
     files = (
         "`schema.json` lists the features of a record for "
         "`tf.io.parse_single_example`, `labels.json` the names of the classes, "
@@ -122,6 +118,25 @@ def describe_part(
         _describe_checks(plan.checks),
     ]
     return "\n\n".join(sections) + "\n"
+
+
+def _place_part(plan: Plan, part: int) -> str:
+    """Return how a part belongs to the other parts of its dataset, "" for the only."""
+    if plan.earlier:
+        added = name_parts(plan.part_numbers)
+        verb = "adds" if plan.n_parts == 1 else "add"
+        before = name_parts(range(1, plan.first_part))
+        return (
+            f" This is part {part} of a dataset that grows: {added} {verb} new images "
+            f"to {before}, which stay as they are. Attach all parts to use all images; "
+            "the folds of all parts belong together."
+        )
+    if plan.n_parts > 1:
+        return (
+            f" This is part {part} of {plan.n_parts}; each part is a random sample "
+            "with the same share of each class."
+        )
+    return ""
 
 
 def _describe_folds(plan: Plan, part: int, slug: str) -> list[str]:

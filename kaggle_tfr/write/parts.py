@@ -10,7 +10,7 @@ from functools import partial
 import pandas as pd
 
 from kaggle_tfr import notebook, parallel, session, storage
-from kaggle_tfr.naming import FOLDS_FILE
+from kaggle_tfr.naming import FOLDS_FILE, name_parts
 from kaggle_tfr.plan.plan import (
     Plan,
     Shard,
@@ -148,8 +148,10 @@ def write_parts(
 ) -> pd.DataFrame:
     """Write the parts of a plan and return their shards, one row a file.
 
-    part: from 1; 0 writes all. Finished shards of earlier runs are checked and kept.
-    overwrite: remove what another plan wrote, also parts that this plan lacks.
+    part: one of the plan's numbers; 0 writes all. Finished shards of earlier runs are
+        checked and kept.
+    overwrite: remove what another plan wrote, also parts that this plan lacks, but not
+        the earlier parts that this plan continues.
     license_name: Kaggle's name of a license, for dataset-metadata.json.
     publish_hashes: whether each part gets hashes.parquet.
     Raises: ValueError: no such part, it was written from another plan, or a name is
@@ -159,7 +161,7 @@ def write_parts(
     plan = read_plan(work_dir)
     _check_plan(plan, part)
     parts_dir = out_dir or work_dir
-    numbers = [part] if part else range(1, plan.n_parts + 1)
+    numbers = [part] if part else plan.part_numbers
     if has_folds(plan, numbers[0]):
         _check_folds(plan, work_dir)
     part_dirs = {n: storage.join(parts_dir, f"part-{n}") for n in numbers}
@@ -189,9 +191,10 @@ def write_parts(
 
 def _check_plan(plan: Plan, part: int) -> None:
     """Raise a ValueError for an unknown part or bad names; warn of other versions."""
-    if not 0 <= part <= plan.n_parts:
+    if part != 0 and part not in plan.part_numbers:
         raise ValueError(
-            f"PART is {part}, but the plan has {plan.n_parts} parts. Use 1 to that."
+            f"PART is {part}, but the plan has {name_parts(plan.part_numbers)}. Set "
+            "PART to a number of the plan, or to 0 for all."
         )
     check_names(plan)
 
@@ -210,7 +213,7 @@ def _check_plan(plan: Plan, part: int) -> None:
 
 
 def _check_folds(plan: Plan, work_dir: str) -> None:
-    """Raise a ValueError unless folds.csv, which goes with part 1, is the plan's."""
+    """Raise a ValueError unless folds.csv, for the first part, is the plan's."""
     path = storage.join(work_dir, FOLDS_FILE)
     changed = find_changed_files(work_dir, {FOLDS_FILE: plan.folds_sha256})
     if changed:

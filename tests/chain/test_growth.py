@@ -136,7 +136,7 @@ def test_the_parts_of_both_plans_are_one_dataset(first, grown, tmp_path):
 
 
 def test_a_dataset_grows_from_its_parts_alone(first, pictures, tmp_path):
-    """No earlier image is on this disk, only hashes.parquet and plan.json of the part."""
+    """No earlier image is on this disk: hashes.parquet and plan.json are enough."""
     parts = tmp_path / "parts"
     for name in ("hashes.parquet", "plan.json"):
         (parts / "part-1").mkdir(parents=True, exist_ok=True)
@@ -243,7 +243,7 @@ def test_groups_follow_their_earlier_images(pictures, tmp_path):
 
     patients = read_folds(work).merge(rows[["image_id", "patient"]], on="image_id")
     assert len(patients) == 72
-    assert (patients.groupby("patient")["fold"].nunique() == 1).all()
+    assert patients.groupby("patient")["fold"].nunique().eq(1).all()
 
 
 def test_folds_of_a_csv_stay_and_all_images_are_written(first, pictures, tmp_path):

@@ -1,6 +1,7 @@
 """The command line: refusals before work starts, and a failed cell shown."""
 
 import errno
+import json
 import os
 import pty
 import re
@@ -21,7 +22,7 @@ from kaggle_tfr import driver
 from kaggle_tfr.__main__ import main, make_parser
 from kaggle_tfr.explore import sample
 from kaggle_tfr.notebook import account
-from kaggle_tfr.parameters import NOTEBOOKS
+from kaggle_tfr.parameters import NOTEBOOKS, format_parameters
 
 
 @pytest.fixture
@@ -54,6 +55,19 @@ def test_every_help_text_is_a_sentence(capsys):
         texts = [command.description, *(action.help for action in command._actions)]
         wrong = [text for text in texts if not re.fullmatch(r"[A-Z].+[.…]", text)]
         assert wrong == []
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_the_parameters_fit_the_terminal(monkeypatch, capsys, columns):
+    """A long description continues below its beginning, and loses nothing."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit, match="^0$"):
+        main(["run", "--help"])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= columns
+    words = " ".join(lines).split()
+    assert " ".join(format_parameters().split()) in " ".join(words)
 
 
 def test_a_call_without_a_command_prints_the_help(capsys):
@@ -397,8 +411,10 @@ def test_a_run_of_version_0_1_in_work_is_explained(photos, capsys):
 
 def test_shards_are_listed_where_they_went(tmp_path):
     """Parts are in OUT_DIR, the rest in WORK_DIR; a part of another plan is marked."""
-    (tmp_path / "plan.json").write_text('{"fingerprint": "a1"}')
-    for part, fingerprint in ((1, "a1"), (2, "b2")):
+    earlier = [{"fingerprint": "c3", "first_part": 1, "n_parts": 1}]
+    plan = {"fingerprint": "a1", "earlier": earlier}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    for part, fingerprint in ((1, "c3"), (2, "a1"), (3, "b2")):
         folder = tmp_path / "out" / f"part-{part}"
         folder.mkdir(parents=True)
         (folder / "shards.csv").write_text(
@@ -407,8 +423,9 @@ def test_shards_are_listed_where_they_went(tmp_path):
         (folder / "plan.json").write_text(f'{{"fingerprint": "{fingerprint}"}}')
     values = {"WORK_DIR": str(tmp_path), "OUT_DIR": str(tmp_path / "out")}
     output = driver.summarize(values)
-    assert f"{tmp_path}/out/part-1/ (1 files, 3 records, 0.0 MB)" in output
-    assert "0.0 MB; of another plan" in output
+    assert f"{tmp_path}/out/part-1/ (1 files, 3 records, 0.0 MB)\n" in output
+    assert f"{tmp_path}/out/part-2/ (1 files, 3 records, 0.0 MB)\n" in output
+    assert "part-3/ (1 files, 3 records, 0.0 MB; of another plan" in output
 
 
 def test_parts_are_listed_by_their_numbers_in_any_form_of_out_dir(
@@ -565,11 +582,13 @@ def test_a_kernel_that_dies_is_an_error(drive):
 def test_what_a_library_writes_is_shown_without_the_startup_log(drive):
     """C code writes to the standard error that a kernel inherits."""
     log = "I0000 00:00:1795496096.287262 21329 port.cc:153] oneDNN"
-    text = f"{log}\na warning of C code\n"
+    end = "[IPKernelApp] ERROR | KeyboardInterrupt caught in kernel."
+    text = f"{log}\na warning of C code\n{end}\n"
     run = drive(f"import os\nos.write(2, {text.encode()!r})")
     output = run.communicate(timeout=60)[0]
     assert "a warning of C code" in output
     assert "oneDNN" not in output
+    assert "KeyboardInterrupt" not in output
 
 
 def test_a_kernel_needs_no_port(drive):

@@ -1,7 +1,9 @@
 """Work in threads and processes, and its progress; test_dask.py has the cluster."""
 
+import io
 import math
 import re
+import sys
 from unittest import mock
 
 import joblib
@@ -58,6 +60,17 @@ def test_results_that_end_early_are_counted_as_they_are(capsys):
     run(abs, iter(range(10)), total=100, advance=lambda _: 2)
 
     assert re.match(r"images:  20%.* 20/100 ", last_state(capsys))
+
+
+def test_the_line_of_a_progress_bar_ends_before_other_output(monkeypatch):
+    """A kernel buffers standard error, so its end of line could come too late."""
+    buffer = io.BytesIO()
+    stderr = io.TextIOWrapper(buffer, encoding="utf-8")  # sends nothing until a flush
+    monkeypatch.setattr(sys, "stderr", stderr)
+
+    list(parallel.run(math.sqrt, range(3), label="images"))
+
+    assert buffer.getvalue().endswith(b"]\n")
 
 
 def test_no_items_need_no_progress_bar(capsys):

@@ -161,9 +161,11 @@ test_an_example_is_parsed_as_by_tensorflow = quick(given(examples())(check_examp
 test_a_damaged_example_is_no_wrong_data = quick(
     given(damaged_examples())(check_damaged)
 )
-test_ten_thousand_examples = pytest.mark.heavy(
-    thorough(given(examples())(check_example))
+# Ten minutes, the limit of the other tests, are too few on a busy machine.
+slow = pytest.mark.timeout(3600)
+test_ten_thousand_examples = slow(
+    pytest.mark.heavy(thorough(given(examples())(check_example)))
 )
-test_ten_thousand_damaged_examples = pytest.mark.heavy(
-    thorough(given(damaged_examples())(check_damaged))
+test_ten_thousand_damaged_examples = slow(
+    pytest.mark.heavy(thorough(given(damaged_examples())(check_damaged)))
 )

@@ -57,6 +57,23 @@ def test_the_header_names_inputs_and_the_lines_to_change(
 
 
 @pytest.mark.parametrize(
+    ("recipe", "removed"),
+    [
+        ("sample", ["MORE_INPUTS", "GROUP_COLUMN"]),
+        ("flowers", []),
+    ],
+)
+def test_the_header_names_the_lines_to_remove(tmp_path, recipe, removed):
+    """Other images have no second input, and no column with the sample's groups."""
+    ((header, _, _, visible, *_),) = write_recipe(tmp_path, recipe)
+
+    _, _, named = header.source.partition("Remove what describes the present images")
+    assert re.findall("`([A-Z_]+)`", named.partition("\n")[0]) == removed
+    for name in removed:
+        assert f"\n{name} = " in visible.source
+
+
+@pytest.mark.parametrize(
     ("settings", "steps"),
     [
         ({}, ["12345"]),

@@ -20,7 +20,7 @@ import pandas as pd
 import pytest
 from support.kaggle_machine import make_environment, run_kernel, run_python
 from support.kaggle_server import USER, digest_all, fixture_kaggle  # noqa: F401
-from support.plans import digests, make_images, plan_images
+from support.plans import digests, make_images, plan_images, two_parts
 
 from kaggle_tfr import __version__, driver, session
 from kaggle_tfr.explore.sample import write_sample
@@ -32,6 +32,7 @@ from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.kaggle.upload import publish_parts, push_kernels
 from kaggle_tfr.mounts import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.parameters import load_recipe
+from kaggle_tfr.shards import EarlierPlan
 from kaggle_tfr.write.verify import verify_parts
 
 PLANNER, WRITER = "tea-duplicates-leaks-folds", "tea-images-to-tfrecords-part"
@@ -457,6 +458,27 @@ def test_the_checkouts_own_kernel_follows_its_sources(root, tmp_path):
     (new, made), (old, kept) = carried(made), carried(kept)
     assert [n for n in new | old if new.get(n) != old.get(n)] == [], "run: make kernel"
     assert kept == made, "run: make kernel"
+
+
+def test_kernels_write_the_parts_of_a_growth_by_their_numbers(tmp_path):
+    """The kernels are made before the plan: the second of two writes part 4 of 3, 4."""
+    folders = write_kernels(
+        {"NAME": "tea", "INPUT_DIR": "tea-leaves"}, str(tmp_path / "k"), parts=2
+    )
+    cells, _ = read_kernel(folders[2])
+    (opening,) = [cell for cell in cells if "copy_plan" in cell.source]
+    table = make_images(tmp_path / "in", 24)
+    earlier = [EarlierPlan("a1", 1, 2)]
+    plan, _ = two_parts(table, tmp_path / "plan", n_shards=12, earlier=earlier)
+    assert list(plan.part_numbers) == [3, 4]
+
+    *_, line = opening.source.splitlines()
+    values = {"session": kaggle_session, "WORK_DIR": str(tmp_path / "plan")}
+    exec(line, values)
+
+    assert values["PART"] == 4
+    with pytest.raises(ValueError, match="--parts 2"):
+        kaggle_session.choose_part(str(tmp_path / "plan"), 1, 3)
 
 
 def test_hours_count_from_the_first_cell(monkeypatch):

@@ -256,7 +256,7 @@ def test_overwrite_removes_parts_that_the_plan_does_not_have(replanned, table, c
     (work / "part-9").mkdir()
     (work / "part-9" / "plan.json").write_text("a plan of somebody else")
     before = digests(work)
-    message = r"part-2': left over .* 1 part.*OVERWRITE = True"
+    message = r"part-2': left over .* has part 1, .*OVERWRITE = True"
     with pytest.raises(ValueError, match=message):
         write_parts(str(work))
     assert digests(work) == before
@@ -624,7 +624,7 @@ def test_wrong_choices_are_errors_before_anything_is_written(work, tmp_path):
     replan(work, tmp_path / "work", name="../../x")
     before = digests(tmp_path)
 
-    with pytest.raises(ValueError, match="PART is 3, but the plan has 2 parts"):
+    with pytest.raises(ValueError, match="PART is 3, but the plan has parts 1 to 2"):
         write_parts(str(work), str(out), 3)
     with pytest.raises(ValueError, match="is outside its folder"):
         write_parts(str(tmp_path / "work"), str(out))
