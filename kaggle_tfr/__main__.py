@@ -192,12 +192,17 @@ def _load_source(source: str, *, dry_run: bool) -> dict[str, Any]:
     return load_recipe(path)
 
 
-def _audit(source: str, out: str | None, parameters: Sequence[str]) -> int:
+def _audit(
+    source: str,
+    out: str | None,
+    against: Sequence[str],
+    parameters: Sequence[str],
+) -> int:
     """Find copies, leaks and rejected files in the splits that a dataset has."""
     from kaggle_tfr.audit import audit_dataset
     from kaggle_tfr.audit_page import format_lines
 
-    result = audit_dataset(source, out, **_parse_parameters(parameters))
+    result = audit_dataset(source, out, against, **_parse_parameters(parameters))
     page = Path(result.out_dir, "audit.html").as_uri()  # terminals open it on a click
     print(*format_lines(result), f" page  {page}", sep="\n")
     return 3 if result.found else 0
@@ -449,7 +454,11 @@ def _add_run(commands: Any) -> None:
 
 
 def _add_audit(commands: Any) -> None:
-    examples = ["photos/", "owner/dataset --out audit -p MAX_BITS=20"]
+    examples = [
+        "photos/",
+        "owner/dataset --out audit -p MAX_BITS=20",
+        "photos/ --against owner/leaves-part-1",
+    ]
     appendix = "Exit codes: 0 nothing found, 3 copies, conflicts or rejected files."
     command = _add_command(commands, _audit, examples, appendix)
     command.add_argument(
@@ -463,6 +472,14 @@ def _add_audit(commands: Any) -> None:
         metavar="FOLDER",
         help="Write the page, its Markdown and JSON, and the list of copies to this "
         "folder (default: audit-NAME).",
+    )
+    command.add_argument(
+        "--against",
+        action="append",
+        default=[],
+        metavar="PART",
+        help="Find the images that are also in this published part: a folder or a "
+        "slug, of which only the fingerprints are read. Repeatable.",
     )
     _add_parameters(command)
 

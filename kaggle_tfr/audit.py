@@ -6,10 +6,13 @@ its subfolder cache/ holds what a second audit need not read again.
 
 import json
 import os
+import re
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pandas as pd
 import yaml
 
 from kaggle_tfr import deduplicate, explore, notebook, pipeline, storage
@@ -41,17 +44,24 @@ MOST_MIRRORED = 500_000
 
 
 def audit_dataset(
-    source: str, out: str | None = None, **parameters: Any
+    source: str,
+    out: str | None = None,
+    against: Sequence[str] = (),
+    **parameters: Any,
 ) -> AuditResult:
     """Audit a folder or Kaggle input; write the findings to a folder and return them.
 
     The folder gets audit.html, audit.md, audit.json and copies.csv.
-    out: the folder, by default audit-NAME. parameters: those of 01 and 02 that differ
-    from what the layout of the input suggests, such as MAX_BITS=20.
-    Raises: OSError, ValueError: there is no such input, it contains no image, or its
-    layout is not clear; FileExistsError: `out` contains something else.
+    out: the folder, by default audit-NAME. against: published parts that may contain
+    the same images, as COMPARE_WITH; only their fingerprints are read. parameters:
+    those of 01 and 02 that differ from what the layout of the input suggests, such as
+    MAX_BITS=20.
+    Raises: OSError, ValueError: there is no such input or part, it contains no image,
+    or its layout is not clear; FileExistsError: `out` contains something else.
     """
     _check_changes(parameters)
+    names = _name_parts(against)
+    others = _read_others(names)
     recipe = _describe_input(source, parameters)
     values = recipe.parameters
     out_dir = output_dir(out or f"audit-{values['NAME']}")
@@ -59,7 +69,8 @@ def audit_dataset(
     values = {**values, "WORK_DIR": f"{out_dir}/{CACHE}", "OUT_DIR": out_dir}
     try:
         work = notebook.start({**DEFAULTS, **values})
-        result = _run(values, work, _format_command(source, values, parameters))
+        command = _format_command(source, values, parameters, list(names.values()))
+        result = _run(values, work, command, others)
         _write(result)
     finally:
         notebook.release_lock()
@@ -69,6 +80,11 @@ def audit_dataset(
 def _check_changes(parameters: Values) -> None:
     """Raise a ValueError unless the parameters are those of 01 and 02."""
     check_parameters(parameters)
+    if "COMPARE_WITH" in parameters:
+        raise ValueError(
+            "An audit takes the parts to compare with as --against, in Python as "
+            "`against`, not as COMPARE_WITH."
+        )
     for name in parameters:
         numbers = PARAMETERS[name].notebooks
         if name in FOLDERS or ("01" not in numbers and "02" not in numbers):
@@ -76,6 +92,43 @@ def _check_changes(parameters: Values) -> None:
                 f"An audit does not use {name}: it takes the parameters of 01 and 02, "
                 "the input as its first argument, and the folder to write as --out."
             )
+
+
+def _name_parts(against: Sequence[str]) -> dict[str, str]:
+    """Return a distinct name of each part, without the folders of this machine.
+
+    "part-1" alone does not name a dataset, so the folder around it remains.
+    """
+    names: dict[str, str] = {}
+    for part in against:
+        folder = part.rstrip("/")
+        base = folder
+        if os.path.isabs(folder):
+            parent, base = folder.split("/")[-2:]
+            if re.fullmatch(r"part-\d+", base):
+                base = f"{parent}/{base}"
+        name = base
+        number = 2
+        while name in names.values():
+            name = f"{base} ({number})"
+            number += 1
+        names.setdefault(folder, name)
+    return names
+
+
+def _read_others(names: Mapping[str, str]) -> pd.DataFrame:
+    """Return the fingerprints of published parts, as `read_datasets`.
+
+    names: of `_name_parts`; the column dataset has these.
+    """
+    others = deduplicate.read_datasets(list(names))
+    datasets = others["dataset"]
+    # A part may be in a folder of parts that is also named.
+    for folder in sorted(names, key=len):
+        is_there = (others["dataset"] + "/").str.startswith(f"{folder}/")
+        renamed = names[folder] + others["dataset"].str.removeprefix(folder)
+        datasets = datasets.mask(is_there, renamed)
+    return others.assign(dataset=datasets)
 
 
 def _describe_input(source: str, parameters: Values) -> Recipe:
@@ -111,19 +164,29 @@ def _prepare_folder(out_dir: str, recipe: Recipe) -> None:
     storage.write_atomically(path, text.encode())
 
 
-def _format_command(source: str, values: Values, parameters: Values) -> str:
-    """Return the command that repeats the audit, without private folders."""
+def _format_command(
+    source: str, values: Values, parameters: Values, against: Sequence[str]
+) -> str:
+    """Return the command that repeats the audit, without private folders.
+
+    against: the names of the parts.
+    """
     input_dir = values["INPUT_DIR"]
     name = f"{os.path.basename(input_dir)}/" if os.path.isabs(input_dir) else source
     words = ["kaggle-tfr", "audit", name]
+    for part in against:
+        words += ["--against", part]
     for parameter, value in parameters.items():
         text = value if isinstance(value, str) else json.dumps(value)
         words += ["-p", f"{parameter}={text}"]
     return to_line(shlex.join(words))
 
 
-def _run(values: Values, work: str, command: str) -> AuditResult:
-    """Do the work of 01 and 02, and return what was found."""
+def _run(values: Values, work: str, command: str, others: pd.DataFrame) -> AuditResult:
+    """Do the work of 01 and 02, and return what was found.
+
+    others: of `read_datasets`.
+    """
     _explore(values, work)
     images, labels = explore.load_images(work)
     if "MIRRORED" not in values:
@@ -142,6 +205,7 @@ def _run(values: Values, work: str, command: str) -> AuditResult:
         labels=labels,
         hashes=explore.load_hashes(images, work),
         unread=unread,
+        others=others,
     )
     return judge(dataset, pairs, clusters, settings)
 

@@ -24,15 +24,27 @@ MOST_PAIRS = 12  # of each section
 MOST_CLUSTERS = 6
 MOST_MEMBERS = 12  # of a cluster
 MOST_ROWS = 20  # of a table
+OTHER_MATCHES = MATCHES[:3]  # without images there are no details
 BACKTICKS = re.compile("`+")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence of the summary; `is_bad` if it names something that was found."""
+    """A sentence of the summary; `is_bad` if it names something that was found.
+
+    name: the end of the sentence, if it comes from the data.
+    """
 
     is_bad: bool
     text: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} {to_line(self.name)}." if self.name else self.text
+
+    def to_markdown(self) -> str:
+        """Return the sentence with its name as code."""
+        return f"{self.text} {to_code(self.name)}." if self.name else self.text
 
 
 @dataclass(frozen=True)
@@ -56,6 +68,7 @@ def list_findings(result: AuditResult) -> list[Finding]:
     """Return the summary, what was found first."""
     findings = [
         *_describe_copies(result),
+        *_describe_overlap(result),
         *_describe_conflicts(result),
         _describe_rejects(result),
     ]
@@ -88,6 +101,23 @@ def _describe_copies(result: AuditResult) -> Iterator[Finding]:
 def _name_splits(split: str, other: str) -> str:
     """Return the words for a pair of splits, or for a split and itself."""
     return f"within {split}" if split == other else f"between {split} and {other}"
+
+
+def _describe_overlap(result: AuditResult) -> Iterator[Finding]:
+    """Yield a sentence for each other dataset."""
+    n_images = result.n_images
+    for dataset in result.others:
+        n_found = _select_overlap(result, dataset)["a"].nunique()
+        verb = "is" if n_found == 1 else "are"
+        text = f"{n_found:,} of {n_images:,} images {verb} also in"
+        if not n_found:
+            text = f"None of {n_images:,} images is also in"
+        yield Finding(is_bad=n_found > 0, text=text, name=dataset)
+
+
+def _select_overlap(result: AuditResult, dataset: str) -> pd.DataFrame:
+    """Return the pairs with another dataset."""
+    return result.overlap[result.overlap["dataset"] == dataset]
 
 
 def _describe_conflicts(result: AuditResult) -> Iterator[Finding]:
@@ -125,7 +155,7 @@ def format_lines(result: AuditResult) -> list[str]:
     lines = [f"{result.name}: {result.badge}"]
     for finding in list_findings(result):
         mark = "found" if finding.is_bad else "   ok"
-        lines.append(f"{mark}  {finding.text}")
+        lines.append(f"{mark}  {finding}")
     lines += [f" gap   {gap}" for gap in result.gaps]
     return lines
 
@@ -144,6 +174,7 @@ def format_json(result: AuditResult) -> str:
         "classes": result.classes.to_dict("index"),
         "leaking_images": result.n_leaking,
         "copies": result.shared.to_dict("records"),
+        "other_datasets": _count_overlap(result),
         "conflicts": result.conflicts.drop(columns="cluster").to_dict("records"),
         "clusters": _list_clusters(result),
         "rejects": result.rejects,
@@ -151,6 +182,28 @@ def format_json(result: AuditResult) -> str:
         "not_searched": result.gaps,
     }
     return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+
+
+def _count_overlap(result: AuditResult) -> list[dict[str, Any]]:
+    """Return a row for each other dataset, with the pairs of each split there.
+
+    images: of the audited dataset that have a copy there.
+    """
+    rows = []
+    for dataset, n_images in result.others.items():
+        pairs = _select_overlap(result, dataset)
+        matches = pairs["match"].value_counts()
+        rows.append(
+            {
+                "dataset": dataset,
+                "size": n_images,
+                "images": pairs["a"].nunique(),
+                "pairs": len(pairs),
+                "splits": pairs["test_split"].value_counts(sort=False).to_dict(),
+                **{match: int(matches.get(match, 0)) for match in OTHER_MATCHES},
+            }
+        )
+    return rows
 
 
 def _list_clusters(result: AuditResult) -> dict[str, Any]:
@@ -230,6 +283,7 @@ def make_tables(result: AuditResult) -> dict[str, TextTable]:
         "Images": _tabulate_splits(result),
         "Copies": _tabulate_shared(result),
         "How they match": _tabulate_matches(result),
+        "Copies in other datasets": _tabulate_overlap(result),
         "Rejected files": _tabulate_rejects(result),
         "Images of each class": _tabulate_classes(result),
     }
@@ -276,6 +330,23 @@ def _tabulate_matches(result: AuditResult) -> TextTable:
     return TextTable(["", "pairs", *names], rows, n_names=0)
 
 
+def _tabulate_overlap(result: AuditResult) -> TextTable:
+    """Return the pairs with each split of the other datasets, by how they match."""
+    splits = result.images["split"].to_numpy()[result.overlap["a"]]
+    pairs = result.overlap.assign(split=splits)
+    rows = []
+    places = ["dataset", "test_split", "split"]
+    for place, found in pairs.groupby(places, sort=False):
+        dataset, other_split, split = map(str, place)
+        counts = [found["a"].nunique(), len(found)]
+        counts += [(found["match"] == match).sum() for match in OTHER_MATCHES]
+        texts = [f"{count:,}" for count in counts]
+        rows.append([f"{other_split} of {dataset}", split, *texts])
+    names = [name_match(result, match) for match in OTHER_MATCHES]
+    header = ["copies in", "of split", "images", "pairs", *names]
+    return TextTable(header, _shorten(rows), n_names=2)
+
+
 def _tabulate_rejects(result: AuditResult) -> TextTable:
     """Return the reasons with the number of files, and one of the files."""
     reasons = name_reasons(result.images)
@@ -309,7 +380,7 @@ def _shorten(rows: list[list[str]]) -> list[list[str]]:
 def format_markdown(result: AuditResult) -> str:
     """Return the audit for an issue or a discussion: every name is a piece of code."""
     findings = [
-        f"- {'❌' if finding.is_bad else '✅'} {finding.text}"
+        f"- {'❌' if finding.is_bad else '✅'} {finding.to_markdown()}"
         for finding in list_findings(result)
     ]
     pieces = [f"## Audit of `{result.name}`", f"**{result.badge}.**"]
@@ -318,6 +389,9 @@ def format_markdown(result: AuditResult) -> str:
         pieces += [f"### {heading}", _format_table(table)]
     for heading, pairs in choose_examples(result).items():
         pieces += [f"### {heading}", _format_table(_tabulate_pairs(result, pairs))]
+    if len(result.overlap):
+        table = _tabulate_overlapping(result, choose_overlap(result))
+        pieces += ["### In other datasets", _format_table(table)]
     gaps = [f"- {gap}" for gap in result.gaps]
     if result.unread:
         names = ", ".join(map(to_code, result.unread[:5]))
@@ -353,6 +427,38 @@ def _tabulate_pairs(result: AuditResult, pairs: pd.DataFrame) -> TextTable:
         match = name_match(result, pair["match"])
         rows.append([*names, str(pair["distance"]), match])
     return TextTable(["image", "copy", "bits", "match"], rows, n_names=2)
+
+
+def choose_overlap(result: AuditResult) -> pd.DataFrame:
+    """Return the nearest pair with another dataset of some images, the nearest first.
+
+    Of many images, half have the farthest of these pairs.
+    """
+    nearest = result.overlap.drop_duplicates("a")
+    nearest = nearest.sort_values("distance", kind="stable")
+    half = MOST_PAIRS // 2
+    if len(nearest) <= MOST_PAIRS:
+        return nearest
+    return pd.concat([nearest.head(half), nearest.tail(half)])
+
+
+def _tabulate_overlapping(result: AuditResult, pairs: pd.DataFrame) -> TextTable:
+    """Return the images and their copies in other datasets."""
+    rows = []
+    for pair in pairs.to_dict("records"):
+        image = result.images.iloc[[pair["a"]]].to_dict("records")[0]
+        match = name_match(result, pair["match"])
+        name = _describe_image(image, result)
+        rows.append([name, _describe_copy(pair), str(pair["distance"]), match])
+    return TextTable(["image", "copy", "bits", "match"], rows, n_names=2)
+
+
+def _describe_copy(pair: dict[Any, Any]) -> str:
+    """Return the image of another dataset, its split, its class and the dataset."""
+    split_and_label = f"{pair['test_split']} of {pair['dataset']}"
+    if pair["test_label"]:
+        split_and_label += f": {pair['test_label']}"
+    return f"{pair['test_id']} ({split_and_label})"
 
 
 def _describe_image(image: dict[Any, Any], result: AuditResult) -> str:
@@ -403,6 +509,7 @@ def format_page(result: AuditResult) -> str:
             heading: _show_pairs(result, pairs)
             for heading, pairs in choose_examples(result).items()
         },
+        overlap=_show_overlap(result),
         clusters=_show_clusters(result),
         method=_describe_method(result),
     )
@@ -420,6 +527,19 @@ def _show_pairs(
         if pair["match"] != "hash":
             caption += f", {name_match(result, pair['match'])}"
         shown.append((caption, thumbnails[2 * number : 2 * number + 2]))
+    return shown
+
+
+def _show_overlap(result: AuditResult) -> list[tuple[str, list[Thumbnail]]]:
+    """Return a caption and a thumbnail for images that are also in other datasets."""
+    if result.overlap.empty:
+        return []
+    pairs = choose_overlap(result)
+    thumbnails = _make_thumbnails(result.images.iloc[pairs["a"]])
+    shown = []
+    for pair, thumbnail in zip(pairs.to_dict("records"), thumbnails, strict=True):
+        caption = f"{_count(pair['distance'], 'bit')} from {_describe_copy(pair)}"
+        shown.append((caption, [thumbnail]))
     return shown
 
 
@@ -455,7 +575,10 @@ def _encode(image: Image.Image) -> str:
 
 
 def format_copies(result: AuditResult) -> str:
-    """Return copies.csv: one row per pair, those in two splits first."""
+    """Return copies.csv: one row per pair, those in two splits first.
+
+    Pairs with other datasets are last; their second image is there.
+    """
     columns: dict[str, Iterable[Any]] = {}
     for end in ("a", "b"):
         rows = result.images.iloc[result.copies[end]]
@@ -465,7 +588,30 @@ def format_copies(result: AuditResult) -> str:
     for name in ("distance", "match", "conflict"):
         table[name] = result.copies[name]
     is_within = table["split_a"] == table["split_b"]
-    table = table.iloc[is_within.argsort(kind="stable")]
+    table = table.iloc[is_within.argsort(kind="stable")].assign(dataset_b="")
+    if len(result.overlap):
+        table = pd.concat([table, _list_overlap(result)], ignore_index=True)
     # Readers take a carriage return for the end of a line.
     table = table.replace("\r", r"\\r", regex=True)
     return table.to_csv(index=False)
+
+
+def _list_overlap(result: AuditResult) -> pd.DataFrame:
+    """Return the rows of copies.csv for pairs with other datasets."""
+    pairs = result.overlap
+    mine = result.images.iloc[pairs["a"]].reset_index(drop=True)
+    return pd.DataFrame(
+        {
+            "file_a": mine["file"],
+            "split_a": mine["split"],
+            "label_name_a": mine["label_name"],
+            "file_b": pairs["test_id"],
+            "split_b": pairs["test_split"],
+            "label_name_b": pairs["test_label"],
+            "distance": pairs["distance"],
+            "match": pairs["match"],
+            # Another dataset may have other names for the same classes.
+            "conflict": False,
+            "dataset_b": pairs["dataset"],
+        }
+    )

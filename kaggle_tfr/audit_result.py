@@ -12,6 +12,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pandas as pd
 
+from kaggle_tfr.deduplicate.compare import compare_datasets
 from kaggle_tfr.deduplicate.display import pairs_added
 from kaggle_tfr.deduplicate.leaks import find_copies, list_splits
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings, match_clusters
@@ -29,6 +30,7 @@ class Dataset:
     out_dir: the folder of the audit's files. command: which repeats the audit.
     hashes: of `load_hashes`.
     unread: images and shards in the folder that are not in the rows.
+    others: the fingerprints of other datasets, of `read_datasets`.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Dataset:
     labels: Labels
     hashes: pd.DataFrame
     unread: Sequence[str]
+    others: pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ class AuditResult:
         of the other that have a copy there, copies, and copies of each match.
     rejects: the number of files by their problem.
     conflicts: one row per cluster with several labels: cluster, images, labels.
+    others: the number of images of each dataset of `--against`, by its name.
+    overlap: the pairs with these datasets, of `compare_datasets`.
     gaps: sentences about what was not searched.
     name, out_dir, command, unread: as in `Dataset`.
     """
@@ -69,13 +74,18 @@ class AuditResult:
     shared: pd.DataFrame
     rejects: dict[str, int]
     conflicts: pd.DataFrame
+    others: dict[str, int]
+    overlap: pd.DataFrame
     gaps: list[str]
     unread: Sequence[str]
 
     @property
     def found(self) -> bool:
-        """Return whether there is a copy, a conflict of labels or a rejected file."""
-        return bool(len(self.copies) or self.rejects)
+        """Return whether there is a copy, a conflict of labels or a rejected file.
+
+        A copy in another dataset is one.
+        """
+        return bool(len(self.copies) or len(self.overlap) or self.rejects)
 
     @property
     def n_images(self) -> int:
@@ -98,10 +108,13 @@ class AuditResult:
             count = int((self.images["cluster"] >= 0).sum())
             verb = "have a copy"
         details = " or by details" if self.settings.second_look else ""
-        return (
+        text = (
             f"{count:,} of {self.n_images:,} images {verb} "
             f"at {self.settings.max_bits} bits{details}"
         )
+        if self.others:
+            text += f"; {self.overlap['a'].nunique():,} are also in other datasets"
+        return text
 
 
 def judge(
@@ -118,6 +131,7 @@ def judge(
     copies = _list_copies(images, pairs, dataset.hashes, settings)
     splits = _count_splits(images)
     reasons = name_reasons(images).value_counts()
+    sizes = dataset.others["dataset"].value_counts(sort=False)
     return AuditResult(
         name=dataset.name,
         out_dir=dataset.out_dir,
@@ -130,6 +144,8 @@ def judge(
         shared=_count_shared(images, copies, list(splits.index)),
         rejects={str(reason): int(count) for reason, count in reasons.items()},
         conflicts=_list_conflicts(images),
+        others={str(name): n for name, n in sizes.items()},
+        overlap=compare_datasets(dataset.hashes, dataset.others, settings),
         gaps=list(_list_gaps(dataset, settings)),
         unread=dataset.unread,
     )
@@ -251,6 +267,11 @@ def _list_gaps(dataset: Dataset, settings: DuplicateSettings) -> Iterator[str]:
     n_rejected = int((dataset.images["problem"] != "").sum())
     if n_rejected:
         yield f"Rejected files: {n_rejected:,} could not be compared."
+    if len(dataset.others):
+        yield (
+            "Crops, and copies with borders or other colours, in other datasets: their "
+            "images are not here for a second look."
+        )
     yield _describe_second_look(settings)
     if not settings.mirrored:
         yield "Mirrored and rotated copies: they were not searched."

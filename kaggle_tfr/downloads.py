@@ -7,12 +7,13 @@ import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
-from kaggle_tfr.storage import DENIED, NO_SPACE, explain_os_errors
+from kaggle_tfr.storage import DENIED, NO_SPACE, check_inside, explain_os_errors
 
 # The types of inputs, as in addresses and mounts, and how many names a slug has.
 SLUG_NAMES = {"datasets": 2, "competitions": 1, "models": 4}
@@ -101,6 +102,24 @@ def find_cached(kaggle_input: KaggleInput) -> str:
     return existing[-1] if existing else ""
 
 
+def find_cached_files(kaggle_input: KaggleInput, names: Sequence[str]) -> str:
+    """Return the folder of an earlier download of these files, "" for none.
+
+    It is of the newest version of the dataset of which all these files were downloaded.
+    """
+    top = Path(cache_folder(), kaggle_input.type, kaggle_input.slug)
+    versions = [path.name for path in top.glob("versions/*")]
+    for number in sorted(map(int, filter(str.isdecimal, versions)), reverse=True):
+        folder = top / "versions" / str(number) / kaggle_input.subfolder
+        markers = top / ".complete" / str(number) / kaggle_input.subfolder
+        files = [folder / name for name in names]
+        is_whole = Path(f"{top}/{number}.complete").exists()
+        is_complete = all(Path(f"{markers}/{name}.complete").exists() for name in names)
+        if (is_whole or is_complete) and all(map(Path.is_file, files)):
+            return str(folder)
+    return ""
+
+
 def download(kaggle_input: KaggleInput) -> str:
     """Return the folder of the newest version of a dataset or model, or a competition.
 
@@ -109,27 +128,86 @@ def download(kaggle_input: KaggleInput) -> str:
     Raises: ConnectionError, PermissionError, FileNotFoundError: each is a sentence
     about the input; OSError: the disk, or a damaged download.
     """
+
+    def fetch() -> str:
+        folder = _find_or_download(kaggle_input)
+        return _find_subfolder(folder, kaggle_input.subfolder)
+
+    return _fetch_or_reuse(kaggle_input, find_cached(kaggle_input), fetch)
+
+
+def download_files(kaggle_input: KaggleInput, names: Sequence[str]) -> str:
+    """Return the folder with these files of the newest version of a dataset.
+
+    Nothing else of the dataset is downloaded. Without network, an earlier download of
+    these files is used.
+    names: below the subfolder of the input.
+    Raises: as `download`; ValueError: a name is outside its folder.
+    """
+    if kaggle_input.type != "datasets":
+        raise FileNotFoundError(
+            'parts are published as datasets: give "owner/dataset", and the folder of '
+            "the part if it is not at the top."
+        )
+    for name in names:
+        check_inside(name, f"the name '{name}'", f"'{kaggle_input.url}'")
+    cached = find_cached_files(kaggle_input, names)
+    fetch = partial(_download_files, kaggle_input, names)
+    return _fetch_or_reuse(kaggle_input, cached, fetch)
+
+
+def _fetch_or_reuse(
+    kaggle_input: KaggleInput, cached: str, fetch: Callable[[], str]
+) -> str:
+    """Return the folder that `fetch` returns, or without network the cached one.
+
+    cached: the folder of an earlier download, "" for none.
+    """
     url = kaggle_input.url
-    cached = find_cached(kaggle_input)
     if not cached:
         print(f"Requesting {url}; downloads are kept in {cache_folder()}", flush=True)
     try:
-        folder = _find_or_download(kaggle_input)
+        folder = fetch()
     except ConnectionError as error:
         if not cached:
             raise
         print(f"WARNING: {url}: {error} An earlier download is used: {cached}")
         return cached
 
-    path = str(Path(folder, kaggle_input.subfolder))
+    date = datetime.fromtimestamp(os.path.getmtime(folder), UTC)
+    print(f"{url}, downloaded on {date:%Y-%m-%d}: {folder}")
+    return folder
+
+
+def _find_subfolder(folder: str, subfolder: str) -> str:
+    """Return the path of a folder in a download. Raises: FileNotFoundError."""
+    path = str(Path(folder, subfolder))
     if not os.path.exists(path):
         names = ", ".join(sorted(os.listdir(folder))[:5])
         raise FileNotFoundError(
-            f"it has no folder '{kaggle_input.subfolder}'. It contains: {names}."
+            f"it has no folder '{subfolder}'. It contains: {names}."
         )
-    date = datetime.fromtimestamp(os.path.getmtime(folder), UTC)
-    print(f"{url}, downloaded on {date:%Y-%m-%d}: {path}")
     return path
+
+
+def _download_files(kaggle_input: KaggleInput, names: Sequence[str]) -> str:
+    """Return the folder of these files, all of one version of the dataset.
+
+    Raises: as `download`.
+    """
+    parent = Path(cache_folder(), kaggle_input.type, kaggle_input.slug).parent
+    version_of = kaggle_input
+    version_dir = ""
+    with explain_os_errors(parent, _DISK_FIXES), _lock_folder(parent):
+        for name in names:
+            file = os.path.join(kaggle_input.subfolder, name)
+            path = _call_kagglehub(version_of, file)
+            version_dir = path.removesuffix(f"/{file}")
+            # The next file must not be of a version that is published meanwhile.
+            version = os.path.basename(version_dir)
+            slug = f"{kaggle_input.slug}/versions/{version}"
+            version_of = replace(kaggle_input, slug=slug)
+    return str(Path(version_dir, kaggle_input.subfolder))
 
 
 def _find_or_download(kaggle_input: KaggleInput) -> str:
@@ -163,8 +241,8 @@ def _lock_folder(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _call_kagglehub(kaggle_input: KaggleInput) -> str:
-    """Return the folder of all files of the input in kagglehub's cache.
+def _call_kagglehub(kaggle_input: KaggleInput, file: str = "") -> str:
+    """Return the path in kagglehub's cache of one file, or of the folder of all files.
 
     Raises: as `download`.
     """
@@ -184,7 +262,7 @@ def _call_kagglehub(kaggle_input: KaggleInput) -> str:
         "models": kagglehub.model_download,
     }
     try:
-        return functions[kaggle_input.type](kaggle_input.slug)
+        return functions[kaggle_input.type](kaggle_input.slug, path=file or None)
     except UnauthenticatedError:
         raise PermissionError(
             f"Kaggle needs credentials for a competition. {_LOG_IN}"
@@ -193,7 +271,7 @@ def _call_kagglehub(kaggle_input: KaggleInput) -> str:
         # Errors of requests have no number, those of the disk have one.
         if error.errno:
             raise
-        raise _translate(error, kaggle_input) from None
+        raise _translate(error, kaggle_input, file) from None
     except (DataCorruptionError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         reason = str(error).strip().rstrip(".")
         folder = os.path.join(cache_folder(), kaggle_input.type, kaggle_input.slug)
@@ -205,8 +283,11 @@ def _call_kagglehub(kaggle_input: KaggleInput) -> str:
         ) from None
 
 
-def _translate(error: OSError, kaggle_input: KaggleInput) -> OSError:
-    """Return an error of requests as one of Python's, with what to do."""
+def _translate(error: OSError, kaggle_input: KaggleInput, file: str) -> OSError:
+    """Return an error of requests as one of Python's, with what to do.
+
+    file: that was requested, "" for all files.
+    """
     response = getattr(error, "response", None)
     if response is None:
         return ConnectionError(
@@ -230,6 +311,11 @@ def _translate(error: OSError, kaggle_input: KaggleInput) -> OSError:
     if status == 404 and is_competition:
         return FileNotFoundError(
             "there is no such competition. The slug of a dataset begins with its owner."
+        )
+    if status == 404 and file:
+        return FileNotFoundError(
+            f"there is no file '{file}' in it, or there is no such dataset. Check the "
+            "name, which must be that of a part."
         )
     if status == 404:
         noun = kaggle_input.type.removesuffix("s")

@@ -47,7 +47,8 @@ def encode_fingerprints(
     rows = rows.replace_schema_metadata({FORMAT_KEY: FORMAT})
     buffer = io.BytesIO()
     start = 0
-    with pq.ParquetWriter(buffer, rows.schema) as writer:
+    # The checksums of pages make a flipped bit an error, not another hash.
+    with pq.ParquetWriter(buffer, rows.schema, write_page_checksum=True) as writer:
         for size in sizes or [len(rows)]:
             writer.write_table(rows.slice(start, size), row_group_size=max(1, size))
             start += size
@@ -78,7 +79,9 @@ def decode_fingerprints(data: bytes, path: AnyPath) -> pd.DataFrame:
     Numbers are int64, hashes uint64.
     """
     try:
-        rows = pq.read_table(pa.BufferReader(data))
+        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        rows = file.read()
+        rows.validate(full=True)  # texts are UTF-8
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ValueError(
             f"'{path}' is not a Parquet file, or is damaged: {error}. Copy or download "
@@ -105,7 +108,8 @@ def _find_format_problem(rows: pa.Table) -> str:
             f"it has format {number.decode(errors='replace')}, this version reads "
             f"{FORMAT.decode()}"
         )
-    for name, expected in TYPES.items():
+    groups = [GROUP] if GROUP in rows.column_names else []
+    for name, expected in (TYPES | dict.fromkeys(groups, pa.string())).items():
         types = [field.type for field in rows.schema if field.name == name]
         if types != [expected]:
             found = ", ".join(map(str, types)) or "missing"
@@ -115,20 +119,35 @@ def _find_format_problem(rows: pa.Table) -> str:
 
 def _find_value_problem(rows: pa.Table) -> str:
     """Return what is wrong with the values of the columns, "" for nothing."""
-    for name in rows.column_names:
-        if rows[name].null_count:
+    for name in [*TYPES, GROUP]:
+        if name in rows.column_names and rows[name].null_count:
             return f"column '{name}' has missing values"
     unknown = set(rows["split"].unique().to_pylist()) - set(SPLIT_NAMES)
     if unknown:
         return f"split {min(unknown)!r:.60} is not one of {', '.join(SPLIT_NAMES)}"
-    if not pc.all(pc.greater_equal(rows["fold"], -1)).as_py():
+    if not _are_all(pc.greater_equal(rows["fold"], -1)):
         return "a fold is below -1"
-    if not pc.all(pc.greater_equal(rows["part"], 1)).as_py():
+    if not _are_all(pc.greater_equal(rows["part"], 1)):
         return "a part is below 1"
-    is_digest = pc.match_substring_regex(rows["digest"], rf"^{DIGEST}$")
-    if not pc.all(is_digest).as_py():
+    if not _are_all(pc.greater_equal(rows["cluster"], -1)):
+        return "a cluster is below -1"
+    is_texture = pc.and_(
+        pc.is_finite(rows["texture"]), pc.greater_equal(rows["texture"], 0)
+    )
+    if not _are_all(is_texture):
+        return "a texture is not a number of 0 or more"
+    if not _are_all(pc.match_substring_regex(rows["digest"], rf"\A{DIGEST}\z")):
         return "a digest is not of 16 hexadecimal digits"
+    if GROUP in rows.column_names:
+        is_digest = pc.match_substring_regex(rows[GROUP], rf"\A({DIGEST})?\z")
+        if not _are_all(is_digest):
+            return "a group is not a digest"
     return ""
+
+
+def _are_all(values: pa.ChunkedArray) -> bool:
+    """Return whether all values are true, also of none."""
+    return pc.all(values, min_count=0).as_py()
 
 
 def digest_groups(values: pd.Series) -> np.ndarray:

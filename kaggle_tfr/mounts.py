@@ -5,7 +5,8 @@ import glob
 import os
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from kaggle_tfr import downloads
@@ -114,6 +115,26 @@ def find_input(source: AnyPath, *, beside: str = "") -> str:
     Raises: FileNotFoundError, PermissionError, ConnectionError: with everything that
     was tried; OSError: a download failed; ValueError: `source` is empty.
     """
+    return _find_or_download(source, beside, downloads.download)
+
+
+def find_part_files(source: AnyPath, names: Sequence[str]) -> str:
+    """Return the folder of a published part, which contains these files.
+
+    It is found as `find_input` does. Where it must be downloaded, only these files are.
+    names: below the folder. Those of a folder here or a mount may be missing.
+    Raises: as `find_input`; ValueError: a name is outside the folder.
+    """
+    return _find_or_download(source, "", partial(downloads.download_files, names=names))
+
+
+def _find_or_download(
+    source: AnyPath, beside: str, download: Callable[[downloads.KaggleInput], str]
+) -> str:
+    """Return the folder of an input, see `find_input`.
+
+    download: returns the folder of an input of Kaggle.
+    """
     source = _check_name(source)
     if is_remote(source):
         return source.rstrip("/")
@@ -125,7 +146,7 @@ def find_input(source: AnyPath, *, beside: str = "") -> str:
     failures: dict[str, OSError] = {}
     for kaggle_input in _list_downloads(source, beside):
         try:
-            return downloads.download(kaggle_input)
+            return download(kaggle_input)
         except (ConnectionError, FileNotFoundError, PermissionError) as error:
             if error.errno:  # the disk's
                 raise

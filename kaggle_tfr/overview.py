@@ -1,7 +1,5 @@
 """What happened to the images of a run, from the files of 01 to 04."""
 
-import io
-
 import pandas as pd
 
 from kaggle_tfr import storage
@@ -11,7 +9,7 @@ from kaggle_tfr.deduplicate import (
     load_clusters,
     load_corrected,
 )
-from kaggle_tfr.deduplicate.outcomes import REASONS
+from kaggle_tfr.deduplicate.outcomes import REASONS, load_leaks
 from kaggle_tfr.figures import count_of
 from kaggle_tfr.notebook import read_accounting
 from kaggle_tfr.waterfall import Overview, Step
@@ -108,8 +106,8 @@ def _describe_leaks(
     work_dir: str,
 ) -> Step:
     """Return the images dropped as leaks, or the leaks that were only reported."""
-    text = storage.read_text(storage.join(work_dir, "leaks.csv"))
-    leaks = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
+    leaks = load_leaks(work_dir)
+    leaks = leaks[leaks["dataset"] == ""]  # the others have no image here
     n_dropped = counts.get("leaks dropped", 0)
     n_reported = len(leaks.drop_duplicates(["test_id", "test_split"]))
     return Step(

@@ -190,11 +190,17 @@ TABLE = (
         "LEAKS",
         "report",
         "02",
-        "labelled images that duplicate a test image",
+        "labelled images also in test or COMPARE_WITH",
         choices=("report", "drop"),
     ),
     Parameter(
         "OVERRIDES", "", "02", "a CSV of your decisions: image_id, action, value"
+    ),
+    Parameter(
+        "COMPARE_WITH",
+        [],
+        "02",
+        "published parts that may contain your images: folders or slugs",
     ),
     Parameter("SCHEMA", "default", "03", "a preset's name, or {feature: source}", dict),
     Parameter(
@@ -319,6 +325,7 @@ YOUR_DATA = {
     "TEST_ID_COLUMN",
     "TEST_PATH_TEMPLATE",
     "MORE_INPUTS",
+    "COMPARE_WITH",
     "FOLDS_FROM",
     "GROUP_COLUMN",
     "IMAGE_SIZE",
@@ -327,7 +334,14 @@ YOUR_DATA = {
     "LICENSE",
 }
 CLUSTER = {"N_JOBS", "BACKEND", "SCHEDULER"}
-FOLDERS = ("WORK_DIR", "INPUT_DIR", "OUT_DIR", "TFREC_DIRS", "FOLDS_FROM")
+FOLDERS = (
+    "WORK_DIR",
+    "INPUT_DIR",
+    "OUT_DIR",
+    "TFREC_DIRS",
+    "COMPARE_WITH",
+    "FOLDS_FROM",
+)
 PARAMETERS = {parameter.name: parameter for parameter in TABLE}
 DEFAULTS = {parameter.name: parameter.default for parameter in TABLE}
 

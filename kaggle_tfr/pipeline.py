@@ -59,13 +59,18 @@ def deduplicate_images(values: Values, work: str) -> pd.DataFrame:
     print(explore.use_earlier(values["FOLDS_FROM"], work))
     images, labels = explore.load_images(work)
     overrides = deduplicate.read_overrides(values["OVERRIDES"], images, labels)
+    others = deduplicate.read_datasets(values["COMPARE_WITH"])
     hashes = explore.load_hashes(images, work)
     settings = make_settings(deduplicate.DuplicateSettings, values)
     is_new = explore.mark_new(images)
     candidates = deduplicate.find_candidates(hashes, settings, is_new)
     print(candidates.explanation)
     pairs = deduplicate.accept_pairs(images, hashes, candidates, settings, work)
+    copies = deduplicate.compare_datasets(hashes, others, settings)
+    if len(others):
+        print(deduplicate.describe_overlap(images, others, copies))
     rules = {name: values[name.upper()] for name in ("keep", "conflicts", "leaks")}
+    rules["copies"] = deduplicate.name_copies(copies)
     clusters = deduplicate.find_clusters(images, pairs, **rules)
     corrected = deduplicate.apply_overrides(
         overrides, images, labels, pairs, clusters, hashes=hashes, **rules
@@ -73,9 +78,10 @@ def deduplicate_images(values: Values, work: str) -> pd.DataFrame:
     leaks = deduplicate.find_leaks(
         corrected.images, corrected.pairs, corrected.clusters
     )
+    overlap = deduplicate.list_overlap(corrected.images, copies, corrected.clusters)
     deduplicate.save_overrides(overrides, corrected.effects, work)
     settings = replace(settings, second_look=candidates.second_look)
-    deduplicate.save_clusters(corrected.clusters, leaks, settings, work)
+    deduplicate.save_clusters(corrected.clusters, leaks, settings, work, overlap)
     return corrected.pairs
 
 

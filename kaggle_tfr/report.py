@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from kaggle_tfr import parallel, storage
+from kaggle_tfr.downloads import cache_folder
 from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.figures import count_of, list_marks
 from kaggle_tfr.gallery import Gallery, make_gallery, read_decisions
@@ -363,6 +364,9 @@ def _name_folders(values: Values) -> dict[str, str]:
         folder = values[parameter]
         if folder:
             names[output_dir(folder)] = parameter
+    for source in filter(os.path.isabs, values["COMPARE_WITH"]):
+        names[source.rstrip("/")] = os.path.basename(source.rstrip("/"))
+    names[cache_folder()] = "KAGGLEHUB_CACHE"
     for prefix in ("", "/"):  # every path begins with these
         names.pop(prefix, None)
     return names

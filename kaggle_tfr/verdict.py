@@ -10,6 +10,7 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.deduplicate import DuplicateSettings, load_clusters
+from kaggle_tfr.deduplicate.outcomes import load_leaks
 from kaggle_tfr.explore import load_images
 from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.figures import count_of, list_marks, list_names
@@ -94,7 +95,8 @@ def load_run(
     if storage.exists(storage.join(work_dir, "duplicates.parquet")):
         clusters, settings = load_clusters(work_dir)
         _check_clusters(images, clusters)
-        leaks = _read_csv(work_dir, "leaks.csv")
+        if storage.exists(storage.join(work_dir, "leaks.csv")):
+            leaks = load_leaks(work_dir)
 
     tables = [read_part_table(part, columns=SHARD_COLUMNS) for part in part_dirs]
     shards = pd.concat([pd.DataFrame(columns=SHARD_COLUMNS), *tables])
@@ -169,7 +171,10 @@ def judge_run(run: Run, group_column: str = "") -> list[Finding]:
     if len(run.shards):
         findings.append(_judge_license(run.licenses))
     if run.clusters is not None and run.leaks is not None:
-        findings.append(_judge_leaks(run.images, run.leaks, run.settings.leaks))
+        is_here = run.leaks["dataset"] == ""
+        action = run.settings.leaks
+        findings.append(_judge_leaks(run.images, run.leaks[is_here], action))
+        findings += _judge_overlap(run.images, run.leaks[~is_here], action)
         findings.append(_judge_conflicts(run.clusters))
     findings += _judge_giveaways(run.printed.get("01_explore", ""))
     if run.plan is not None and run.labels.classes:
@@ -376,6 +381,32 @@ def _judge_leaks(images: pd.DataFrame, leaks: pd.DataFrame, action: str) -> Find
         "; ".join(briefs),
         "clusters",
     )
+
+
+def _judge_overlap(
+    images: pd.DataFrame, overlap: pd.DataFrame, action: str
+) -> list[Finding]:
+    """Return a finding for each compared dataset that contains some of the images.
+
+    overlap: rows of leaks.csv. action: LEAKS.
+    """
+    n_images = int((images["problem"] == "").sum())
+    findings = []
+    for dataset, pairs in overlap.groupby("dataset"):
+        mine = pairs[["split", "image_id", "keep"]].drop_duplicates()
+        n_kept = int((mine["keep"] == "True").sum())
+        verb = "is" if len(mine) == 1 else "are"
+        end = f"{verb} also in {dataset}"
+        text = f"{len(mine):,} of {count_of(n_images, 'image')} {end}"
+        findings.append(
+            Finding(
+                LOOK if n_kept else NOTE,
+                f"{text}: {_describe_kept(n_kept, len(mine))} (LEAKS = {action}).",
+                f"{count_of(len(mine), 'image')} {end}",
+                "02_deduplicate",
+            )
+        )
+    return findings
 
 
 def _describe_kept(n_kept: int, n_copies: int) -> str:

@@ -1,7 +1,17 @@
-"""02: hashes, pairs of near-duplicates, geometric verification, clusters, leaks."""
+"""02: hashes, pairs of near-duplicates, geometric verification, clusters, leaks,
+copies in other datasets.
+"""
 
 from kaggle_tfr.deduplicate.candidates import accept_pairs, find_candidates
 from kaggle_tfr.deduplicate.clusters import find_clusters
+from kaggle_tfr.deduplicate.compare import (
+    compare_datasets,
+    describe_overlap,
+    list_overlap,
+    load_overlap,
+    name_copies,
+    read_datasets,
+)
 from kaggle_tfr.deduplicate.corrections import apply_overrides
 from kaggle_tfr.deduplicate.display import (
     arrange_by_hash,

@@ -7,8 +7,8 @@ The largest image, say c, is kept. The reasons read "kept: largest of 3" for c,
 c.
 
 Test images are always kept. They do not influence which labelled images are kept,
-unless leaks are dropped. A cluster of test images and one other image has the reason
-"kept: the only labelled image".
+unless leaks are dropped. Neither do images of compared datasets. A cluster of test
+images and one other image has the reason "kept: the only labelled image".
 
 The user's decisions come first. An image that the user drops has no vote on the label
 of its cluster, and another image is kept in its place; it still connects its
@@ -20,7 +20,7 @@ images of two earlier folds is dropped: in either fold it would be a leak. Such 
 cluster is cut in as many as it has folds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -56,6 +56,7 @@ def find_clusters(
     keep: str = "largest",
     conflicts: str = "drop",
     leaks: str = "report",
+    copies: Mapping[int, str] | None = None,
     kept_rows: Sequence[int] = (),
     dropped_rows: Sequence[int] = (),
 ) -> pd.DataFrame:
@@ -70,7 +71,10 @@ def find_clusters(
         source of each cluster, or "all".
     conflicts: if labels differ, "drop" the cluster, keep an image of the "majority", or
         "keep" an image of any label.
-    leaks: "report" (keep) or "drop" the labelled images in a cluster with a test image.
+    leaks: "report" (keep) or "drop" the labelled images in a cluster with a test image,
+        or with an image that another dataset also contains.
+    copies: the names of the images in other datasets that show the same, by row
+        numbers, of `name_copies`.
     kept_rows, dropped_rows: labelled images that the user keeps and drops, by their row
         numbers. An image without a near-duplicate that is dropped is a cluster, too.
 
@@ -81,12 +85,15 @@ def find_clusters(
     Raises: ValueError: `keep`, `conflicts` or `leaks` is unknown.
     """
     check_parameters({"KEEP": keep, "CONFLICTS": conflicts, "LEAKS": leaks})
-    rows, graph = build_graph(select_accepted(pairs), dropped_rows)
+    copies = copies if copies and leaks == "drop" else {}
+    single_rows = [*dropped_rows, *_list_leaking(images, copies)]
+    rows, graph = build_graph(select_accepted(pairs), single_rows)
     members = images.iloc[rows].reset_index(drop=True)
     members["cluster"] = _number_clusters(graph)
     members["test"] = members["split"] == "test"
     members["user_keeps"] = np.isin(rows, kept_rows)
     members["user_drops"] = np.isin(rows, dropped_rows)
+    members["copy"] = pd.Series(rows).map(copies)
     members = _describe_earlier(members)
 
     members = _compare_labels(members, conflicts)
@@ -97,6 +104,15 @@ def find_clusters(
     members["reason"] = _explain(members, keep)
     members["cluster"] = _cut_by_place(members, graph)
     return members[COLUMNS]
+
+
+def _list_leaking(images: pd.DataFrame, copies: Iterable[int]) -> list[int]:
+    """Return the rows of `copies` that are dropped: no test images and no records."""
+    is_kept = images["split"] == "test"
+    if "earlier" in images:
+        is_kept |= images["earlier"].isin(RECORDED)
+    kept_rows = set(np.flatnonzero(is_kept))
+    return [row for row in copies if row not in kept_rows]
 
 
 def build_graph(
@@ -330,14 +346,17 @@ def _decide(
     keep: str,
     leaks: str,
 ) -> pd.DataFrame:
-    """Add keep, and leak: whether an image is dropped because of the image test_id."""
+    """Add keep, and leak: whether an image is dropped because of the image shown_by."""
     test_id = _find_id(members, members["test"])
-    is_leak = test_id.notna() & (leaks == "drop") & ~members["recorded"]
+    copy_of_cluster = members["copy"].groupby(members["cluster"]).transform("first")
+    shown_by = "test image " + test_id
+    shown_by = shown_by.fillna(members["copy"]).fillna(copy_of_cluster)
+    is_leak = shown_by.notna() & (leaks == "drop") & ~members["recorded"]
     is_chosen = members["keeper"] | (keep == "all")
     is_kept = (is_chosen & members["candidate"] & ~is_leak) | members["user_keeps"]
     is_kept &= members["between"].isna()
     return members.assign(
-        test_id=test_id,
+        shown_by=shown_by,
         leak=is_leak,
         keep=is_kept | members["recorded"] | members["test"],
     )
@@ -364,7 +383,7 @@ def _explain(
     kept = f"kept: {keep} of " + n_counted.astype(str)
     kept = kept.mask(n_counted == 1, "kept: the others are dropped by overrides")
     kept = kept.mask(n_labelled == 1, "kept: the only labelled image")
-    leak = "leak: test image " + members["test_id"] + " shows the same"
+    leak = "leak: " + members["shown_by"] + " shows the same"
 
     reason = _name_original(members)
     reason = reason.mask(members["keep"], kept)

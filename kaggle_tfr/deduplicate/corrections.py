@@ -5,6 +5,7 @@ Clusters are made again with the decisions; their effect is what differs.
 
 import warnings
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,11 +71,12 @@ def apply_overrides(
     keep: str,
     conflicts: str,
     leaks: str,
+    copies: Mapping[int, str] | None = None,
 ) -> Corrections:
     """Return images, pairs and clusters with the user's decisions, and their effects.
 
     images, labels, hashes: of 01. pairs: of `accept_pairs`. clusters: of
-    `find_clusters`, with the same keep, conflicts and leaks.
+    `find_clusters`, with the same keep, conflicts, leaks and copies.
     A warning names an image that still connects a pair that was cut.
     """
     if not overrides.decisions:
@@ -90,6 +92,7 @@ def apply_overrides(
         keep=keep,
         conflicts=conflicts,
         leaks=leaks,
+        copies=copies,
         kept_rows=[row.a for row in overrides.select("keep")],
         dropped_rows=[r.a for r in overrides.select("drop") if is_droppable[r.a]],
     )

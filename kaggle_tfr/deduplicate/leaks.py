@@ -19,10 +19,10 @@ def find_leaks(
     """Find pairs of near-duplicates in two splits, one row per pair.
 
     pairs: as in `find_clusters`. Columns: a, b (row numbers of `images`), distance
-    (bits), and test_id, test_split of a and image_id, label_name, split, keep of b.
-    Image a is the test image, or the validation image of a pair with train. If more
-    than 20 images have equal hashes, each has pairs with the first one of every other
-    split only.
+    (bits), test_id, test_split of a and image_id, label_name, split, keep of b, and
+    dataset, which is "": both images are of this dataset. Image a is the test image, or
+    the validation image of a pair with train. If more than 20 images have equal hashes,
+    each has pairs with the first one of every other split only.
     """
     accepted = select_accepted(pairs)
     copies = find_copies(images, accepted[["a", "b", "distance"]])
@@ -33,7 +33,8 @@ def find_leaks(
     leaks["test_id"] = first["image_id"].to_numpy()
     leaks["test_split"] = first["split"].to_numpy()
     second = match_clusters(images.iloc[leaks["b"]], clusters)
-    return leaks.join(second[["image_id", "label_name", "split", "keep"]])
+    leaks = leaks.join(second[["image_id", "label_name", "split", "keep"]])
+    return leaks.assign(dataset="")
 
 
 def find_copies(

@@ -1,5 +1,6 @@
 """Save the clusters, and report which images are kept and dropped because of them."""
 
+import io
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ LEAK_COLUMNS = [
     "test_split",
     "split",
     "keep",
+    "dataset",
 ]
 # The first word of the reason why an image is not written, and its outcome.
 REASONS = {
@@ -69,10 +71,19 @@ def save_clusters(
     leaks: pd.DataFrame,
     settings: DuplicateSettings,
     work_dir: str,
+    overlap: pd.DataFrame | None = None,
 ) -> None:
-    """Write leaks.csv (`find_leaks`), duplicates.json, and last duplicates.parquet."""
+    """Write leaks.csv, duplicates.json, and last duplicates.parquet.
+
+    leaks: of `find_leaks`. overlap: of `list_overlap`, to follow them in leaks.csv.
+    """
     storage.remove_leftovers(work_dir)
-    _write_text(leaks[LEAK_COLUMNS].to_csv(index=False), work_dir, "leaks.csv")
+    rows = leaks[LEAK_COLUMNS]
+    if overlap is not None and len(overlap):
+        rows = pd.concat([rows, overlap[LEAK_COLUMNS]]) if len(rows) else overlap
+    # Readers take a carriage return for the end of a line.
+    rows = rows.replace("\r", r"\\r", regex=True)
+    _write_text(rows.to_csv(index=False), work_dir, "leaks.csv")
     _write_text(settings.to_json(), work_dir, "duplicates.json")
     storage.write_parquet(clusters, storage.join(work_dir, "duplicates.parquet"))
 
@@ -103,6 +114,16 @@ def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
         "Run 02_deduplicate again.",
     )
     return storage.read_parquet(clusters_file), settings
+
+
+def load_leaks(work_dir: str) -> pd.DataFrame:
+    """Return the rows of leaks.csv as texts.
+
+    A file of an earlier version gets the column dataset.
+    """
+    data = storage.read_bytes(storage.join(work_dir, "leaks.csv"))
+    leaks = pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False)
+    return leaks if "dataset" in leaks else leaks.assign(dataset="")
 
 
 def choose_rows(

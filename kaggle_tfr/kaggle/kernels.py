@@ -50,6 +50,8 @@ _INPUT_TYPES = {
     "notebooks": ("kernel_sources", 2),
 }
 
+# Parameters that name published parts: a name, or a list of names.
+_PARTS_PARAMETERS = ("COMPARE_WITH", "FOLDS_FROM")
 # Parameters that each kernel has its own values of.
 _SESSION_PARAMETERS = ("WORK_DIR", "OUT_DIR", "PART")
 _WORK = "work_dir(WORK_DIR, NAME)"  # where a session finds its work folder
@@ -99,6 +101,7 @@ def write_kernels(
     else:
         values, inputs, preparation = _prepare_inputs(values, sources, out)
         inputs += _find_overrides(values.get("OVERRIDES", ""))
+        inputs += _find_parts(values)
         kernels = _make_kernels(name, titles, values)
 
     folders = []
@@ -157,6 +160,39 @@ def _find_overrides(file: str) -> list[str]:
             'dataset, and set OVERRIDES to its name there, "owner/dataset/file.csv".'
         )
     return [folder]
+
+
+def _find_parts(values: Values) -> list[str]:
+    """Return the published parts that the steps read, to attach.
+
+    Raises: ValueError: a part is on this machine, or is not a dataset.
+    """
+    parts = []
+    for parameter in _PARTS_PARAMETERS:
+        names = values.get(parameter, [])
+        for name in [names] if isinstance(names, str) else names:
+            if name:
+                _check_part(parameter, name)
+                parts.append(name)
+    return parts
+
+
+def _check_part(parameter: str, name: str) -> None:
+    """Raise a ValueError unless a part can be on Kaggle or in a bucket."""
+    if is_remote(name):
+        return
+    is_mount = name.startswith(f"{KAGGLE_INPUT}/")
+    if not is_mount and os.path.exists(output_dir(name)):
+        raise ValueError(
+            f"{parameter} '{name}' is on this machine, which a kernel cannot read. "
+            f"Publish it first (kaggle-tfr publish PART), then set {parameter} to its "
+            'name on Kaggle, "owner/dataset".'
+        )
+    if not is_mount and "/" not in name.strip("/"):
+        raise ValueError(
+            f"{parameter} '{name}' is not the name of a dataset. Set it to that of a "
+            'published part, "owner/dataset".'
+        )
 
 
 def _name_kernels(name: str, parts: int) -> list[str]:
@@ -304,10 +340,10 @@ def _find_source(folder: str) -> tuple[str, str]:
     is_path = re.fullmatch(r"[\w-]+(/[\w.-]+)*", "/".join(names))
     if not is_path or len(names) < n_names:
         raise ValueError(
-            f"'{folder}' is not on Kaggle. Set INPUT_DIR, TFREC_DIRS or --source to "
-            'the name there, "competition" or "owner/dataset". INPUT_DIR may also be '
-            "a folder of this machine, if it exists; `kaggle-tfr publish` uploads "
-            "parts."
+            f"'{folder}' is not on Kaggle. Set INPUT_DIR, TFREC_DIRS, COMPARE_WITH or "
+            '--source to the name there, "competition" or "owner/dataset". INPUT_DIR '
+            "may also be a folder of this machine, if it exists; `kaggle-tfr publish` "
+            "uploads parts."
         )
     return key, "/".join(names[:n_names])
 

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from PIL import ImageOps
 from support.chain import draw_pictures, save_picture
+from support.fingerprints import make_fingerprints, publish_images, write_fingerprints
 from support.pages import HOSTILE, Elements
 from support.plans import digests
 from support.readers import make_example, write_shard
@@ -21,7 +22,9 @@ import kaggle_tfr
 from kaggle_tfr import audit, pipeline
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.audit_page import to_code
+from kaggle_tfr.explore.table import load_images
 from kaggle_tfr.images.hashing import HASHES
+from kaggle_tfr.parameters import DEFAULTS
 
 WRITTEN = {"audit.html", "audit.md", "audit.json", "copies.csv"}
 HASHES_ONLY = {"SECOND_LOOK": False}
@@ -287,3 +290,146 @@ def test_labels_are_not_needed(at, pictures):
     assert ends == [["images/val/00.jpg", "images/train/copy.jpg"]]
     assert content["classes"] == {}
     assert "Conflicts of labels: no labels were read." in content["not_searched"]
+
+
+@pytest.fixture
+def leaves(photos, pictures, at):
+    """Return a published part with copies of seven photos, and thirteen other images.
+
+    Three copies are mirrored, one of them as one of the photos is.
+    """
+    folder = at / "theirs"
+    for number in range(4):
+        save_picture(pictures[number], folder / f"x/{number}.jpg", quality=60)
+    for number in range(4, 7):
+        save_picture(ImageOps.mirror(pictures[number]), folder / f"x/m{number}.jpg")
+    for number, picture in enumerate(draw_pictures(53, 120, 160)[40:]):
+        save_picture(picture, folder / f"y/other-{number}.jpg")
+    work = at / "work"
+    values = {**DEFAULTS, "INPUT_DIR": str(folder), "SOURCE": "folders", "N_JOBS": 2}
+    pipeline.explore_images(values, str(work))
+    images, _ = load_images(str(work))
+    splits = np.where(images["image_id"].str.contains("m"), "test", "train")
+    part = publish_images(at / "leaves/part-1", images, work, split=splits)
+    shutil.rmtree(folder)
+    return part
+
+
+def test_an_audit_compares_with_published_parts(leaves, at, capsys):
+    """Of which there are no images here: a page, numbers, pairs, and the exit code."""
+    nothing = write_fingerprints(
+        at / "none", make_fingerprints(pd.DataFrame(index=range(1)))
+    )
+    options = ["--against", str(leaves), "--against", "none", "-p", "SECOND_LOOK=false"]
+    assert main(["audit", "photos/val", *options]) == 3
+    printed = capsys.readouterr().out
+    assert nothing.exists()
+    assert "found  1 of 4 images is also in leaves/part-1.\n" in printed
+    assert "   ok  None of 4 images is also in none.\n" in printed
+
+    assert main(["audit", "photos", *options]) == 3
+    folder = at / "audit-photos"
+    content, copies = load(folder)
+    (row, other) = content["other_datasets"]
+    assert row == {
+        "dataset": "leaves/part-1",
+        "size": 20,
+        "images": 11,
+        "pairs": 11,
+        "splits": {"train": 7, "test": 4},
+        "file": 1,
+        "hash": 7,
+        "mirrored": 3,
+    }
+    assert (other["images"], other["size"]) == (0, 1)
+    assert content["badge"].endswith("; 11 are also in other datasets")
+    against = "--against leaves/part-1 --against none"
+    command = f"kaggle-tfr audit photos/ {against} -p SECOND_LOOK=false"
+    assert content["command"] == command
+    theirs = copies[copies["dataset_b"] == "leaves/part-1"]
+    assert len(theirs) == 11
+    assert copies["dataset_b"].tolist()[-11:] == ["leaves/part-1"] * 11
+    first = theirs[theirs["file_a"] == "train/a/00.jpg"].iloc[0]
+    assert first[["file_b", "split_b", "label_name_b"]].tolist() == [
+        "x/0.jpg",
+        "train",
+        "x",
+    ]
+    text = (folder / "audit.md").read_text()
+    assert "- ❌ 11 of 36 images are also in `leaves/part-1`.\n" in text
+    assert "### In other datasets\n\n| image | copy | bits | match |" in text
+    assert "their images are not here for a second look" in text
+    page = (folder / "audit.html").read_text()
+    assert "<h2>In other datasets</h2>" in page
+    for name in WRITTEN:
+        assert str(at) not in (folder / name).read_text()
+
+
+def test_an_overlap_alone_is_found(at, pictures):
+    """The exit code is 3 although the dataset itself is clean."""
+    for number, picture in enumerate(pictures[:6]):
+        save_picture(picture, at / f"clean/{'ab'[number % 2]}/{number}.jpg")
+    options = ["-p", "SECOND_LOOK=false"]
+    assert main(["audit", "clean", *options]) == 0
+    work = at / "audit-clean/cache"
+    images, _ = load_images(str(work))
+    publish_images(at / "equal", images.head(1), work)
+    hashes = pd.DataFrame(index=range(3))
+    write_fingerprints(at / "none", make_fingerprints(hashes))
+
+    assert main(["audit", "clean", *options, "--against", "equal"]) == 3
+    content, copies = load(at / "audit-clean")
+    assert content["found"]
+    assert copies[["file_a", "match"]].to_numpy().tolist() == [["a/0.jpg", "file"]]
+    assert main(["audit", "clean", *options, "--against", "none"]) == 0
+    assert main(["audit", "clean", *options, "--against", "missing"]) == 1
+
+
+def test_names_of_other_datasets_are_only_text(at, pictures):
+    """Ids, classes and folders of a hostile part cannot become a part of the page."""
+    for number, picture in enumerate(pictures[: len(HOSTILE)]):
+        save_picture(picture, at / f"clean/{'ab'[number % 2]}/{number}.jpg")
+    main(["audit", "clean", "-p", "SECOND_LOOK=false"])
+    work = at / "audit-clean/cache"
+    images, _ = load_images(str(work))
+    part = at / "<img src=x onerror=alert(1)>"
+    names = [f"{name}\n|`" for name in HOSTILE]
+    publish_images(part, images, work, image_id=names, label_name=names)
+
+    assert main(["audit", "clean", "--against", part.name]) == 3
+
+    page = (at / "audit-clean/audit.html").read_text()
+    elements = Elements(page)
+    assert {tag for tag, _ in elements.found}.isdisjoint({"script", "svg"})
+    assert not any(
+        name.startswith("on") for _, names in elements.found for name in names
+    )
+    assert all(image.startswith("data:image/webp") for image in elements.images)
+    text = (at / "audit-clean/audit.md").read_text()
+    text = text.replace(
+        json.loads((at / "audit-clean/audit.json").read_text())["command"], ""
+    )
+    assert re.sub(r"(`+) .*? \1|`[^`]*`", "", text).count("<") == 0
+    assert "`<img src=x onerror=alert(1)>`" in text
+
+
+def test_two_parts_of_one_name_stay_two(at, pictures):
+    """The folders around them are private; parts in a folder keep theirs."""
+    save_picture(pictures[0], at / "clean/a/0.jpg")
+    save_picture(pictures[1], at / "clean/b/1.jpg")
+    main(["audit", "clean", "-p", "SECOND_LOOK=false"])
+    work = at / "audit-clean/cache"
+    images, _ = load_images(str(work))
+    for number, folder in enumerate(("x/leaves", "y/leaves", "z/part-1", "z/part-2")):
+        publish_images(at / folder, images.iloc[[number % 2]], work)
+        (at / folder / "shards.csv").touch()
+
+    result = audit.audit_dataset(
+        "clean", against=[f"{at}/x/leaves", f"{at}/y/leaves/", f"{at}/z"], **HASHES_ONLY
+    )
+
+    names = ["leaves", "leaves (2)", "z/part-1", "z/part-2"]
+    assert result.others == dict.fromkeys(names, 1)
+    assert sorted(result.overlap["dataset"]) == names
+    with pytest.raises(ValueError, match="An audit takes the parts .* as --against"):
+        audit.audit_dataset("clean", COMPARE_WITH=["z"])

@@ -56,7 +56,8 @@ def sample_work(competition, tmp_path_factory):
     """Return the sample's output, which all pages read."""
     work = tmp_path_factory.mktemp("sample") / "sample"
     run_chain("sample", str(work), INPUT_DIR=str(competition))
-    write_parts(str(work), license_name="other")  # which `publish` needs
+    # `publish` needs a license, and `COMPARE_WITH` the hashes.
+    write_parts(str(work), license_name="other", publish_hashes=True)
     return work
 
 

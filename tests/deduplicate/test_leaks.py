@@ -20,6 +20,7 @@ from kaggle_tfr.deduplicate.pairs import find_pairs
 from kaggle_tfr.images.hashing import FLAT, HASHES
 
 SPLITS = ["train", "validation", "test"]
+HEADER = "test_id,image_id,label_name,distance,test_split,split,keep,dataset"
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -164,8 +165,8 @@ def test_a_validation_image_of_the_input_leaks_too():
     leaks = find_leaks(images, pairs, clusters)
 
     assert leaks[LEAK_COLUMNS].to_numpy().tolist() == [
-        ["va1", "tr0", "rose", 5, "validation", "train", True],
-        ["te2", "va1", "rose", 6, "test", "validation", False],
+        ["va1", "tr0", "rose", 5, "validation", "train", True, ""],
+        ["te2", "va1", "rose", 6, "test", "validation", False, ""],
     ]
 
 
@@ -189,7 +190,7 @@ def test_leaks_csv_has_its_header_although_nothing_leaks(images, pairs, tmp_path
     """The header is there with and without a pair of two training images."""
     lines = save_leaks(images, pairs, tmp_path, DuplicateSettings())
 
-    assert lines == ["test_id,image_id,label_name,distance,test_split,split,keep"]
+    assert lines == [HEADER]
 
 
 def test_leaks_csv_has_a_row_for_each_leak(images, tmp_path):
@@ -198,7 +199,7 @@ def test_leaks_csv_has_a_row_for_each_leak(images, tmp_path):
 
     lines = save_leaks(images, pairs, tmp_path, DuplicateSettings())
 
-    assert lines[1:] == ["te2,tr1,rose,7,test,train,False"]
+    assert lines[1:] == ["te2,tr1,rose,7,test,train,False,"]
 
 
 def test_settings_are_read_again_from_duplicates_json(images, tmp_path):

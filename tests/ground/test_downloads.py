@@ -19,7 +19,7 @@ from kaggle_tfr import downloads, mounts
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.driver import describe_run
 from kaggle_tfr.explore.layout import write_recipe
-from kaggle_tfr.mounts import find_input, locate_input
+from kaggle_tfr.mounts import find_input, find_part_files, locate_input
 from kaggle_tfr.parameters import DEFAULTS, load_recipe
 from kaggle_tfr.pipeline import build_dataset, explore_images
 from kaggle_tfr.report import write_report
@@ -409,3 +409,113 @@ def test_one_recipe_runs_here_and_becomes_a_kernel(server, tmp_path):
     assert shards["count"].sum() == 8
     assert server.calls.count("DownloadDataset") == 1
     assert server.kernels[kernel][0]["datasetDataSources"] == ["ada/tea"]
+
+
+def test_only_the_named_files_of_a_part_are_downloaded(server, capsys):
+    """All of one version, once; a subfolder may hold the part."""
+    files = {"hashes.parquet": b"h", "plan.json": b"{}", "a-1.tfrec": bytes(1 << 20)}
+    server.datasets["ada/leaves"] = files
+    server.datasets["ada/parts"] = {f"part-2/{name}": files[name] for name in files}
+
+    folder = find_part_files("ada/leaves", ["hashes.parquet", "plan.json"])
+    again = find_part_files("ada/leaves", ["plan.json"])
+    below = find_part_files("datasets/ada/parts/part-2/", ["hashes.parquet"])
+
+    cache = downloads.cache_folder()
+    assert folder == again == f"{cache}/datasets/ada/leaves/versions/1"
+    assert list_files(folder) == {"hashes.parquet": b"h", "plan.json": b"{}"}
+    assert below == f"{cache}/datasets/ada/parts/versions/1/part-2"
+    assert list_files(below) == {"hashes.parquet": b"h"}
+    names = ["hashes.parquet", "plan.json", "part-2/hashes.parquet"]
+    assert server.downloaded == names
+    assert locate_input("ada/leaves") == ""  # which needs all files
+    url = "https://www.kaggle.com/datasets/ada/leaves"
+    out = capsys.readouterr().out
+    assert out.count(f"Requesting {url}; downloads are kept in {cache}\n") == 1
+    assert re.search(rf"{url}, downloaded on \d{{4}}-\d\d-\d\d: {folder}\n", out)
+
+
+def test_files_are_of_the_newest_version_and_of_one(server, monkeypatch):
+    """Also if the dataset gets a new version between two files."""
+    server.datasets["ada/tea"] = {"a": b"1", "b": b"1"}
+    find_part_files("ada/tea", ["a"])
+    server.versions["ada/tea"] = 12
+    get_dataset = server._GetDataset
+
+    def publish_meanwhile(slug, request):
+        answer = get_dataset(slug, request)
+        server.versions[slug] += 1
+        return answer
+
+    monkeypatch.setattr(server, "_GetDataset", publish_meanwhile)
+    folder = find_part_files("ada/tea", ["a", "b"])
+
+    assert folder.endswith("/ada/tea/versions/12")
+    assert list_files(folder) == {"a": b"1", "b": b"1"}
+    assert server.calls.count("GetDataset") == 2
+
+
+def test_files_of_an_earlier_download_need_no_network(server, monkeypatch, capsys):
+    """Those of a whole dataset too, but not of one that was interrupted."""
+    whole = find_input("ada/tea")
+    server.datasets["ada/leaves"] = {"a": b"a", "b": b"b"}
+    folder = find_part_files("ada/leaves", ["a"])
+    Path(folder, "b").write_bytes(b"half")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    capsys.readouterr()
+
+    assert find_part_files("ada/tea", ["train.csv"]) == whole
+    assert find_part_files("ada/leaves", ["a"]) == folder
+    assert "WARNING: https://www.kaggle.com/datasets/ada/leaves: Kaggle was not" in (
+        capsys.readouterr().out
+    )
+    for name in ("b", "c"):
+        with pytest.raises(ConnectionError, match="Check the network"):
+            find_part_files("ada/leaves", ["a", name])
+
+
+def test_a_file_that_a_dataset_lacks_is_named(server):
+    """So are a name that is no dataset, and a file outside the folder."""
+    with pytest.raises(FileNotFoundError) as caught:
+        find_part_files("ada/tea/more", ["1.txt", "hashes.parquet"])
+    message = "ada/tea: there is no file 'more/hashes.parquet' in it"
+    assert message in str(caught.value).replace("/versions/1", "")
+
+    server.deny_download["ada/tea"] = 403
+    with pytest.raises(PermissionError, match="it is private, or does not exist"):
+        find_part_files("ada/tea", ["1.txt"])
+    with pytest.raises(FileNotFoundError, match="parts are published as datasets"):
+        find_part_files(CASSAVA, ["1.txt"])
+    with pytest.raises(ValueError, match="'../x' is outside"):
+        find_part_files("ada/coffee", ["../x"])
+    assert server.downloaded == ["more/1.txt", "more/hashes.parquet"]
+
+
+def test_the_files_of_a_folder_here_or_in_a_mount_are_not_downloaded(
+    server, tmp_path, monkeypatch
+):
+    """The folder is the same as for an input."""
+    Path("ada/tea").mkdir(parents=True)
+    assert find_part_files("ada/tea", ["a"]) == f"{os.getcwd()}/ada/tea"
+    assert find_part_files("gs://bucket/part-1/", ["a"]) == "gs://bucket/part-1"
+
+    mount_files(tmp_path / "input/datasets/ada/leaves/part-1", {"a": b"a"})
+    monkeypatch.setattr(mounts, "KAGGLE_INPUT", str(tmp_path / "input"))
+    folder = find_part_files("ada/leaves/part-1", ["a"])
+    assert folder == f"{tmp_path}/input/datasets/ada/leaves/part-1"
+    assert server.calls == []
+
+
+def test_two_processes_download_a_file_once(server):
+    """The second one waits, and finds it in the cache."""
+    fork = multiprocessing.get_context("fork")
+    processes = [
+        fork.Process(target=find_part_files, args=["ada/tea", ["train.csv"]])
+        for _ in range(2)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert server.downloaded == ["train.csv"]

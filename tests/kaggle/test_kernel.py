@@ -260,6 +260,50 @@ def test_the_dataset_of_the_overrides_is_attached(tmp_path):
     assert metadata["dataset_sources"] == ["ada/decisions", "ada/tea"]
 
 
+def test_the_datasets_to_compare_with_are_attached(tmp_path):
+    """A part may be a folder of a dataset, or its mount; a bucket needs no dataset."""
+    parts = [
+        "ada/leaves",
+        "bob/parts/part-2",
+        "/kaggle/input/datasets/bob/more/part-1",
+        "gs://bucket/part-1",
+    ]
+    values = {"INPUT_DIR": "tea-leaves", "COMPARE_WITH": parts}
+
+    (made,) = write_kernels(values, str(tmp_path), sources=["ada/tea"])
+
+    metadata = check_metadata(made, KERNEL_FILE)
+    attached = ["ada/leaves", "ada/tea", "bob/more", "bob/parts"]
+    assert metadata["dataset_sources"] == attached
+
+
+@pytest.mark.parametrize("names", ["ada/leaves-1", ["ada/leaves-1", "ada/leaves-2"]])
+def test_the_parts_of_earlier_folds_are_attached(names):
+    """FOLDS_FROM is one name or several; without it nothing is attached."""
+    expected = [names] if isinstance(names, str) else names
+    assert kernels._find_parts({"FOLDS_FROM": names}) == expected
+    assert kernels._find_parts({"FOLDS_FROM": ""}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("work/leaves/part-1", "is on this machine.*kaggle-tfr publish"),
+        ("tea-leaves", "is not the name of a dataset"),
+        ("/data/leaves", "is not on Kaggle"),
+    ],
+)
+def test_parts_that_a_kernel_cannot_read_are_refused(
+    tmp_path, monkeypatch, name, message
+):
+    """The error says how to publish a folder of this machine."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "work/leaves/part-1").mkdir(parents=True)
+    values = {"INPUT_DIR": "tea-leaves", "COMPARE_WITH": [name]}
+    with pytest.raises(ValueError, match=message):
+        write_kernels(values, str(tmp_path / "k"))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

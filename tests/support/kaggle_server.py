@@ -37,6 +37,7 @@ class Kaggle:
     refuse: error text by method, in an answer with status 200; deny: with status 400.
     break_upload: names of files whose upload always fails half-way; cut_upload: once.
     received: bytes of files that came, by name.
+    downloaded: names of the files of datasets that were requested, "" for all of one.
     """
 
     def __init__(self):
@@ -51,7 +52,7 @@ class Kaggle:
             set(),
         )
         self.on_save, self.invalid_sources = None, []
-        self.logs, self.received = {}, {}
+        self.logs, self.received, self.downloaded = {}, {}, []
         self.quota_exceeded, self.longest, self.missing = False, 200, 404
 
     def answer(self, method, request):
@@ -176,9 +177,17 @@ class Kaggle:
         return 302, f"http://localhost/archive/competitions/{slug}/all.zip"
 
     def _DownloadDataset(self, slug, request):  # noqa: N802
-        if not request.get("fileName"):
+        name = request.get("fileName", "")
+        self.downloaded.append(name)
+        if not name:
             return 302, f"http://localhost/archive/{slug}/all.zip"
-        return 302, f"http://localhost/dataset/{slug}/{quote(request['fileName'])}"
+        if name not in self.datasets[slug]:
+            return _fail(404, "Not Found")
+        return 302, f"http://localhost/dataset/{slug}/{quote(name)}"
+
+    def _ListTreeDatasetFiles(self, *_):  # noqa: N802
+        # kagglehub lists a missing file as if it were a folder.
+        return 200, {"files": [], "directories": [], "nextPageToken": ""}
 
     def _GetModelInstance(self, _, request):  # noqa: N802
         if _name_model(request) not in self.models:

@@ -1,0 +1,191 @@
+"""Compare with published datasets, of which only the fingerprints are read.
+
+A fingerprint is a row of hashes.parquet of a part. The images of a compared dataset are
+not there, so a second look is not possible: two images are the same if their hashes are
+within MAX_BITS, or within the radius of mirrored copies.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from kaggle_tfr import storage
+from kaggle_tfr.deduplicate.geometry import have_files
+from kaggle_tfr.deduplicate.outcomes import (
+    LEAK_COLUMNS,
+    DuplicateSettings,
+    match_clusters,
+)
+from kaggle_tfr.deduplicate.pairs import find_pairs_between
+from kaggle_tfr.figures import count_of
+from kaggle_tfr.fingerprints import FINGERPRINTS_FILE, TYPES, read_fingerprints
+from kaggle_tfr.images.convert import load_pixels
+from kaggle_tfr.images.hashing import HASHES
+from kaggle_tfr.mounts import find_part_files
+from kaggle_tfr.shards import list_parts
+
+COPY_COLUMNS = [
+    "a",
+    "distance",
+    "orientation",
+    "match",
+    "test_id",
+    "test_split",
+    "test_label",
+    "dataset",
+]
+
+
+def read_datasets(compare_with: Sequence[str]) -> pd.DataFrame:
+    """Return the fingerprints of published parts, one row per image.
+
+    compare_with: parts or folders of parts; each is a folder, a gs:// address or a
+        slug. Of a slug only the fingerprints are downloaded. A part that is named twice
+        is read once.
+    Columns: those of `read_fingerprints`, and dataset: the name of the part, as it is
+    in `compare_with`, with the folder of the part if that is one of several.
+    Raises: FileNotFoundError, ValueError: each names the part and what is wrong.
+    """
+    names: dict[str, str] = {}
+    for name in compare_with:
+        folder = find_part_files(name, [FINGERPRINTS_FILE])
+        for part in _list_parts(folder):
+            below = part.removeprefix(folder)
+            names.setdefault(storage.real_path(part), name.rstrip("/") + below)
+    tables = [
+        read_fingerprints(part)[[*TYPES]].assign(dataset=name)
+        for part, name in names.items()
+    ]
+    if not tables:
+        return pd.DataFrame(columns=[*TYPES, "dataset"])
+    return pd.concat(tables, ignore_index=True)
+
+
+def _list_parts(folder: str) -> list[str]:
+    """Return the parts in a folder; the folder itself if it is a part."""
+    if storage.exists(storage.join(folder, "shards.csv")):
+        return [folder]
+    return list_parts(folder) or [folder]
+
+
+def compare_datasets(
+    hashes: pd.DataFrame,
+    others: pd.DataFrame,
+    settings: DuplicateSettings,
+) -> pd.DataFrame:
+    """Find the images that are also in other datasets, one row per pair.
+
+    hashes: of `load_hashes`. others: of `read_datasets`.
+    Columns: a (row number of `hashes`), distance (bits), orientation (EXIF), match
+    ("file" for equal files, "hash" within MAX_BITS, else "mirrored"), and test_id,
+    test_split, test_label and dataset of the other image. The nearest pair of an image
+    is its first one.
+    """
+    if others.empty:
+        return pd.DataFrame(columns=COPY_COLUMNS).astype({"a": int, "distance": int})
+    pairs = find_pairs_between(
+        hashes,
+        others.assign(problem=""),
+        settings.max_bits,
+        settings.rotated_bits,
+    )
+    mine = hashes.iloc[pairs["a"]].reset_index(drop=True)
+    found = others.iloc[pairs["b"]].reset_index(drop=True)
+    words = mine[[*HASHES]].to_numpy(np.uint64)
+    other_words = found[[*HASHES]].to_numpy(np.uint64)
+    bits = np.bitwise_count(words ^ other_words).sum(axis=1)
+    match = np.where(bits <= settings.max_bits, "hash", "mirrored")
+    copies = pd.DataFrame(
+        {
+            "a": pairs["a"].to_numpy(),
+            "distance": pairs["distance"].to_numpy(),
+            "orientation": pairs["orientation"].to_numpy(),
+            "match": np.where(mine["digest"] == found["digest"], "file", match),
+            "test_id": found["image_id"],
+            "test_split": found["split"],
+            "test_label": found["label_name"],
+            "dataset": found["dataset"],
+        }
+    )
+    order = ["a", "distance", "dataset", "test_split", "test_id"]
+    return copies.sort_values(order, kind="stable", ignore_index=True)
+
+
+def name_copies(copies: pd.DataFrame) -> dict[int, str]:
+    """Return the nearest copy of each image that has one, by its row number.
+
+    copies: of `compare_datasets`. A copy is named "image 7.jpg of owner/leaves".
+    """
+    nearest = copies.drop_duplicates("a")
+    texts = "image " + nearest["test_id"] + " of " + nearest["dataset"]
+    return dict(zip(nearest["a"].tolist(), texts, strict=True))
+
+
+def list_overlap(
+    images: pd.DataFrame,
+    copies: pd.DataFrame,
+    clusters: pd.DataFrame,
+) -> pd.DataFrame:
+    """Return the pairs of `compare_datasets` with the columns of leaks.csv.
+
+    test_id and test_split are of the image of the other dataset; image_id, label_name,
+    split and keep of the image in `images`.
+    """
+    mine = match_clusters(images.iloc[copies["a"]], clusters)
+    return copies.join(mine[["image_id", "label_name", "split", "keep"]])[LEAK_COLUMNS]
+
+
+def describe_overlap(
+    images: pd.DataFrame,
+    others: pd.DataFrame,
+    copies: pd.DataFrame,
+) -> str:
+    """Return a line for each dataset: how many images are also in it.
+
+    others: of `read_datasets`. copies: of `compare_datasets`.
+    """
+    if others.empty:
+        return "COMPARE_WITH is empty: no other dataset was compared."
+    n_images = int((images["problem"] == "").sum())
+    lines = []
+    for dataset, n_others in others["dataset"].value_counts(sort=False).items():
+        size = count_of(n_others, "image")
+        found = copies[copies["dataset"] == dataset]
+        n_found = found["a"].nunique()
+        if not n_found:
+            lines.append(f"None of {n_images:,} images is in {dataset} ({size}).")
+            continue
+        verb = "is" if n_found == 1 else "are"
+        n_there = found.groupby("test_split")["test_id"].nunique()
+        places = ", ".join(
+            f"{number:,} in {split}" for split, number in n_there.items()
+        )
+        lines.append(
+            f"{n_found:,} of {n_images:,} images {verb} also in {dataset} ({size}; "
+            f"copies there: {places})."
+        )
+    return "\n".join(lines)
+
+
+def load_overlap(
+    images: pd.DataFrame,
+    copies: pd.DataFrame,
+    most: int = 12,
+) -> tuple[list[np.ndarray], list[str]]:
+    """Load the images with the nearest copies in other datasets, with captions.
+
+    copies: of `compare_datasets`. Images without their file are left out.
+    """
+    has_file = have_files(images)[copies["a"]]
+    nearest = copies[has_file].drop_duplicates("a")
+    nearest = nearest.sort_values("distance", kind="stable").head(most)
+    rows = images.iloc[nearest["a"]]
+    captions = [
+        f"{image_id}\n{copy['test_split']} of {copy['dataset']}, "
+        f"{count_of(copy['distance'], 'bit')}"
+        for image_id, copy in zip(
+            rows["image_id"], nearest.to_dict("records"), strict=True
+        )
+    ]
+    return load_pixels(list(rows["path"]), side=200), captions

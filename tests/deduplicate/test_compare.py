@@ -1,0 +1,337 @@
+"""COMPARE_WITH: my images that are also in published datasets."""
+
+import shutil
+
+import hypothesis.strategies as st
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from support.chain import draw_pictures, save_picture
+from support.fingerprints import make_fingerprints, publish_images, write_fingerprints
+from support.kaggle_server import fixture_kaggle  # noqa: F401
+
+from kaggle_tfr import mounts, pipeline
+from kaggle_tfr.deduplicate.clusters import find_clusters
+from kaggle_tfr.deduplicate.compare import (
+    compare_datasets,
+    describe_overlap,
+    list_overlap,
+    load_overlap,
+    name_copies,
+    read_datasets,
+)
+from kaggle_tfr.deduplicate.leaks import find_leaks
+from kaggle_tfr.deduplicate.outcomes import (
+    LEAK_COLUMNS,
+    DuplicateSettings,
+    choose_rows,
+    count_outcomes,
+    load_clusters,
+    load_leaks,
+    save_clusters,
+)
+from kaggle_tfr.deduplicate.pairs import find_pairs
+from kaggle_tfr.explore.table import load_hashes, load_images
+from kaggle_tfr.images.hashing import FLAT, HASHES
+from kaggle_tfr.parameters import DEFAULTS
+from kaggle_tfr.verdict import judge_run, load_run
+
+SEEDS = st.integers(0, 2**32 - 1)
+RADIUS = DuplicateSettings(max_bits=25)
+
+
+def draw_hashes(seed, n_images, n_centres=12):
+    """Return the table of `load_hashes` for codes up to some 40 bits from centres."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(7).integers(0, 256, (n_centres, 32), np.uint8)
+    codes = centres[rng.integers(0, n_centres, n_images)]
+    noise = rng.random((n_images, 256)) < rng.uniform(0, 0.08, (n_images, 1))
+    codes ^= np.packbits(noise, axis=1)
+    hashes = pd.DataFrame(codes.view(">u8").astype(np.uint64), columns=[*HASHES])
+    return hashes.assign(texture=FLAT, digest="", problem="")
+
+
+def make_images(*splits):
+    """Return an image for each split: tr0, te1, … by split and row."""
+    images = pd.DataFrame({"split": splits})
+    images["image_id"] = images["split"].str[:2] + images.index.astype(str)
+    is_test = images["split"] == "test"
+    images["label"] = np.where(is_test, -1, 0)
+    images["label_name"] = np.where(is_test, "", "rose")
+    sizes = {"height": 10, "width": 10, "n_bytes": 100}
+    return images.assign(path="", problem="", **sizes)
+
+
+def make_copies(*rows):
+    """Return pairs of `compare_datasets`; a row has a, distance, test_id, dataset."""
+    columns = ["a", "distance", "test_id", "dataset"]
+    copies = pd.DataFrame(rows, columns=columns)
+    known = {"orientation": 1, "match": "hash", "test_split": "train"}
+    return copies.assign(**known, test_label="rose")
+
+
+def make_pairs(*pairs):
+    return pd.DataFrame(pairs, columns=["a", "b", "distance"])
+
+
+@settings(max_examples=12, deadline=None)
+@given(SEEDS, st.integers(0, 40), st.integers(1, 80), st.integers(1, 80))
+def test_the_pairs_are_those_of_brute_force(seed, radius, n_mine, n_theirs):
+    """None is missed and none is added, for any radius."""
+    mine = draw_hashes(seed, n_mine)
+    theirs = make_fingerprints(draw_hashes(seed + 1, n_theirs)).assign(dataset="x")
+
+    copies = compare_datasets(mine, theirs, DuplicateSettings(max_bits=radius))
+
+    words = [table[[*HASHES]].to_numpy() for table in (mine, theirs)]
+    bits = np.bitwise_count(words[0][:, None] ^ words[1]).sum(axis=2)
+    expected = {(a, f"their-{b}", bits[a, b]) for a, b in np.argwhere(bits <= radius)}
+    found = copies[["a", "test_id", "distance"]].itertuples(index=False, name=None)
+    assert sorted(found) == sorted(expected)
+    assert copies["a"].is_monotonic_increasing
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Return the work folder of 01 for drawn images and altered copies of them."""
+    folder = tmp_path_factory.mktemp("photos")
+    for number, picture in enumerate(draw_pictures(24, 120, 160)):
+        name = f"{'ab'[number % 2]}/{number:02d}"
+        save_picture(picture, folder / f"in/{name}.jpg")
+        save_picture(picture.resize((80, 60)), folder / f"in/{name}-small.jpg")
+        mirrored = picture.transpose(0)
+        save_picture(mirrored, folder / f"in/{name}-mirrored.jpg")
+    blank = draw_pictures(1, 120, 160)[0].point(lambda _: 9)
+    save_picture(blank, folder / "in/a/blank.jpg")
+    shutil.copy(folder / "in/a/blank.jpg", folder / "in/b/blank.jpg")
+    save_picture(blank.resize((80, 60)), folder / "in/b/other-blank.jpg")
+    return explore(folder / "in", folder / "work")
+
+
+def explore(folder, work):
+    """Run 01 on class folders; return the work folder."""
+    values = {**DEFAULTS, "INPUT_DIR": str(folder), "SOURCE": "folders", "N_JOBS": 2}
+    pipeline.explore_images(values, str(work))
+    return work
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_real_images_pair_as_in_one_dataset(photos, tmp_path, mirrored):
+    """The joined table has the same pairs: mirrored copies and blank images too."""
+    images, _ = load_images(str(photos))
+    images = images.assign(dataset=np.arange(len(images)) % 2)
+    is_blank = images["image_id"].str.contains("blank")
+    images.loc[is_blank, "dataset"] = [0, 1, 1]  # two equal files and another one
+    mine = images[images["dataset"] == 0].reset_index(drop=True)
+    theirs = images[images["dataset"] == 1].reset_index(drop=True)
+    part = publish_images(tmp_path / "part-1", theirs, photos)
+    chosen = DuplicateSettings(mirrored=mirrored)
+
+    others = read_datasets([str(part)])
+    copies = compare_datasets(load_hashes(mine, str(photos)), others, chosen)
+
+    joined = pd.concat([mine, theirs], ignore_index=True)
+    hashes = load_hashes(joined, str(photos))
+    pairs = find_pairs(hashes, chosen.max_bits, chosen.rotated_bits)
+    is_between = (pairs["a"] < len(mine)) & (pairs["b"] >= len(mine))
+    expected = pairs[is_between]
+    ids = joined["image_id"]
+    keys = zip(expected["a"], ids[expected["b"]], expected["distance"], strict=True)
+    found = zip(copies["a"], copies["test_id"], copies["distance"], strict=True)
+    assert sorted(found) == sorted(keys)
+    assert len(copies) >= (24 if mirrored else 8)
+    is_far = copies["match"] == "mirrored"
+    assert is_far.any() == mirrored
+    blank = copies[copies["test_id"].str.contains("blank")]
+    assert blank["match"].tolist() == ["file"]
+
+
+def test_names_of_parts_are_those_given(tmp_path):
+    """A folder of parts has their folders in the names; a part is read once."""
+    hashes = draw_hashes(0, 3)
+    for number in (1, 2, 10):
+        part = write_fingerprints(
+            tmp_path / f"work/part-{number}", make_fingerprints(hashes)
+        )
+        (part / "shards.csv").touch()
+    alone = write_fingerprints(tmp_path / "alone", make_fingerprints(hashes))
+    work = tmp_path / "work"
+
+    others = read_datasets([f"{work}/part-2/", str(work), str(alone)])
+
+    names = [f"{work}/part-2", f"{work}/part-1", f"{work}/part-10", str(alone)]
+    assert others["dataset"].unique().tolist() == names
+    assert len(others) == 12
+    assert read_datasets([]).empty
+    with pytest.raises(FileNotFoundError, match="'nowhere' is neither a folder"):
+        read_datasets(["nowhere"])
+    (alone / "hashes.parquet").unlink()
+    with pytest.raises(FileNotFoundError, match="PUBLISH_HASHES = True"):
+        read_datasets([str(alone)])
+    (work / "part-2/hashes.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ValueError, match="part-2/hashes.parquet' is not a Parquet"):
+        read_datasets([str(work)])
+
+
+def test_only_the_fingerprints_of_a_slug_are_downloaded(kaggle, tmp_path, monkeypatch):
+    """Its shards may be 19 GB."""
+    monkeypatch.setattr(mounts, "KAGGLE_INPUT", str(tmp_path / "no"))
+    part = write_fingerprints(
+        tmp_path / "part", make_fingerprints(draw_hashes(0, 3), split="test")
+    )
+    data = (part / "hashes.parquet").read_bytes()
+    kaggle.datasets["ada/leaves"] = {"hashes.parquet": data, "a-1.tfrec": b"1"}
+
+    others = read_datasets(["ada/leaves"])
+
+    assert others["dataset"].tolist() == ["ada/leaves"] * 3
+    assert set(others["split"]) == {"test"}
+    assert kaggle.downloaded == ["hashes.parquet"]
+
+
+def test_a_leak_drops_the_cluster_and_names_the_image():
+    """Test images stay; an image without a near-duplicate is dropped as well."""
+    images = make_images("train", "train", "test", "train", "validation", "train")
+    pairs = make_pairs((0, 1, 4))
+    copies = make_copies(
+        (1, 3, "x.jpg", "owner/leaves"),
+        (2, 0, "y.jpg", "owner/leaves"),
+        (3, 2, "z.jpg", "owner/leaves"),
+        (3, 9, "w.jpg", "owner/more"),
+        (4, 1, "v.jpg", "owner/more"),
+    )
+
+    names = name_copies(copies)
+    clusters = find_clusters(images, pairs, leaks="drop", copies=names)
+
+    reasons = clusters.set_index("image_id")["reason"].to_dict()
+    text = "leak: image {} shows the same"
+    assert reasons == {
+        "tr0": text.format("x.jpg of owner/leaves"),
+        "tr1": text.format("x.jpg of owner/leaves"),
+        "tr3": text.format("z.jpg of owner/leaves"),
+        "va4": text.format("v.jpg of owner/more"),
+    }
+    counts = count_outcomes(images, clusters)
+    assert counts["leaks dropped"] == 4
+    assert counts["written"] == counts["test images"] == 1
+    assert sum(counts.values()) == len(images)
+    assert choose_rows(images, clusters)["image_id"].tolist() == ["te2", "tr5"]
+
+
+def test_the_image_that_the_user_keeps_stays():
+    """So does a test image of mine, and its cluster is dropped because of it."""
+    images = make_images("train", "train", "test")
+    names = {0: "image x of y", 2: "image x of y"}
+    pairs = make_pairs((1, 2, 4))
+
+    clusters = find_clusters(
+        images, pairs, leaks="drop", copies=names, kept_rows=[0]
+    ).set_index("image_id")
+
+    assert clusters["keep"].to_dict() == {"tr0": True, "tr1": False, "te2": True}
+    assert clusters["reason"]["tr0"] == "override: kept"
+    assert clusters["reason"]["tr1"] == "leak: test image te2 shows the same"
+
+
+@pytest.mark.parametrize("names", [{}, {0: "image x of y", 3: "image z of y"}])
+def test_a_report_changes_no_cluster(names):
+    """The clusters are those without COMPARE_WITH."""
+    images = make_images("train", "train", "test", "train")
+    pairs = make_pairs((0, 1, 4), (1, 2, 5))
+
+    clusters = find_clusters(images, pairs, copies=names)
+
+    pd.testing.assert_frame_equal(clusters, find_clusters(images, pairs))
+
+
+def test_leaks_csv_has_the_pairs_of_other_datasets_last(tmp_path):
+    """test_id is the other dataset's image; split, class and outcome are mine."""
+    images = make_images("train", "test", "train")
+    pairs = make_pairs((0, 1, 5))
+    copies = make_copies((2, 3, "x\r\n.jpg", "owner/leaves"), (1, 0, "y.jpg", "b/c"))
+    clusters = find_clusters(images, pairs, leaks="drop", copies=name_copies(copies))
+    leaks = find_leaks(images, pairs, clusters)
+
+    overlap = list_overlap(images, copies, clusters)
+    save_clusters(clusters, leaks, RADIUS, str(tmp_path), overlap)
+
+    assert (tmp_path / "leaks.csv").read_bytes().decode() == (
+        "test_id,image_id,label_name,distance,test_split,split,keep,dataset\n"
+        "te1,tr0,rose,5,test,train,False,\n"
+        '"x\\r\n.jpg",tr2,rose,3,train,train,False,owner/leaves\n'
+        "y.jpg,te1,,0,train,test,True,b/c\n"
+    )
+    assert list(load_leaks(str(tmp_path))) == LEAK_COLUMNS
+    text = "test_id,image_id\nte1,tr0\n"
+    (tmp_path / "leaks.csv").write_text(text)  # of an earlier version
+    assert load_leaks(str(tmp_path))["dataset"].tolist() == [""]
+
+
+def test_each_dataset_has_its_sentence():
+    """Also one that has nothing in common, and none at all."""
+    images = make_images("train", "train", "test")
+    others = pd.DataFrame({"dataset": ["b/many"] * 1200 + ["b/none"]})
+    copies = make_copies(
+        (0, 3, "x.jpg", "b/many"), (0, 4, "z.jpg", "b/many"), (1, 4, "z.jpg", "b/many")
+    )
+    copies["test_split"] = ["test", "train", "train"]
+
+    places = "copies there: 1 in test, 1 in train"
+    assert describe_overlap(images, others, copies).splitlines() == [
+        f"2 of 3 images are also in b/many (1,200 images; {places}).",
+        "None of 3 images is in b/none (1 image).",
+    ]
+    nothing = read_datasets([])
+    copies = compare_datasets(draw_hashes(0, 3), nothing, RADIUS)
+    text = describe_overlap(images, nothing, copies)
+    assert text == "COMPARE_WITH is empty: no other dataset was compared."
+    assert load_overlap(images, copies) == ([], [])
+
+
+@pytest.mark.parametrize("leaks", ["report", "drop"])
+def test_a_run_finds_what_another_dataset_contains(photos, tmp_path, leaks, capsys):
+    """The steps of 02, its files, the figure's captions and the verdict of the page."""
+    work = tmp_path / "work"
+    shutil.copytree(photos, work)
+    images, _ = load_images(str(work))
+    is_small = images["image_id"].str.contains("small")
+    part = publish_images(
+        tmp_path / "leaves", images[is_small].head(6), photos, split="test"
+    )
+    values = {**DEFAULTS, "COMPARE_WITH": [str(part)], "LEAKS": leaks, "N_JOBS": 2}
+
+    pipeline.deduplicate_images({**values, "SECOND_LOOK": False}, str(work))
+
+    clusters, _ = load_clusters(str(work))
+    rows = load_leaks(str(work))
+    small = images["image_id"][is_small].head(6)
+    originals = set(small) | set(small.str.replace("-small", ""))
+    assert set(rows["image_id"]) == originals
+    assert set(rows["dataset"]) == {str(part)}
+    assert set(rows["test_split"]) == {"test"}
+    assert set(rows["test_id"]) == set(small)
+    is_leak = clusters["reason"].str.startswith("leak: image ")
+    dropped = set(clusters["image_id"][is_leak])
+    counts = count_outcomes(images, clusters)
+    assert sum(counts.values()) == len(images)
+    if leaks == "drop":
+        assert dropped == originals
+        assert counts["leaks dropped"] == 12
+    else:
+        assert dropped == set()
+    text = f"12 of 75 images are also in {part}"
+    assert f"{text} (6 images; copies there: 6 in test).\n" in capsys.readouterr().out
+    (finding,) = [
+        finding
+        for finding in judge_run(load_run(str(work), []))
+        if finding.text.startswith(text)
+    ]
+    assert finding.mark == ("·" if leaks == "drop" else "!")
+    assert f"(LEAKS = {leaks})" in finding.text
+    others = read_datasets([str(part)])
+    copies = compare_datasets(load_hashes(images, str(work)), others, RADIUS)
+    tiles, captions = load_overlap(images, copies, most=3)
+    assert len(tiles) == 3
+    assert captions[0].endswith(f"-small.jpg\ntest of {part}, 0 bits")
