@@ -22,7 +22,7 @@ from kaggle_tfr.fingerprints import (
     read_fingerprints,
 )
 from kaggle_tfr.images.hashing import ALL_HASHES
-from kaggle_tfr.mounts import find_file, find_input
+from kaggle_tfr.mounts import find_file, find_part_files
 from kaggle_tfr.naming import SPLIT_NAMES, TEST_FOLDER
 from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
 from kaggle_tfr.shards import EarlierPlan, list_parts, next_part, parse_earlier
@@ -199,7 +199,8 @@ def _parse_folds(rows: pd.DataFrame, path: str) -> pd.DataFrame:
 
 def _read_folder(name: str, work_dir: str) -> list[_Source]:
     """Return the images of a work folder, of a part, or of each part in a folder."""
-    folder = find_input(name)
+    # Of a slug, only these two files are downloaded.
+    folder = find_part_files(name, [FINGERPRINTS_FILE, "plan.json"])
     check_not_replaced(folder, work_dir)
     if exists(join(folder, PLANNED_FILE)):
         return _read_work_folder(folder)
