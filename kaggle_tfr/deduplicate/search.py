@@ -286,18 +286,11 @@ def _cut_blocks(
     words = np.empty((4, len(codes)), np.uint64)
     blocks = np.empty((len(block_bits), len(codes)), np.uint16)
     for rows in list_slices(len(codes)):
-        code_bytes = np.ascontiguousarray(codes[rows].T)
-        bits = np.unpackbits(code_bytes, axis=0)
-        words[:, rows] = _pack_words(bits[order])
-        blocks[:, rows] = weights @ bits.astype(np.float32)
+        bits = np.unpackbits(codes[rows], axis=1)
+        bits_in_order = np.take(bits, order, axis=1)
+        words[:, rows] = np.packbits(bits_in_order, axis=1).view(np.uint64).T
+        blocks[:, rows] = (bits.astype(np.float32) @ weights.T).T
     return words, blocks
-
-
-def _pack_words(bits: np.ndarray) -> np.ndarray:
-    """Return uint64 (4, n) of bits (256, n)."""
-    packed = np.packbits(bits, axis=0)
-    codes = np.ascontiguousarray(packed.T)
-    return codes.view(np.uint64).T
 
 
 def search_table(
