@@ -36,6 +36,7 @@ from kaggle_tfr.deduplicate.blocks import (
 from kaggle_tfr.deduplicate.lookup import choose_lookup, find_matches
 
 MAX_PAIRS = 50_000_000
+MAX_NEW_SHARE = 0.3  # if more codes are new, the search of all is as fast
 
 
 class TooManyPairs(ValueError):  # noqa: N818 - the caller may do without them
@@ -105,10 +106,15 @@ def _search_new(
     is_new: np.ndarray,
     radius: int,
 ) -> Iterator[np.ndarray]:
-    """Yield arrays of near rows with a new one, int64 (2, m), the smaller row first."""
+    """Yield arrays of near rows with a new one, int64 (2, m), maybe swapped."""
     new_rows = np.flatnonzero(is_new)
-    for new, b in _match(codes[new_rows], codes, radius):
-        yield np.sort([new_rows[new], b], axis=0)
+    if len(new_rows) > MAX_NEW_SHARE * len(codes):
+        for a, b in _search(codes, radius):
+            has_new = is_new[a] | is_new[b]
+            yield np.stack([a[has_new], b[has_new]])
+    else:
+        for new, b in _match(codes[new_rows], codes, radius):
+            yield np.sort([new_rows[new], b], axis=0)
 
 
 def _match_new(
