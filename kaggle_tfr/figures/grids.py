@@ -49,7 +49,8 @@ def plot_grid(
         return None
 
     columns = min(columns, len(images))
-    texts = [wrap(str(text), _fit_characters(side)) for text in titles]
+    longest = _fit_characters(side) - 1  # a space between neighbours
+    texts = [wrap(str(text), longest) for text in titles]
     heights = _measure_rows(images, texts, columns, side)
     widths = np.ones(columns)
     if gap:
