@@ -44,9 +44,11 @@ from kaggle_tfr.storage import (
 
 PROJECT = Path(__file__).resolve().parent.parent
 SECONDS_TO_STOP = 2  # for the workers of a killed kernel
-# TensorFlow prints these lines when it is imported, whatever its settings are.
+# TensorFlow prints these lines when it is imported, whatever its settings are. They
+# begin a line, or follow a progress bar that is still at 0 %, which ends in "?it/s]".
 STARTUP_LOG = re.compile(
-    r"^(WARNING: All log messages before absl::InitializeLog|I0000 \d\d:\d\d:\d).*\n?",
+    r"^(?:.*\?it/s\])?"
+    r"(?:WARNING: All log messages before absl::InitializeLog|I0000 \d\d:\d\d:\d).*\n?",
     re.MULTILINE,
 )
 # Files of each step in WORK_DIR, and what a run does where they exist.
