@@ -45,9 +45,11 @@ from kaggle_tfr.storage import (
 PROJECT = Path(__file__).resolve().parent.parent
 SECONDS_TO_STOP = 2  # for the workers of a killed kernel
 # TensorFlow prints the first two lines when it is imported, whatever its settings are,
-# and a kernel the third, when Jupyter interrupts it in order to end it.
+# and a kernel the third, when Jupyter interrupts it in order to end it. They begin a
+# line, or follow a progress bar that is still at 0 %, which ends in "?it/s]".
 NOISE = re.compile(
-    r"^(WARNING: All log messages before absl::InitializeLog|I0000 \d\d:\d\d:\d"
+    r"^(?:.*\?it/s\])?"
+    r"(?:WARNING: All log messages before absl::InitializeLog|I0000 \d\d:\d\d:\d"
     r"|\[IPKernelApp\] ERROR \| KeyboardInterrupt caught in kernel).*\n?",
     re.MULTILINE,
 )

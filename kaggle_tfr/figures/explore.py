@@ -90,7 +90,11 @@ def _draw_widths_and_heights(
     """Draw a point for each image, in a frame that contains `size`, too."""
     sides = images[["width", "height"]]
     shortest = sides.min(axis=1)
-    title = f"Short sides of {shortest.min():,.0f} to {shortest.max():,.0f} pixels"
+    least = shortest.min()
+    most = shortest.max()
+    title = f"Short sides of {least:,.0f} to {most:,.0f} pixels"
+    if least == most:
+        title = f"All short sides have {most:,.0f} pixels"
 
     sample = sides.sample(min(len(sides), 20_000), random_state=0)
     axis.scatter(
@@ -134,7 +138,10 @@ def _draw_aspect_ratios(axis: Axes, ratios: pd.Series) -> None:
     axis.locator_params("y", integer=True)
     wide = (ratios > 1).mean()
     tall = (ratios < 1).mean()
-    axis.set_title(f"{wide:.0%} are wide, {tall:.0%} are tall")
+    title = f"{wide:.0%} are wide, {tall:.0%} are tall"
+    if wide == tall == 0:
+        title = "All are square"
+    axis.set_title(title)
 
 
 @styled

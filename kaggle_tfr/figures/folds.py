@@ -24,6 +24,7 @@ from kaggle_tfr.figures.words import (
 NEVER_VALIDATES = "train, never\nvalidates"
 BAR_LENGTH = 0.5  # of the longest bar in a column of a table of counts
 FOLD_COLORS = ("#31688e", "#35b779", "#f2b134")  # none is red
+FOLD_INKS = ("white", "black", "black")  # of numbers that are readable on these colours
 
 
 @styled
@@ -293,7 +294,7 @@ def _draw_fold_row(
             start + 0.5,
             top + 0.45,
             str(fold),
-            color="white",
+            color=FOLD_INKS[fold],
             fontsize=12,
             fontweight="bold",
             ha="center",

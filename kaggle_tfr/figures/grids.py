@@ -49,7 +49,8 @@ def plot_grid(
         return None
 
     columns = min(columns, len(images))
-    texts = [wrap(str(text), _fit_characters(side)) for text in titles]
+    longest = _fit_characters(side) - 1  # a space between neighbours
+    texts = [wrap(str(text), longest) for text in titles]
     heights = _measure_rows(images, texts, columns, side)
     widths = np.ones(columns)
     if gap:
@@ -171,7 +172,7 @@ def plot_bits(
     is_red = np.array([stack != stacks[0] for stack in stacks])
     _, of_copy, of_other = is_red.sum(axis=(1, 2, 3))
     title = f"{of_copy} of {is_red[0].size} bits differ between an image and its copy"
-    title += f", {of_other} between two images; red: differs from row 1"
+    title += f", {of_other} between it and another image (red)"
 
     tiles: list[np.ndarray] = []
     captions: list[str] = []

@@ -81,8 +81,10 @@ def plot_quality(
             textcoords="offset points",
         )
     axis.margins(y=0.15)
+    highest = max(resized, key=resized.__getitem__, default="")
     for name, decibels in resized.items():
-        _draw_level(axis, f"{name}, {decibels:.1f} dB", decibels, curve)
+        text = f"{name}, {decibels:.1f} dB"
+        _draw_level(axis, text, decibels, curve, is_above=name == highest)
     axis.set_xlim(0)
     axis.set_xlabel("size of the file, kB")
     axis.set_ylabel("PSNR, dB; higher is closer")
@@ -91,8 +93,14 @@ def plot_quality(
     return figure
 
 
-def _draw_level(axis: Axes, text: str, decibels: float, curve: pd.DataFrame) -> None:
-    """Draw a line at a PSNR, with a text and the quality that gives the same PSNR."""
+def _draw_level(
+    axis: Axes, text: str, decibels: float, curve: pd.DataFrame, *, is_above: bool
+) -> None:
+    """Draw a line at a PSNR, with a text and the quality that gives the same PSNR.
+
+    is_above: whether the text is above its line. Of two lines that are close, only the
+        upper one has room there.
+    """
     psnr = curve["psnr"]
     if psnr.min() < decibels < psnr.max():
         quality = np.interp(decibels, psnr, curve["quality"])
@@ -104,9 +112,10 @@ def _draw_level(axis: Axes, text: str, decibels: float, curve: pd.DataFrame) -> 
         text,
         (0.01 if is_high else 0.99, decibels),
         xycoords=("axes fraction", "data"),
-        xytext=(0, 4),
+        xytext=(0, 4 if is_above else -4),
         textcoords="offset points",
         ha="left" if is_high else "right",
+        va="bottom" if is_above else "top",
     )
 
 

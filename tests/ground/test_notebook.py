@@ -591,6 +591,16 @@ def test_what_a_library_writes_is_shown_without_the_startup_log(drive):
     assert "KeyboardInterrupt" not in output
 
 
+def test_the_startup_log_after_a_progress_bar_is_removed():
+    """TensorFlow is imported while the bar of 04 is at 0 %."""
+    log = "WARNING: All log messages before absl::InitializeLog() is called are written"
+    begun = f"Writing images:   0%|          | 0/465 [00:00<?, ?it/s]{log}\n"
+    ended = "Writing images: 100%|██████████| 465/465 [00:05<00:00, 78.39it/s]\n"
+    output = {"output_type": "stream", "name": "stderr", "text": [begun, ended]}
+
+    assert driver._clean_output(output)["text"] == ended
+
+
 def test_a_kernel_needs_no_port(drive):
     """Another process might take a free port before the kernel does."""
     cell = "import ipykernel\nprint(ipykernel.get_connection_info())"

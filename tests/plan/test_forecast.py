@@ -302,12 +302,12 @@ def test_a_part_s_limit_of_files_is_of_those_at_its_top():
         [("train", 0), ("test", -1)], names=["split", "fold"]
     )
     groups = pd.DataFrame({"count": 900, "expected": 900e6}, places)
-    by_size = choose(shard_mb=100, max_part_files=22)
-    by_number = choose(shard_images=100, max_part_files=22)
+    by_size = choose(shard_mb=100, max_part_files=23)
+    by_number = choose(shard_images=100, max_part_files=23)
 
     for chosen in (by_size, by_number):
         assert shards_per_group(groups, 1, chosen) == {("train", 0): 9, ("test", -1): 9}
-    assert shards_per_group(groups, 1, replace(by_number, max_part_files=21)) is None
+    assert shards_per_group(groups, 1, replace(by_number, max_part_files=22)) is None
 
 
 @pytest.mark.parametrize(
@@ -315,8 +315,8 @@ def test_a_part_s_limit_of_files_is_of_those_at_its_top():
     [
         ({"n_shards": 2}, r"N_SHARDS = 2, but there are 3 folds"),
         (
-            {"max_part_files": 11},
-            r"MAX_PART_FILES = 11 leaves 1 .*Raise MAX_PART_FILES",
+            {"max_part_files": 12},
+            r"MAX_PART_FILES = 12 leaves 1 .*Raise MAX_PART_FILES",
         ),
         ({"part_limit_gb": 0.0003}, r"PART_LIMIT_GB = 0.0003: one record alone"),
         (
