@@ -9,14 +9,17 @@ process of its own, whose peak memory is measured.
 """
 
 import argparse
+import io
 import json
 import resource
 import tempfile
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
+from PIL import Image
 
 from benchmarks.duplicates import apart, draw_codes, list_photos, ours_in_orientations
 from benchmarks.folds import CLASSES, LANDMARK, draw_table
@@ -24,11 +27,12 @@ from kaggle_tfr import pipeline
 from kaggle_tfr.explore.table import HASHED, MEASURED, save_images
 from kaggle_tfr.images.hashing import FLAT, HASHES
 from kaggle_tfr.parameters import DEFAULTS
+from kaggle_tfr.plan import forecast
 from kaggle_tfr.schema import Labels
 
 NEW_SHARE = 0.01
 PHOTOS = 2000  # whose hashes are imitated
-# No file is read: the bytes of the originals are known, and no geometry is compared.
+# The bytes of the originals are known, and no geometry is compared.
 VALUES = DEFAULTS | {"RESIZE": "none", "SECOND_LOOK": False, "NAME": "growth"}
 
 
@@ -81,11 +85,16 @@ def write_inputs(folder, n, n_classes, data):
 def run_step(step, work, folds_from):
     """Return seconds and peak MB of a step; call it in a process of its own."""
     values = VALUES | {"FOLDS_FROM": folds_from}
+    stream = io.BytesIO()
+    Image.effect_noise((400, 300), 60).convert("RGB").save(stream, "JPEG")
     start = time.perf_counter()
-    if step == "02":
-        pipeline.deduplicate_images(values, work)
-    else:
-        pipeline.plan_dataset(values, work)
+    # The forecast converts a sample of the images, which are all this one.
+    image = stream.getvalue()
+    with mock.patch.object(forecast, "read_image_bytes", return_value=image):
+        if step == "02":
+            pipeline.deduplicate_images(values, work)
+        else:
+            pipeline.plan_dataset(values, work)
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"seconds": round(seconds, 1), "peak_mb": round(peak)}

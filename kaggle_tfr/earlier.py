@@ -22,7 +22,7 @@ from kaggle_tfr.fingerprints import (
     read_fingerprints,
 )
 from kaggle_tfr.images.hashing import ALL_HASHES
-from kaggle_tfr.mounts import find_file, find_input
+from kaggle_tfr.mounts import find_file, find_part_files, output_dir
 from kaggle_tfr.naming import SPLIT_NAMES, TEST_FOLDER
 from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
 from kaggle_tfr.shards import EarlierPlan, list_parts, next_part, parse_earlier
@@ -199,7 +199,8 @@ def _parse_folds(rows: pd.DataFrame, path: str) -> pd.DataFrame:
 
 def _read_folder(name: str, work_dir: str) -> list[_Source]:
     """Return the images of a work folder, of a part, or of each part in a folder."""
-    folder = find_input(name)
+    # Of a slug, only these two files are downloaded.
+    folder = find_part_files(name, [FINGERPRINTS_FILE, "plan.json"])
     check_not_replaced(folder, work_dir)
     if exists(join(folder, PLANNED_FILE)):
         return _read_work_folder(folder)
@@ -382,12 +383,10 @@ def list_parts_here(work_dir: str) -> list[str]:
     return [folder for folder in folders if exists(join(folder, "shards.csv"))]
 
 
-def choose_folders(
-    tfrec_dirs: Sequence[str], parts_dir: str, work_dir: str
-) -> list[str]:
+def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> list[str]:
     """Return the folders to read: TFREC_DIRS, or all parts of a dataset that are here.
 
-    parts_dir: the folder of the parts that 04 writes; earlier parts may be elsewhere.
+    out_dir: OUT_DIR, where 04 writes parts; earlier parts may be elsewhere.
     """
     if tfrec_dirs:
         return list(tfrec_dirs)
@@ -398,5 +397,6 @@ def choose_folders(
             f"WARNING: {n_missing} earlier part(s) are not on this machine and are not "
             "read. Set TFREC_DIRS to all parts of the dataset."
         )
+    parts_dir = output_dir(out_dir or work_dir)
     elsewhere = [part for part in earlier_parts if os.path.dirname(part) != parts_dir]
     return [*elsewhere, parts_dir]

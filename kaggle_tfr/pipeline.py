@@ -4,16 +4,17 @@ Each step reads the files of the previous step from the work folder and writes i
 so a notebook can resume after any of them. `values` are parameters by their names.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from kaggle_tfr import deduplicate, explore, notebook, plan, write
-from kaggle_tfr.earlier import Earlier, list_parts_here, load_earlier
 from kaggle_tfr.mounts import output_dir
 from kaggle_tfr.parameters import DEFAULTS, Values, check_parameters, make_settings
 from kaggle_tfr.schema import Labels, RecordSchema, load_schema
+from kaggle_tfr.shards import EarlierPlan
 from kaggle_tfr.storage import read_parquet
 
 
@@ -112,8 +113,7 @@ def plan_dataset(values: Values, work: str) -> None:
     folds = plan.list_folds(images, clusters, folded, labels.label_columns)
     folds_file = plan.save_folds(folds, outcomes, work)
     schema = load_schema(values["SCHEMA"], rows, labels)
-    earlier = load_earlier(work)
-    plan.check_growth(earlier, values, schema, labels.bit_depth)
+    earlier = plan.check_growth(work, values, schema, labels.bit_depth)
     new = plan.select_new(folded)
     planned, table = _plan_shards(
         values, new, labels, schema, folds_file, earlier=earlier
@@ -130,7 +130,7 @@ def _plan_shards(
     schema: RecordSchema,
     folds_file: plan.FoldsFile,
     *,
-    earlier: Earlier,
+    earlier: Sequence[EarlierPlan],
 ) -> tuple[plan.Plan, pd.DataFrame]:
     """Forecast the size of records; return the plan and the table of its images."""
     settings = make_settings(
@@ -150,13 +150,13 @@ def _plan_shards(
         schema,
         settings,
         folds_file=folds_file,
-        earlier=earlier.plans,
+        earlier=earlier,
     )
 
 
 def write_shards(values: Values, work: str) -> pd.DataFrame:
     """Write the planned parts, as 04 does, and return one row per shard."""
-    write.check_earlier_parts(plan.read_plan(work), list_parts_here(work))
+    write.check_earlier_parts(plan.read_plan(work), write.list_parts_here(work))
     return write.write_parts(
         work,
         output_dir(values["OUT_DIR"] or work),

@@ -23,7 +23,7 @@ import numpy as np
 from kaggle_tfr import parallel
 from kaggle_tfr.deduplicate.blocks import BITS, list_slices, permute_bits
 
-MAX_ENTERED = 1 << 16  # codes in a table at a time
+MAX_ENTRIES = 1 << 21  # keys in a table at a time
 MAX_COMPARED = 1 << 18  # pairs at a time
 
 
@@ -66,8 +66,8 @@ def choose_lookup(n_few: int, n_many: int, radius: int) -> Lookup | None:
 
 def _estimate_cost(lookup: Lookup, n_few: int, n_many: int) -> float:
     """Return how many nanoseconds a table takes."""
-    n_passes = ceil(n_few / MAX_ENTERED)
     n_entries = n_few * lookup.count_keys()
+    n_passes = ceil(n_entries / MAX_ENTRIES)
     # Real hashes are skewed: one more bit of a key does not quite halve a bucket.
     key_bits = min(lookup.key_bits, BITS / lookup.n_tables)
     n_compared = n_entries * n_many / 2 ** (0.85 * key_bits)
@@ -90,8 +90,6 @@ def find_matches(
         _search_table,
         few,
         many,
-        _split_words(few),
-        _split_words(many),
         lookup=lookup,
         radius=radius,
     )
@@ -115,16 +113,10 @@ def _cut_key(codes: np.ndarray, key_bits: np.ndarray) -> np.ndarray:
     key = np.zeros(len(codes), np.uint32)
     for rows in list_slices(len(codes)):
         code_bytes = np.ascontiguousarray(codes[rows].T)
-        for place, bit in enumerate(key_bits):
+        for place, bit in enumerate(key_bits.tolist()):
             values = code_bytes[bit // 8] >> (7 - bit % 8) & 1
             key[rows] |= values.astype(np.uint32) << np.uint32(place)
     return key
-
-
-def _split_words(codes: np.ndarray) -> np.ndarray:
-    """Return the words of the codes one after the other: uint64 (4, n)."""
-    words = np.ascontiguousarray(codes).view(np.uint64)
-    return np.ascontiguousarray(words.T)
 
 
 def _list_flips(lookup: Lookup) -> np.ndarray:
@@ -140,8 +132,6 @@ def _list_flips(lookup: Lookup) -> np.ndarray:
 def _search_table(
     few: np.ndarray,
     many: np.ndarray,
-    few_words: np.ndarray,
-    many_words: np.ndarray,
     key_bits: np.ndarray,
     *,
     lookup: Lookup,
@@ -152,12 +142,13 @@ def _search_table(
     few_keys = _cut_key(few, key_bits)
     many_keys = _cut_key(many, key_bits)
     found = [np.empty((2, 0), np.int64)]
-    for start in range(0, len(few), MAX_ENTERED):
-        entered = few_keys[start : start + MAX_ENTERED]
+    n_entered = MAX_ENTRIES // len(flips)
+    for start in range(0, len(few), n_entered):
+        entered = few_keys[start : start + n_entered]
         keys = (entered ^ flips[:, None]).ravel()
         for places, b in _look_up(keys, many_keys):
             a = places % len(entered) + start
-            found.append(_keep_near(few_words, many_words, a, b, radius))
+            found.append(_keep_near(few, many, a, b, radius))
     return np.hstack(found)
 
 
@@ -207,10 +198,12 @@ def _keep_near(
     radius: int,
 ) -> np.ndarray:
     """Return the pairs of rows `few[a]` and `many[b]` within the radius: (2, m)."""
+    words = few.view(np.uint64).T
+    other_words = many.view(np.uint64).T
     distance = np.zeros(len(a), np.uint16)
-    for few_word, many_word in zip(few, many, strict=True):
-        # Most pairs are beyond the radius in the first word already.
-        distance += np.bitwise_count(few_word[a] ^ many_word[b])
+    for word, other_word in zip(words, other_words, strict=True):
+        # Most pairs are beyond the radius after two words.
+        distance += np.bitwise_count(word[a] ^ other_word[b])
         is_near = distance <= radius
         a = a[is_near]
         b = b[is_near]

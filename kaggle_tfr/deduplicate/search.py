@@ -36,6 +36,7 @@ from kaggle_tfr.deduplicate.blocks import (
 from kaggle_tfr.deduplicate.lookup import choose_lookup, find_matches
 
 MAX_PAIRS = 50_000_000
+MAX_NEW_SHARE = 0.3  # if more codes are new, the search of all is as fast
 
 
 class TooManyPairs(ValueError):  # noqa: N818 - the caller may do without them
@@ -105,10 +106,15 @@ def _search_new(
     is_new: np.ndarray,
     radius: int,
 ) -> Iterator[np.ndarray]:
-    """Yield arrays of near rows with a new one, int64 (2, m), the smaller row first."""
+    """Yield arrays of near rows with a new one, int64 (2, m), maybe swapped."""
     new_rows = np.flatnonzero(is_new)
-    for new, b in _match(codes[new_rows], codes, radius):
-        yield np.sort([new_rows[new], b], axis=0)
+    if len(new_rows) > MAX_NEW_SHARE * len(codes):
+        for a, b in _search(codes, radius):
+            has_new = is_new[a] | is_new[b]
+            yield np.stack([a[has_new], b[has_new]])
+    else:
+        for new, b in _match(codes[new_rows], codes, radius):
+            yield np.sort([new_rows[new], b], axis=0)
 
 
 def _match_new(
@@ -286,18 +292,11 @@ def _cut_blocks(
     words = np.empty((4, len(codes)), np.uint64)
     blocks = np.empty((len(block_bits), len(codes)), np.uint16)
     for rows in list_slices(len(codes)):
-        code_bytes = np.ascontiguousarray(codes[rows].T)
-        bits = np.unpackbits(code_bytes, axis=0)
-        words[:, rows] = _pack_words(bits[order])
-        blocks[:, rows] = weights @ bits.astype(np.float32)
+        bits = np.unpackbits(codes[rows], axis=1)
+        bits_in_order = np.take(bits, order, axis=1)
+        words[:, rows] = np.packbits(bits_in_order, axis=1).view(np.uint64).T
+        blocks[:, rows] = (bits.astype(np.float32) @ weights.T).T
     return words, blocks
-
-
-def _pack_words(bits: np.ndarray) -> np.ndarray:
-    """Return uint64 (4, n) of bits (256, n)."""
-    packed = np.packbits(bits, axis=0)
-    codes = np.ascontiguousarray(packed.T)
-    return codes.view(np.uint64).T
 
 
 def search_table(

@@ -173,9 +173,12 @@ def propose_groups(images: pd.DataFrame) -> pd.DataFrame:
     if pattern is not None:
         groups = _match(list_names(images), pattern)
         proposals.append(_measure(f"{NAMES}{pattern}", groups, images))
-    times = images.get(EXIF_COLUMN, pd.Series("", images.index))
+    unknown = pd.Series("", images.index)
+    times = images.get(EXIF_COLUMN, unknown)
     times = times.where(times != "")
-    if _are_groups(times, images):
+    # Two cameras have images of the same second by chance, one camera by a burst.
+    shots = images.get("exif_camera", unknown) + " " + times
+    if _are_groups(shots, images):
         proposals.append(_measure(EXIF_COLUMN, times, images))
     columns = ["group_column", "groups", "images", "example", "shared", "given"]
     return pd.DataFrame(proposals, columns=columns)

@@ -88,9 +88,7 @@ def join_earlier(
     if earlier.plans:
         labels = _keep_labels(labels, earlier.labels)
     row = _match(images, table)
-    # Of rows with one id, those with a problem were rejected for it.
-    has_problem = (images["problem"] != "").to_numpy()
-    row[_index(images).duplicated(keep=False) & has_problem] = -1
+    row[_find_repeated(images)] = -1
     row = _match_moved(images, table, row)
     is_earlier = row >= 0
     found = table.iloc[row[is_earlier]]
@@ -98,7 +96,7 @@ def join_earlier(
     joined.loc[is_earlier, "earlier"] = _compare(images[is_earlier], found)
     joined = _keep_state(joined, is_earlier, found)
 
-    is_gone = ~np.isin(np.arange(len(table)), row) & (table["part"] > 0).to_numpy()
+    is_gone = _list_unmatched(table, row)
     gone = _list_gone(table[is_gone], joined)
     if len(gone):
         joined = joined.astype({"input_dir": object})
@@ -134,6 +132,22 @@ def _match(images: pd.DataFrame, table: pd.DataFrame) -> np.ndarray:
     return _index(table).get_indexer(_index(images))
 
 
+def _find_repeated(images: pd.DataFrame) -> np.ndarray:
+    """Return the rows that were rejected because another row has the same id."""
+    rejected = np.flatnonzero(images["problem"] != "")
+    if not len(rejected):
+        return rejected
+    is_repeated = _index(images).duplicated(keep=False)
+    return rejected[is_repeated[rejected]]
+
+
+def _list_unmatched(table: pd.DataFrame, row: np.ndarray) -> np.ndarray:
+    """Return which records no image has as its row: bool (n,)."""
+    is_matched = np.zeros(len(table), bool)
+    is_matched[row[row >= 0]] = True
+    return ~is_matched & (table["part"] > 0).to_numpy()
+
+
 def _match_moved(
     images: pd.DataFrame, table: pd.DataFrame, row: np.ndarray
 ) -> np.ndarray:
@@ -142,10 +156,9 @@ def _match_moved(
     In class folders, an image that moves to another class has another id. Files with
     copies are left out: any of them could be the one that moved.
     """
-    is_free = (row < 0) & (images["digest"] != "").to_numpy()
-    free_images = np.flatnonzero(is_free & (images["problem"] == "").to_numpy())
-    free_records = np.setdiff1d(np.arange(len(table)), row)
-    free_records = free_records[table["part"].to_numpy()[free_records] > 0]
+    is_free = (row < 0) & (images["problem"] == "").to_numpy()
+    free_images = np.flatnonzero(is_free)
+    free_records = np.flatnonzero(_list_unmatched(table, row))
     image_key = _index(images.iloc[free_images], "digest")
     record_key = _index(table.iloc[free_records], "digest")
     is_single = ~record_key.duplicated(keep=False)
@@ -158,8 +171,10 @@ def _match_moved(
 
 def _index(table: pd.DataFrame, column: str = "image_id") -> pd.Index:
     """Return the keys of images: a test image may have the id of a labelled one."""
-    prefix = np.where(table["split"] == "test", "test/", "train/")
-    return pd.Index(prefix + table[column].to_numpy(object))
+    names = table[column].to_numpy(object, copy=True)
+    is_test = (table["split"] == "test").to_numpy()
+    names[is_test] = "\0" + names[is_test]  # which no id contains
+    return pd.Index(names, dtype=object)
 
 
 def _compare(images: pd.DataFrame, found: pd.DataFrame) -> np.ndarray:

@@ -185,7 +185,7 @@ def check_leakage(
         "images": len(table),
         "clusters": _count_clusters(table),
         "clusters_across_folds": _count_crossing(table, "cluster", fold),
-        "max_share_deviation": _measure_deviation(table[table["fold"] >= 0]),
+        "max_share_deviation": measure_deviation(table[table["fold"] >= 0]),
         "clusters_across_test": _count_shared_with_test(table),
     }
     if group_column:
@@ -272,11 +272,18 @@ def _count_shared_with_test(table: pd.DataFrame) -> int:
     return len(shared - {-1})
 
 
-def _measure_deviation(train: pd.DataFrame) -> float:
-    """Return the largest difference between a class's share of a fold and of train."""
-    shares = pd.crosstab(train["label"], train["fold"], normalize="columns")
-    share_of_train = train["label"].value_counts(normalize=True)
-    deviation = shares.sub(share_of_train, axis=0).abs().to_numpy()
+def measure_deviation(train: pd.DataFrame) -> float:
+    """Return the largest difference between a class's share of a fold and of train.
+
+    train: columns label and fold.
+    """
+    label, classes = pd.factorize(train["label"])
+    fold, folds = pd.factorize(train["fold"])
+    shape = (len(classes), len(folds))
+    counts = np.bincount(label * len(folds) + fold, minlength=len(classes) * len(folds))
+    counts = counts.reshape(shape)
+    share_of_train = counts.sum(axis=1) / max(1, len(train))
+    deviation = np.abs(counts / counts.sum(axis=0) - share_of_train[:, None])
     return float(deviation.max(initial=0.0))
 
 
@@ -289,9 +296,10 @@ def _count_near_pairs(
 ) -> dict[str, float]:
     """Compare sampled images with all others, except images of almost no texture."""
     rows_cut_from = _number_cut_pairs(table["path"], cut_pairs)
-    hashes = hashes.drop_duplicates("path").set_index("path").loc[table["path"]]
+    position = pd.Index(hashes["path"].drop_duplicates()).get_indexer(table["path"])
+    hashes = hashes.drop_duplicates("path").iloc[position]
     is_compared = (hashes["texture"] >= FLAT).to_numpy()
-    words = hashes[[*HASHES]].to_numpy(np.uint64).T
+    words = np.ascontiguousarray(hashes[[*HASHES]].to_numpy(np.uint64).T)
     is_test = (table["split"] == "test").to_numpy()
     rng = np.random.default_rng(0)
     sampled = rng.permutation(len(table))[:N_SAMPLED]

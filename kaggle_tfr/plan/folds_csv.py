@@ -1,6 +1,5 @@
 """folds.csv: what became of every input image, for all frameworks."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -129,7 +128,9 @@ def count_folds(folds: pd.DataFrame) -> dict[str, int]:
 
     Outcomes without an image are left out.
     """
-    first_word = folds["reason"].str.extract(r"^(\w+)", expand=False)
+    code, reasons = pd.factorize(folds["reason"])  # millions of images have few
+    words = pd.Series(reasons, dtype=object).str.extract(r"^(\w+)", expand=False)
+    first_word = pd.Series(words.to_numpy()[code], folds.index)
     outcome = first_word.map({**REASONS, "rejected": "rejected"})
     outcome = outcome.mask(folds["keep"], "written")
     is_test = folds["split"] == "test"
@@ -137,8 +138,8 @@ def count_folds(folds: pd.DataFrame) -> dict[str, int]:
     outcome = outcome.mask(is_test, outcome.map(test_outcomes))
     states = first_word.map({**STATES, "earlier": STATES["same"]})
     outcome = outcome.mask(states.notna(), states)
-    counts = Counter(outcome)
-    return {str(name): count for name, count in counts.items()}
+    counts = outcome.value_counts()
+    return {str(name): int(count) for name, count in counts.items()}
 
 
 def save_folds(

@@ -3,15 +3,16 @@
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from kaggle_tfr.earlier import Earlier, check_settings
+from kaggle_tfr.earlier import check_settings, load_earlier
 from kaggle_tfr.explore.growth import STATE, mark_recorded
 from kaggle_tfr.naming import OVERRIDE_GROUP
 from kaggle_tfr.parameters import Values
+from kaggle_tfr.plan.fold_checks import measure_deviation
 from kaggle_tfr.plan.folds import join_groups
 from kaggle_tfr.schema import RecordSchema
+from kaggle_tfr.shards import EarlierPlan
 
 
 def drop_between(
@@ -66,12 +67,15 @@ def select_new(folded: pd.DataFrame) -> pd.DataFrame:
 
 
 def check_growth(
-    earlier: Earlier, values: Values, schema: RecordSchema, bit_depth: str
-) -> None:
-    """Raise a ValueError where a plan contradicts the parts that it continues.
+    work_dir: str, values: Values, schema: RecordSchema, bit_depth: str
+) -> tuple[EarlierPlan, ...]:
+    """Return the plans that this one continues, the oldest first; () for none.
 
-    values: the parameters of 03. bit_depth: of the labels.
+    work_dir: contains what 02 read of FOLDS_FROM. values: the parameters of 03.
+    bit_depth: of the labels.
+    Raises: ValueError: a parameter contradicts the earlier parts.
     """
+    earlier = load_earlier(work_dir)
     settings = {name.lower(): value for name, value in values.items()}
     settings["bit_depth"] = bit_depth
     check_settings(earlier, settings, values["FOLDS_FROM"])
@@ -82,6 +86,7 @@ def check_growth(
             "SCHEMA does not give the features that the parts of FOLDS_FROM have. Set "
             "it to theirs, or make a new dataset without FOLDS_FROM."
         )
+    return earlier.plans
 
 
 def measure_drift(folded: pd.DataFrame) -> pd.DataFrame:
@@ -101,15 +106,12 @@ def _measure(table: pd.DataFrame) -> dict[str, Any]:
     """Return a row of `measure_drift`."""
     in_folds = table[table["fold"] >= 0]
     sizes = in_folds["fold"].value_counts(normalize=True)
-    share = pd.crosstab(in_folds["label"], in_folds["fold"], normalize="columns")
-    share_of_all = in_folds["label"].value_counts(normalize=True)
-    deviation = share.sub(share_of_all, axis=0).abs().to_numpy()
     n_validation = (table["split"] == "validation").sum()
     return {
         "images": len(in_folds),
         "smallest": sizes.min() if len(sizes) else 0.0,
         "largest": sizes.max() if len(sizes) else 0.0,
-        "deviation": float(np.max(deviation, initial=0.0)),
+        "deviation": measure_deviation(in_folds),
         "validation": n_validation / max(1, len(in_folds) + n_validation),
     }
 

@@ -1,5 +1,6 @@
 """04: one shard, parts, earlier parts, the files beside them, verification."""
 
+from kaggle_tfr.earlier import list_parts_here
 from kaggle_tfr.write.earlier_parts import check_earlier_parts
 from kaggle_tfr.write.parts import account_parts, compare_parts, write_parts
 from kaggle_tfr.write.sidecars import list_part_files

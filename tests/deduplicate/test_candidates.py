@@ -1,15 +1,17 @@
 """Which pairs the second look verifies, by their number and their distances."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
+from support.scenes import scene
 
 from kaggle_tfr.deduplicate import candidates
-from kaggle_tfr.deduplicate.candidates import find_candidates
+from kaggle_tfr.deduplicate.candidates import accept_pairs, find_candidates
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
-from kaggle_tfr.images.hashing import FINE_HASH, FLAT, HASHES
+from kaggle_tfr.images.hashing import ALL_HASHES, FINE_HASH, FLAT, HASHES
 
 SETTINGS = DuplicateSettings()
 # The bits of the four hashes and of the fine hash in which each image differs from the
@@ -98,3 +100,93 @@ def test_without_a_second_look_only_near_pairs_are_found(hashes):
     assert chosen.second_look == ""
     assert list_partners(chosen.pairs) == [1]
     assert "SECOND_LOOK is off" in chosen.explanation
+
+
+@pytest.mark.parametrize("second_look", ["auto", True, False])
+@pytest.mark.parametrize("mirrored", [True, False])
+def test_candidates_of_a_grown_dataset_have_a_new_image(hashes, second_look, mirrored):
+    """They are those of a search of everything."""
+    rng = np.random.default_rng(6)
+    draw = partial(rng.integers, 0, 2**63, len(hashes), np.uint64)
+    hashes = hashes.assign(**{name: draw() for name in ALL_HASHES[4:10]})
+    settings = replace(SETTINGS, second_look=second_look, mirrored=mirrored)
+    is_new = np.isin(np.arange(20), [0, 9])
+
+    chosen = find_candidates(hashes, settings, is_new)
+
+    pairs = find_candidates(hashes, settings).pairs
+    expected = pairs[is_new[pairs["a"]] | is_new[pairs["b"]]]
+    pd.testing.assert_frame_equal(chosen.pairs, expected.reset_index(drop=True))
+    assert len(chosen.pairs) >= 1
+
+
+def test_the_likeliest_candidates_of_a_grown_dataset_have_a_new_image(
+    hashes, monkeypatch
+):
+    """Pairs that are near by the fine hash included."""
+    is_new = np.arange(20) == 0
+    n_all = len(find_candidates(hashes, SETTINGS, is_new).pairs)
+    monkeypatch.setattr(candidates, "MAX_CANDIDATES", n_all - 1)
+
+    chosen = find_candidates(hashes, SETTINGS, is_new)
+
+    assert chosen.second_look == "nearest"
+    ends = chosen.pairs[["a", "b"]]
+    assert ends.to_numpy().tolist() == [[0, 1], [0, 2], [0, 4]]
+
+
+def test_a_large_dataset_that_grows_little_has_a_second_look(hashes, monkeypatch):
+    """One new image among 20 is as much work as all pairs of 7 images."""
+    is_new = np.arange(20) == 0
+    monkeypatch.setattr(candidates, "MAX_IMAGES", 7)
+    assert find_candidates(hashes, SETTINGS, is_new).second_look == "all"
+
+    monkeypatch.setattr(candidates, "MAX_IMAGES", 6)
+    chosen = find_candidates(hashes, SETTINGS, is_new)
+
+    assert chosen.second_look == ""
+    assert "1 new of 20 images have too many candidates" in chosen.explanation
+
+
+@pytest.fixture
+def images(hashes, tmp_path):
+    """Files of the 20 images: all show the same scene, and the hashes are made up."""
+    scene().save(tmp_path / "scene.jpg")
+    path = str(tmp_path / "scene.jpg")
+    return pd.DataFrame({"path": path, "n_bytes": 1}, index=hashes.index)
+
+
+def test_files_that_are_gone_or_changed_are_not_verified(hashes, images):
+    """Pairs within MAX_BITS count, and the explanation names the number of others."""
+    earlier = pd.Series("", index=images.index)
+    earlier[[1, 3]] = "gone"
+    earlier[4] = "changed"
+    marked = images.assign(earlier=earlier)
+
+    chosen = find_candidates(hashes, SETTINGS)
+    pairs = accept_pairs(images, hashes, chosen, SETTINGS)
+    assert list_partners(pairs) == [1, 2, 3, 4, 5]
+    pairs = accept_pairs(marked, hashes, chosen, SETTINGS)
+    assert list_partners(pairs) == [1, 2, 5]
+
+    without = find_candidates(hashes, SETTINGS, images=marked)
+    n_left_out = len(chosen.pairs) - len(without.pairs)
+    assert list_partners(without.pairs) == [1, 2, 5]
+    assert f"{n_left_out} more cannot be verified" in without.explanation
+    assert "cannot" not in chosen.explanation
+
+
+def test_shared_details_are_not_proposed_for_old_pairs_or_missing_files(hashes, images):
+    """With MIRRORED and SECOND_LOOK = True, a new image finds the others of a scene."""
+    hashes = hashes[13:].reset_index(drop=True)
+    hashes = hashes.assign(**dict.fromkeys(ALL_HASHES[4:10], np.uint64(5)))
+    settings = replace(SETTINGS, second_look=True, mirrored=True)
+    earlier = ["", "", "", "", "", "gone", ""]
+    images = images[13:].assign(earlier=earlier).reset_index(drop=True)
+    is_new = np.arange(7) == 2
+    chosen = find_candidates(hashes, settings, is_new, images)
+
+    pairs = accept_pairs(images, hashes, chosen, settings)
+
+    ends = pairs[["a", "b"]].to_numpy().tolist()
+    assert ends == [[0, 2], [1, 2], [2, 3], [2, 4], [2, 6]]

@@ -1,17 +1,20 @@
 """Near pairs of codes: always those of brute force, whatever the tables are."""
 
 import sys
-from itertools import combinations
+from itertools import combinations, product
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from kaggle_tfr.deduplicate import search
+from kaggle_tfr.deduplicate import blocks, lookup, search
+from kaggle_tfr.deduplicate.lookup import Lookup, choose_lookup
 from kaggle_tfr.deduplicate.search import (
     Design,
+    TooManyPairs,
     choose_tables,
+    match_codes,
     near_pairs,
     near_pairs_between,
 )
@@ -103,7 +106,8 @@ def test_pairs_between_two_lists_of_codes_are_those_of_brute_force(monkeypatch, 
     others = np.packbits(other_bits, axis=1)
 
     monkeypatch.setattr(search, "choose_tables", lambda *_: design)
-    monkeypatch.setattr(search, "SLICE", 32)
+    for module in (blocks, search):
+        monkeypatch.setattr(module, "SLICE", 32)
     found = near_pairs_between(codes, others, 25)
 
     differing = bits[:, None] ^ other_bits
@@ -130,6 +134,120 @@ def test_ten_thousand_skewed_codes_give_the_pairs_of_brute_force(radius):
 
     assert found == near_by_design(codes, radius, None)
     assert len(found) >= 10 * (radius + 1)
+
+
+def near_by_lookup(codes, radius, lookup_tables, is_new, limit=search.MAX_PAIRS):
+    """Find near pairs with a new code by these tables, by brute force for None."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "MAX_NEW_SHARE", 1)
+        patch.setattr(search, "choose_lookup", lambda *_: lookup_tables)
+        # Several parts, of which some buckets are larger.
+        patch.setattr(lookup, "MAX_ENTRIES", 1000)
+        patch.setattr(lookup, "MAX_COMPARED", 5)
+        return near_pairs(codes, radius, limit, is_new).T.tolist()
+
+
+def keep_new(pairs, is_new):
+    return [[a, b] for a, b in pairs if is_new[a] or is_new[b]]
+
+
+def test_lookups_reach_every_difference_within_the_radius():
+    """Not all blocks can differ in more bits than the keys of a table may."""
+    for n_few, radius in product((100, 10_000, 1_000_000), range(0, 71, 5)):
+        tables = choose_lookup(n_few, 1_500_000, radius)
+        if tables is not None:
+            assert tables.n_tables * (tables.n_flips + 1) > radius
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    spread=st.sampled_from([0.0, 0.01, 0.04, 0.2]),
+    share=st.sampled_from([0.0, 0.02, 0.5, 1.0]),
+    radius_and_tables=st.sampled_from(
+        [
+            (0, Lookup(1, 22, 0)),
+            (5, Lookup(2, 11, 2)),
+            (6, Lookup(7, 12, 0)),
+            (20, Lookup(11, 22, 1)),
+            (25, Lookup(13, 20, 1)),
+            (25, Lookup(9, 9, 2)),
+            (25, None),
+        ]
+    ),
+)
+def test_pairs_with_a_new_code_are_those_of_the_full_search(
+    seed, spread, share, radius_and_tables
+):
+    """Whatever the tables are, and although some bits never change."""
+    radius, tables = radius_and_tables
+    codes = crowded_codes(seed, 60, spread)
+    is_new = np.random.default_rng(seed).random(60) < share
+
+    found = near_by_lookup(codes, radius, tables, is_new)
+
+    assert found == keep_new(near_by_design(codes, radius, None), is_new)
+
+
+@pytest.mark.parametrize("share", [0.005, 0.2, 0.9])
+@pytest.mark.parametrize("radius", [0, 6, 25, 45])
+def test_at_any_share_of_new_codes_their_pairs_are_complete(radius, share):
+    """Tables, brute force and the search of all are chosen by the share."""
+    codes = crowded_codes(radius, 4000, 0.15)
+    codes[-1000:] = codes[:1000]
+    codes[-800:, :2] ^= 0b10101
+    is_new = np.random.default_rng(radius).random(4000) < share
+
+    found = near_pairs(codes, radius, is_new=is_new).T.tolist()
+
+    assert found == keep_new(near_by_design(codes, radius, None), is_new)
+    assert len(found) > 1
+
+
+@pytest.mark.parametrize("tables", [None, Lookup(13, 20, 1)])
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 1.0])
+def test_rotated_pairs_with_a_new_code_are_those_of_the_full_search(
+    monkeypatch, share, tables
+):
+    """The new code may be the plain one or the rotated one."""
+    codes = crowded_codes(4, 200, 0.02)
+    others = np.roll(codes, 20, axis=0)
+    is_new = np.random.default_rng(4).random(200) < share
+    monkeypatch.setattr(search, "choose_lookup", lambda *_: tables)
+
+    found = near_pairs_between(codes, others, 25, is_new).T.tolist()
+
+    expected = near_pairs_between(codes, others, 25).T.tolist()
+    assert found == keep_new(expected, is_new)
+    assert len(expected) > 1000
+
+
+@pytest.mark.parametrize("tables", [None, Lookup(13, 20, 1)])
+@pytest.mark.parametrize(("n_codes", "n_others"), [(0, 9), (9, 0), (30, 90), (90, 30)])
+def test_matches_of_two_lists_are_those_of_brute_force(
+    monkeypatch, n_codes, n_others, tables
+):
+    """Whichever list is longer, a is a row of the first."""
+    bits = np.unpackbits(crowded_codes(5, n_codes + n_others, 0.05), axis=1)
+    monkeypatch.setattr(search, "choose_lookup", lambda *_: tables)
+    codes = np.packbits(bits[:n_codes], axis=1)
+    others = np.packbits(bits[n_codes:], axis=1)
+
+    found = match_codes(codes, others, 25).T.tolist()
+
+    differing = bits[:n_codes, None] ^ bits[n_codes:]
+    is_near = differing.sum(axis=2, dtype=int) <= 25
+    assert found == np.argwhere(is_near).tolist()
+
+
+def test_the_limit_counts_pairs_with_a_new_code_only():
+    """A crowd of old codes does not stop the search of a single new one."""
+    codes = np.zeros((300, 32), np.uint8)
+    is_new = np.arange(300) == 7
+
+    assert len(near_by_lookup(codes, 25, Lookup(13, 20, 1), is_new, limit=299)) == 299
+    with pytest.raises(TooManyPairs):
+        near_by_lookup(codes, 25, Lookup(13, 20, 1), is_new, limit=298)
 
 
 @pytest.mark.parametrize("radius", [0, 25, 110, 256])

@@ -197,6 +197,19 @@ def test_a_rule_becomes_a_column_of_the_table(tmp_path, capsys):
     )
 
 
+def test_the_same_second_of_several_cameras_is_not_proposed():
+    """Many photographers of one event take images in the same second by chance."""
+    rng = np.random.default_rng(0)
+    images = make_table(draw_names("hashes", rng, 60))
+    images["exif_time"] = [f"2026-05-01 10:00:{i // 3:02d}" for i in range(60)]
+    images["exif_camera"] = [f"camera {i % 3}" for i in range(60)]
+    assert propose_groups(images).empty
+
+    images["exif_camera"] = [f"camera {i // 3 % 2}" for i in range(60)]
+    [proposal] = propose_groups(images).to_dict("records")
+    assert proposal["groups"] == 20
+
+
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
