@@ -6,9 +6,8 @@ its subfolder cache/ holds what a second audit need not read again.
 
 import json
 import os
-import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -60,8 +59,7 @@ def audit_dataset(
     or its layout is not clear; FileExistsError: `out` contains something else.
     """
     _check_changes(parameters)
-    names = _name_parts(against)
-    others = _read_others(names)
+    others = deduplicate.read_datasets(against)
     recipe = _describe_input(source, parameters)
     values = recipe.parameters
     out_dir = output_dir(out or f"audit-{values['NAME']}")
@@ -69,7 +67,7 @@ def audit_dataset(
     values = {**values, "WORK_DIR": f"{out_dir}/{CACHE}", "OUT_DIR": out_dir}
     try:
         work = notebook.start({**DEFAULTS, **values})
-        command = _format_command(source, values, parameters, list(names.values()))
+        command = _format_command(source, values, parameters, against)
         result = _run(values, work, command, others)
         _write(result)
     finally:
@@ -92,43 +90,6 @@ def _check_changes(parameters: Values) -> None:
                 f"An audit does not use {name}: it takes the parameters of 01 and 02, "
                 "the input as its first argument, and the folder to write as --out."
             )
-
-
-def _name_parts(against: Sequence[str]) -> dict[str, str]:
-    """Return a distinct name of each part, without the folders of this machine.
-
-    "part-1" alone does not name a dataset, so the folder around it remains.
-    """
-    names: dict[str, str] = {}
-    for part in against:
-        folder = part.rstrip("/")
-        base = folder
-        if os.path.isabs(folder):
-            parent, base = folder.split("/")[-2:]
-            if re.fullmatch(r"part-\d+", base):
-                base = f"{parent}/{base}"
-        name = base
-        number = 2
-        while name in names.values():
-            name = f"{base} ({number})"
-            number += 1
-        names.setdefault(folder, name)
-    return names
-
-
-def _read_others(names: Mapping[str, str]) -> pd.DataFrame:
-    """Return the fingerprints of published parts, as `read_datasets`.
-
-    names: of `_name_parts`; the column dataset has these.
-    """
-    others = deduplicate.read_datasets(list(names))
-    datasets = others["dataset"]
-    # A part may be in a folder of parts that is also named.
-    for folder in sorted(names, key=len):
-        is_there = (others["dataset"] + "/").str.startswith(f"{folder}/")
-        renamed = names[folder] + others["dataset"].str.removeprefix(folder)
-        datasets = datasets.mask(is_there, renamed)
-    return others.assign(dataset=datasets)
 
 
 def _describe_input(source: str, parameters: Values) -> Recipe:
@@ -167,14 +128,11 @@ def _prepare_folder(out_dir: str, recipe: Recipe) -> None:
 def _format_command(
     source: str, values: Values, parameters: Values, against: Sequence[str]
 ) -> str:
-    """Return the command that repeats the audit, without private folders.
-
-    against: the names of the parts.
-    """
+    """Return the command that repeats the audit, without private folders."""
     input_dir = values["INPUT_DIR"]
     name = f"{os.path.basename(input_dir)}/" if os.path.isabs(input_dir) else source
     words = ["kaggle-tfr", "audit", name]
-    for part in against:
+    for part in deduplicate.name_datasets(against).values():
         words += ["--against", part]
     for parameter, value in parameters.items():
         text = value if isinstance(value, str) else json.dumps(value)

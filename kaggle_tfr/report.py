@@ -364,8 +364,6 @@ def _name_folders(values: Values) -> dict[str, str]:
         folder = values[parameter]
         if folder:
             names[output_dir(folder)] = parameter
-    for source in filter(os.path.isabs, values["COMPARE_WITH"]):
-        names[source.rstrip("/")] = os.path.basename(source.rstrip("/"))
     names[cache_folder()] = "KAGGLEHUB_CACHE"
     for prefix in ("", "/"):  # every path begins with these
         names.pop(prefix, None)

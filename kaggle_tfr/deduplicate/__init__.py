@@ -10,6 +10,7 @@ from kaggle_tfr.deduplicate.compare import (
     list_overlap,
     load_overlap,
     name_copies,
+    name_datasets,
     read_datasets,
 )
 from kaggle_tfr.deduplicate.corrections import apply_overrides

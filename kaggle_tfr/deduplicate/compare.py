@@ -5,6 +5,7 @@ not there, so a second look is not possible: two images are the same if their ha
 within MAX_BITS, or within the radius of mirrored copies.
 """
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -43,16 +44,16 @@ def read_datasets(compare_with: Sequence[str]) -> pd.DataFrame:
     compare_with: parts or folders of parts; each is a folder, a gs:// address or a
         slug. Of a slug only the fingerprints are downloaded. A part that is named twice
         is read once.
-    Columns: those of `read_fingerprints`, and dataset: the name of the part, as it is
-    in `compare_with`, with the folder of the part if that is one of several.
+    Columns: those of `read_fingerprints`, and dataset: the name of the part, of
+    `name_datasets`, with the folder of the part if that is one of several.
     Raises: FileNotFoundError, ValueError: each names the part and what is wrong.
     """
     names: dict[str, str] = {}
-    for name in compare_with:
-        folder = find_part_files(name, [FINGERPRINTS_FILE])
+    for source, name in name_datasets(compare_with).items():
+        folder = find_part_files(source, [FINGERPRINTS_FILE])
         for part in _list_parts(folder):
             below = part.removeprefix(folder)
-            names.setdefault(storage.real_path(part), name.rstrip("/") + below)
+            names.setdefault(storage.real_path(part), name + below)
     tables = [
         read_fingerprints(part)[[*TYPES]].assign(dataset=name)
         for part, name in names.items()
@@ -60,6 +61,29 @@ def read_datasets(compare_with: Sequence[str]) -> pd.DataFrame:
     if not tables:
         return pd.DataFrame(columns=[*TYPES, "dataset"])
     return pd.concat(tables, ignore_index=True)
+
+
+def name_datasets(compare_with: Sequence[str]) -> dict[str, str]:
+    """Return a distinct name of each dataset, by the name in `compare_with`.
+
+    Slugs, addresses and relative folders are names. Of an absolute folder, the last
+    folder is the name, with the one around it for a part: names are in folds.csv and
+    on pages, which may be published.
+    """
+    names: dict[str, str] = {}
+    for source in dict.fromkeys(source.rstrip("/") for source in compare_with):
+        base = source
+        if source.startswith(("/", "~")):
+            parent, base = f"/{source}".split("/")[-2:]
+            if re.fullmatch(r"part-\d+", base):
+                base = f"{parent}/{base}"
+        name = base
+        number = 2
+        while name in names.values():
+            name = f"{base} ({number})"
+            number += 1
+        names[source] = name
+    return names
 
 
 def _list_parts(folder: str) -> list[str]:

@@ -7,10 +7,14 @@ import sys
 
 import pytest
 from support.chain import make_input
+from support.fingerprints import publish_images
 from support.plans import digests
 
 import kaggle_tfr
 from kaggle_tfr import driver, lock, parallel
+from kaggle_tfr.explore.table import load_images
+from kaggle_tfr.parameters import DEFAULTS
+from kaggle_tfr.pipeline import explore_images
 
 
 @pytest.fixture(scope="module")
@@ -20,12 +24,23 @@ def photos(tmp_path_factory):
     return str(folder)
 
 
-def test_three_lines_write_what_the_notebooks_write(photos, tmp_path, root):
+@pytest.fixture
+def part(photos, tmp_path):
+    """Return a published part with five of the photos."""
+    work = tmp_path / "theirs"
+    values = {**DEFAULTS, "INPUT_DIR": photos, "SOURCE": "folders", "N_JOBS": 2}
+    explore_images(values, str(work))
+    images, _ = load_images(str(work))
+    return publish_images(tmp_path / "leaves", images.head(5), work)
+
+
+def test_three_lines_write_what_the_notebooks_write(photos, part, tmp_path, root):
     """Every table and shard has the same bytes, so a notebook can resume the work."""
     more = {"IMAGE_SIZE": 64, "N_FOLDS": 2, "SECOND_LOOK": True, "MEAN_RGB": True}
+    more |= {"COMPARE_WITH": [str(part)], "LEAKS": "drop"}
     page = (root / "docs" / "python.md").read_text()
     code = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
-    arguments = ", ".join(f"{name}={value}" for name, value in more.items())
+    arguments = ", ".join(f"{name}={value!r}" for name, value in more.items())
     (tmp_path / "photos").symlink_to(photos)
     done = subprocess.run(
         [sys.executable, "-c", code.replace("IMAGE_SIZE=256", arguments)],
@@ -36,7 +51,7 @@ def test_three_lines_write_what_the_notebooks_write(photos, tmp_path, root):
         env=os.environ | {"PYTHONPATH": str(root)},
     )
     assert done.returncode == 0, done.stderr
-    assert "flora-f1-000-30.tfrec" in done.stdout
+    assert "flora-f1-000-27.tfrec" in done.stdout  # without the five
 
     places = {
         "INPUT_DIR": str(tmp_path / "photos"),
@@ -55,6 +70,9 @@ def test_three_lines_write_what_the_notebooks_write(photos, tmp_path, root):
     assert only_notebooks == {"report.html", "part-1/report.html"}
     changed = {name for name in by_script if by_script[name] != by_notebooks[name]}
     assert changed == set()
+    page = (tmp_path / "notebooks" / "report.html").read_text()
+    assert "images are also in leaves" in page
+    assert str(tmp_path) not in page
 
 
 def test_an_unknown_parameter_is_an_error_with_the_near_miss(tmp_path, monkeypatch):

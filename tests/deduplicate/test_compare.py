@@ -19,6 +19,7 @@ from kaggle_tfr.deduplicate.compare import (
     list_overlap,
     load_overlap,
     name_copies,
+    name_datasets,
     read_datasets,
 )
 from kaggle_tfr.deduplicate.leaks import find_leaks
@@ -148,7 +149,7 @@ def test_real_images_pair_as_in_one_dataset(photos, tmp_path, mirrored):
 
 
 def test_names_of_parts_are_those_given(tmp_path):
-    """A folder of parts has their folders in the names; a part is read once."""
+    """The path of a folder here is private; a part is read once."""
     hashes = draw_hashes(0, 3)
     for number in (1, 2, 10):
         part = write_fingerprints(
@@ -160,7 +161,7 @@ def test_names_of_parts_are_those_given(tmp_path):
 
     others = read_datasets([f"{work}/part-2/", str(work), str(alone)])
 
-    names = [f"{work}/part-2", f"{work}/part-1", f"{work}/part-10", str(alone)]
+    names = ["work/part-2", "work/part-1", "work/part-10", "alone"]
     assert others["dataset"].unique().tolist() == names
     assert len(others) == 12
     assert read_datasets([]).empty
@@ -172,6 +173,29 @@ def test_names_of_parts_are_those_given(tmp_path):
     (work / "part-2/hashes.parquet").write_bytes(b"PAR1")
     with pytest.raises(ValueError, match="part-2/hashes.parquet' is not a Parquet"):
         read_datasets([str(work)])
+
+
+def test_names_are_distinct():
+    """Slugs, addresses and relative folders are what they are in COMPARE_WITH."""
+    sources = [
+        "ada/leaves/",
+        "ada/leaves",
+        "gs://bucket/leaves/part-1",
+        "work/leaves/part-1",
+        "/home/ada/leaves/part-1",
+        "/home/bob/leaves/part-1",
+        "~/trees",
+        "/trees/",
+    ]
+    assert list(name_datasets(sources).values()) == [
+        "ada/leaves",
+        "gs://bucket/leaves/part-1",
+        "work/leaves/part-1",
+        "leaves/part-1",
+        "leaves/part-1 (2)",
+        "trees",
+        "trees (2)",
+    ]
 
 
 def test_only_the_fingerprints_of_a_slug_are_downloaded(kaggle, tmp_path, monkeypatch):
@@ -309,7 +333,7 @@ def test_a_run_finds_what_another_dataset_contains(photos, tmp_path, leaks, caps
     small = images["image_id"][is_small].head(6)
     originals = set(small) | set(small.str.replace("-small", ""))
     assert set(rows["image_id"]) == originals
-    assert set(rows["dataset"]) == {str(part)}
+    assert set(rows["dataset"]) == {"leaves"}
     assert set(rows["test_split"]) == {"test"}
     assert set(rows["test_id"]) == set(small)
     is_leak = clusters["reason"].str.startswith("leak: image ")
@@ -321,7 +345,7 @@ def test_a_run_finds_what_another_dataset_contains(photos, tmp_path, leaks, caps
         assert counts["leaks dropped"] == 12
     else:
         assert dropped == set()
-    text = f"12 of 75 images are also in {part}"
+    text = "12 of 75 images are also in leaves"
     assert f"{text} (6 images; copies there: 6 in test).\n" in capsys.readouterr().out
     (finding,) = [
         finding
@@ -334,4 +358,4 @@ def test_a_run_finds_what_another_dataset_contains(photos, tmp_path, leaks, caps
     copies = compare_datasets(load_hashes(images, str(work)), others, RADIUS)
     tiles, captions = load_overlap(images, copies, most=3)
     assert len(tiles) == 3
-    assert captions[0].endswith(f"-small.jpg\ntest of {part}, 0 bits")
+    assert captions[0].endswith("-small.jpg\ntest of leaves, 0 bits")
