@@ -8,6 +8,8 @@ Pairs: random hashes in which each bit is 1 as often as in the photographs of DI
 any two bits are equal as often; one in 33 is a copy of another with 0 to 32 bits
 changed. Recall is against brute force. --mirrored adds the pairs in the eight
 orientations.
+Growth: 1 % of these hashes are new, and only pairs with one of them are searched,
+alternating with the search of all. Recall is against the pairs of that search.
 """
 
 import argparse
@@ -43,6 +45,7 @@ LANDMARK = 1_580_470
 SIZES = 10_000, 100_000, 1_000_000, LANDMARK
 MAX_BITS = 25
 ROTATED_BITS = 20  # the limit of 02 with MIRRORED
+NEW_SHARE = 0.01
 MOST_CHANGED = 32
 SAMPLE = 1000
 MOSAICS = 6
@@ -187,9 +190,7 @@ def measure_pairs(real, n):
     """Return the figures for n codes; call it in a separate process."""
     rng = np.random.default_rng(n)
     codes, copies, originals, changed = draw_codes(real, n, rng)
-    words = codes.view(">u8").astype(np.uint64)
-    table = pd.DataFrame(dict(zip(HASHES, words.T, strict=True)))
-    table = table.assign(texture=FLAT, digest="", problem="")
+    table = _make_table(codes, HASHES)
     before = _peak_mb()
     start = time.perf_counter()
     start_cpu = time.process_time()
@@ -219,6 +220,41 @@ def measure_pairs(real, n):
     }
 
 
+def _make_table(codes, columns):
+    words = codes.view(">u8").astype(np.uint64)
+    table = pd.DataFrame(dict(zip(columns, words.T, strict=True)))
+    return table.assign(texture=FLAT, digest="", problem="")
+
+
+def measure_growth(real, n, rounds):
+    """Return the figures of n codes of which 1 % are new; call it in a new process."""
+    rng = np.random.default_rng(n)
+    table = _make_table(draw_codes(real, n, rng)[0], HASHES)
+    is_new = np.zeros(n, bool)
+    is_new[rng.permutation(n)[: round(NEW_SHARE * n)]] = True
+    new_seconds, all_seconds, peaks = [], [], []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        new_pairs = find_pairs(table, MAX_BITS, is_new=is_new)
+        new_seconds.append(time.perf_counter() - start)
+        peaks.append(_peak_mb())
+        start = time.perf_counter()
+        pairs = find_pairs(table, MAX_BITS)
+        all_seconds.append(time.perf_counter() - start)
+    sought = pairs[is_new[pairs["a"]] | is_new[pairs["b"]]]
+    shared = sought.merge(new_pairs)
+    ratios = np.divide(all_seconds, new_seconds)
+    return {
+        "growth_pairs_ratio": round(statistics.median(ratios), 1),
+        "growth_seconds": round(statistics.median(new_seconds), 1),
+        "growth_all_seconds": round(statistics.median(all_seconds), 1),
+        "growth_peak_mb": round(peaks[0]),
+        "growth_all_peak_mb": round(_peak_mb()),
+        "growth_recall": len(shared) / len(sought),
+        "growth_false": len(new_pairs) - len(shared),
+    }
+
+
 def measure_orientations(real, n):
     """Return the figures of eight orientations; real: uint8 (m, 80)."""
     rng = np.random.default_rng(n)
@@ -228,9 +264,7 @@ def measure_orientations(real, n):
         rows = np.flatnonzero(np.arange(len(copies)) % 8 == orientation)
         bits[rows[:, None], BITS_BY_ORIENTATION[orientation]] = bits[rows, :256]
     codes[copies] = np.packbits(bits, axis=1)
-    words = codes.view(">u8").astype(np.uint64)
-    table = pd.DataFrame(dict(zip((*HASHES, *ROTATION_BITS), words.T, strict=True)))
-    table = table.assign(texture=FLAT, digest="", problem="")
+    table = _make_table(codes, (*HASHES, *ROTATION_BITS))
     start = time.perf_counter()
     start_cpu = time.process_time()
     pairs = find_pairs(table, MAX_BITS, ROTATED_BITS)
@@ -305,7 +339,10 @@ def main():
     )
     real = in_orientations[:, :32]
     sizes = [options.n or LANDMARK] if options.json or options.n else SIZES
-    rows = [apart(measure_pairs, real, n) for n in sizes]
+    rows = [
+        apart(measure_pairs, real, n) | apart(measure_growth, real, n, options.rounds)
+        for n in sizes
+    ]
     if options.mirrored:
         rows = [
             row | apart(measure_orientations, in_orientations, row["n"]) for row in rows

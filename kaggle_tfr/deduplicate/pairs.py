@@ -200,14 +200,28 @@ def _group_equal(
     """
     is_flat = hashes["texture"].to_numpy() < FLAT
     words = np.where(is_flat[:, None], 0, words)
-    key = pd.DataFrame(words)
-    key["digest"] = np.where(is_flat, hashes["digest"], "")
-    key["is_flat"] = is_flat
+    row = np.flatnonzero(is_good)
+    repeated = row[_may_repeat(words[row])]
+    key = pd.DataFrame(words[repeated])
+    key["digest"] = np.where(is_flat, hashes["digest"], "")[repeated]
+    key["is_flat"] = is_flat[repeated]
 
-    members = key.assign(row=key.index)[is_good]
-    row = members.groupby([*key], sort=False)["row"]
-    members = members.assign(first=row.transform("min"))
-    return members[["row", "is_flat", "first"]]
+    groups = key.assign(row=repeated).groupby([*key], sort=False)
+    first = np.arange(len(hashes))
+    first[repeated] = groups["row"].transform("min")
+    return pd.DataFrame({"row": row, "is_flat": is_flat[row], "first": first[row]})
+
+
+def _may_repeat(words: np.ndarray) -> np.ndarray:
+    """Return which rows may have an equal row: bool (n,). All rows that have are True.
+
+    Most rows have none, and are found by one number instead of by all words.
+    """
+    mix = np.zeros(len(words), np.uint64)
+    for word in words.T:
+        # An odd factor, from the golden ratio, spreads the bits.
+        mix = (mix ^ word) * np.uint64(0x9E3779B97F4A7C15)
+    return pd.Series(mix).duplicated(keep=False).to_numpy()
 
 
 def _search_orientations(
