@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from kaggle_tfr.earlier import check_settings, load_earlier
+from kaggle_tfr.earlier import check_settings, load_earlier, load_earlier_images
 from kaggle_tfr.explore.growth import STATE, mark_recorded
 from kaggle_tfr.naming import OVERRIDE_GROUP
 from kaggle_tfr.parameters import Values
@@ -79,6 +79,8 @@ def check_growth(
     settings = {name.lower(): value for name, value in values.items()}
     settings["bit_depth"] = bit_depth
     check_settings(earlier, settings, values["FOLDS_FROM"])
+    if earlier.source and not earlier.plans:
+        _check_number_of_folds(work_dir, values["N_FOLDS"])
     if earlier.schema and asdict(schema) != asdict(
         RecordSchema.from_dict(earlier.schema)
     ):
@@ -87,6 +89,16 @@ def check_growth(
             "it to theirs, or make a new dataset without FOLDS_FROM."
         )
     return earlier.plans
+
+
+def _check_number_of_folds(work_dir: str, n_folds: int) -> None:
+    """Raise a ValueError if the CSV of FOLDS_FROM has more folds than N_FOLDS."""
+    last = load_earlier_images(work_dir)["fold"].max()
+    if last >= max(1, n_folds):
+        raise ValueError(
+            f"N_FOLDS is {n_folds}, but FOLDS_FROM has images in fold {last}. Set "
+            f"N_FOLDS to {last + 1}, or to the number of folds that it was made with."
+        )
 
 
 def measure_drift(folded: pd.DataFrame) -> pd.DataFrame:

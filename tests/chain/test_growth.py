@@ -259,6 +259,8 @@ def test_folds_of_a_csv_stay_and_all_images_are_written(first, pictures, tmp_pat
     assert len(merged) == 60
     assert (merged["fold_x"] == merged["fold_y"]).all()
     assert read.find_shards(tmp_path / "work/part-1")["count"].sum() == 72
+    with pytest.raises(ValueError, match="N_FOLDS is 2, but .* images in fold 2"):
+        build(tmp_path / "photos", tmp_path / "two", FOLDS_FROM=path, N_FOLDS=2)
 
 
 @pytest.mark.parametrize(
