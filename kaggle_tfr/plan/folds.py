@@ -95,7 +95,7 @@ def assign_folds(
     rows = np.flatnonzero(groups.may_validate & ~is_placed)
     # Rows that had one, or were held out, before the dataset grew.
     placed = np.flatnonzero(is_placed & ((fold >= 0) | (split == "validation")))
-    labels = mark_labels(table.iloc[[*rows, *placed]], label_columns)
+    labels = mark_labels(table.iloc[np.append(rows, placed)], label_columns)
     labels_placed = labels[len(rows) :]
     labels = labels[: len(rows)]
     draw = partial(stratified_group_split, multilabel=len(label_columns) > 1)
