@@ -312,8 +312,9 @@ def plot_inflation(
     measured_share: of the images of the data that have a near-duplicate.
     """
     figure, axis = new_plot(7.2, 3.8, title)
-    for (model, points), color, shift in zip(
-        curve.groupby("model", sort=False), (BLUE, ORANGE), (-0.4, 0.4), strict=False
+    # The bars of the data cover each other: a wide one is below a narrow one.
+    for (model, points), color, line_width in zip(
+        curve.groupby("model", sort=False), (BLUE, ORANGE), (4, 1.5), strict=False
     ):
         percent = 100 * points[["share", "gain", "low", "high"]]
         axis.plot(percent["share"], percent["gain"], ".-", color=color, label=model)
@@ -328,18 +329,20 @@ def plot_inflation(
         columns = ["gain", "low", "high"]
         gain, low, high = 100 * measured.loc[model, columns].to_numpy(float)
         axis.errorbar(
-            [100 * measured_share + shift],  # beside the other model's
+            [100 * measured_share],
             [gain],
             np.array([[gain - low], [high - gain]]),
             fmt="D",
             color=color,
             markeredgecolor="black",
             ecolor=color,
-            capsize=3,
+            elinewidth=line_width,
+            capsize=2 + line_width,
             zorder=3,
         )
     axis.axhline(0, color=GREY, linewidth=0.8)
-    axis.plot([], [], "D", color="white", markeredgecolor="black", label="this data")
+    name = f"this data, {100 * measured_share:.1f} %, 95 % interval"
+    axis.plot([], [], "D", color="white", markeredgecolor="black", label=name)
     axis.legend(loc="upper left")
     axis.set_xlabel("images that have a copy, %; band: 95 % interval")
     axis.set_ylabel("points that random folds add")
