@@ -278,8 +278,8 @@ def _run_notebook(source: Path, copy: Path, values: Values) -> None:
     except papermill.PapermillExecutionError as error:
         cell = indent(error.source.strip(), "    ")
         raise RuntimeError(
-            f"{source.name} stopped at cell [{error.exec_count}]:\n\n{cell}\n\n"
-            f"{error.ename}: {error.evalue}\n\n"
+            f"{source.name} stopped at cell [{error.exec_count}]. "
+            f"{error.ename}: {error.evalue}\n\nThe cell:\n\n{cell}\n\n"
             f"The executed copy, with the traceback: {copy}"
         ) from None
     except RuntimeError as error:  # nbclient's, when the kernel died
