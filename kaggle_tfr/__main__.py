@@ -157,7 +157,7 @@ def _run(
         print(describe_run(values, notebooks))
         return
     run_recipe(values, notebooks)
-    print(summarize(values))
+    print(summarize(values, notebooks))
 
 
 def _load_source(source: str, *, dry_run: bool) -> dict[str, Any]:

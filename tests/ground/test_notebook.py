@@ -449,6 +449,20 @@ def test_parts_are_listed_by_their_numbers_in_any_form_of_out_dir(
     assert "shards" not in driver.summarize(nowhere)
 
 
+def test_the_files_of_a_training_are_listed_after_it(tmp_path):
+    """Another run does not list them, since they may be of an earlier plan."""
+    for name in ("oof.csv", "submission.csv", "model-fold0.keras", "model-fold1.keras"):
+        (tmp_path / name).touch()
+    values = {"WORK_DIR": str(tmp_path)}
+
+    output = driver.summarize(values, ["06_train"])
+
+    assert f"models     {tmp_path}/model-fold*.keras (files: 2)\n" in output
+    assert f"oof        {tmp_path}/oof.csv\n" in output
+    assert f"submission {tmp_path}/submission.csv\n" in output
+    assert "oof" not in driver.summarize(values)
+
+
 def test_the_account_closes_or_says_so():
     """Counts that do not add up to the total are an error with every number in it."""
     table = account({"written": 3, "rejected": 1}, 4)
