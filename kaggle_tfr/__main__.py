@@ -157,7 +157,7 @@ def _run(
         print(describe_run(values, notebooks))
         return
     run_recipe(values, notebooks)
-    print(summarize(values))
+    print(summarize(values, notebooks))
 
 
 def _load_source(source: str, *, dry_run: bool) -> dict[str, Any]:
@@ -325,7 +325,7 @@ def make_parser() -> Parser:
         description="Turn labelled images into TFRecord files with folds that can be "
         "trusted: plan first, write second.",
         epilog="examples:\n"
-        "  kaggle-tfr run sample      # try it, in two minutes\n"
+        "  kaggle-tfr run sample      # try it: about two minutes\n"
         "  kaggle-tfr run photos/     # class folders, or a train.csv and images\n"
         "  kaggle-tfr run --help      # its options, and all parameters\n\n"
         "Exit codes: 0 done, 1 the work failed, 2 a wrong call, 3 audit found "

@@ -212,10 +212,10 @@ def _name_input(input_dir: str) -> str:
     return f"'{input_dir}'" if input_dir else "the bundled sample"
 
 
-def summarize(values: Values) -> str:
+def summarize(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> str:
     """Return, as lines to print, where the files of a run are, and the accounting.
 
-    values: the run's parameters.
+    values, notebooks: of the run, as `run_recipe` takes them.
     """
     values = {**DEFAULTS, **values}
     work = work_dir(values["WORK_DIR"], values["NAME"])
@@ -225,6 +225,8 @@ def summarize(values: Values) -> str:
     folds = join(work, FOLDS_FILE)
     if exists(folds):
         lines.append(f"folds      {folds}")
+    if "06_train" in map(find_notebook, notebooks):
+        lines += _list_training_files(work)
     lines.append(f"notebooks  {_copies_folder(values)}/")
     report = f"{work}/report.html"
     if not is_remote(work):  # in a bucket, figures are in the notebooks only
@@ -235,6 +237,18 @@ def summarize(values: Values) -> str:
     if len(accounting):
         lines += ["", accounting.to_string(index=False)]
     return "\n".join(lines)
+
+
+def _list_training_files(work: str) -> Iterator[str]:
+    """Yield a line for each file that 06 has written, and one for its models."""
+    pattern = "model-fold*.keras"
+    n_models = len(list_files(pattern, work))
+    if n_models:
+        yield f"models     {join(work, pattern)} (files: {n_models})"
+    for title, name in (("oof", "oof.csv"), ("submission", "submission.csv")):
+        path = join(work, name)
+        if exists(path):
+            yield f"{title:<10} {path}"
 
 
 def _parts_folder(values: Values) -> str:
@@ -280,8 +294,8 @@ def _run_notebook(source: Path, copy: Path, values: Values) -> None:
     except papermill.PapermillExecutionError as error:
         cell = indent(error.source.strip(), "    ")
         raise RuntimeError(
-            f"{source.name} stopped at cell [{error.exec_count}]:\n\n{cell}\n\n"
-            f"{error.ename}: {error.evalue}\n\n"
+            f"{source.name} stopped at cell [{error.exec_count}]. "
+            f"{error.ename}: {error.evalue}\n\nThe cell:\n\n{cell}\n\n"
             f"The executed copy, with the traceback: {copy}"
         ) from None
     except RuntimeError as error:  # nbclient's, when the kernel died

@@ -13,6 +13,7 @@ from kaggle_tfr.deduplicate import DuplicateSettings, load_clusters
 from kaggle_tfr.deduplicate.outcomes import load_leaks
 from kaggle_tfr.explore import load_images
 from kaggle_tfr.explore.labels import number_names
+from kaggle_tfr.explore.quality import FAULTS
 from kaggle_tfr.figures import count_of, list_marks, list_names
 from kaggle_tfr.figures.words import join_words
 from kaggle_tfr.parameters import PARAMETERS
@@ -22,9 +23,9 @@ from kaggle_tfr.shards import read_part_table
 from kaggle_tfr.tables import format_bytes
 
 GOOD = "✓"
-NOTE = "·"  # the run has handled it
+NOTE = "·"  # for information: the run has handled it, or it is needed to publish only
 LOOK = "!"  # the reader decides
-FAULT = "✗"  # the result is wrong or incomplete, or cannot be published
+FAULT = "✗"  # the result is wrong or incomplete
 SERIOUSNESS = (FAULT, LOOK, NOTE, GOOD)
 SHARD_COLUMNS = ["file", "part", "count", "bytes", "refused"]
 LICENSES = PARAMETERS["LICENSE"].choices[1:]  # the first one is ""
@@ -32,12 +33,17 @@ OOF_COLUMNS = {"fold", "label", "predicted"}
 METADATA_FILE = "dataset-metadata.json"
 MAX_SIZES = 10  # folds whose sizes are listed
 MAX_NAMED = 3  # classes, and remarks in the headline
-FEW_REJECTED = 0.05  # of the input images
+FEW_IMAGES = 0.05  # of the input images, rejected or of bad quality
 # What 04 and 01 print.
 VERIFIED = re.compile(r"\b0 faults in ([\d,]+) records")
 NO_GIVEAWAY = re.compile(r"^No fact of the files [^:\n]+", re.MULTILINE)
 GIVEAWAY = re.compile(
     r"^(?:WARNING: w|W)ithout its pixels, a file .+?(?=\. A model can )",
+    re.MULTILINE,
+)
+QUALITY_WARNING = re.compile(
+    r"^Warning: ([\d,]+) of ([\d,]+) images? (?:is|are) "
+    rf"({'|'.join(fault.name for fault in FAULTS)}) \((.+)\)\.$",
     re.MULTILINE,
 )
 
@@ -47,12 +53,14 @@ class Finding:
     """A sentence on one subject, and its mark: one of `SERIOUSNESS`.
 
     brief: a few words for the headline. section: the section of the page about it.
+    advice: a sentence for the end of the headline.
     """
 
     mark: str
     text: str
     brief: str = ""
     section: str = ""
+    advice: str = ""
 
 
 @dataclass(frozen=True)
@@ -168,15 +176,14 @@ def judge_run(run: Run, group_column: str = "") -> list[Finding]:
     findings = [_judge_written(run)]
     if run.plan is not None:
         findings.append(_judge_folds(run.plan, group_column))
-    if len(run.shards):
-        findings.append(_judge_license(run.licenses))
     if run.clusters is not None and run.leaks is not None:
         is_here = run.leaks["dataset"] == ""
         action = run.settings.leaks
         findings.append(_judge_leaks(run.images, run.leaks[is_here], action))
         findings += _judge_overlap(run.images, run.leaks[~is_here], action)
         findings.append(_judge_conflicts(run.clusters))
-    findings += _judge_giveaways(run.printed.get("01_explore", ""))
+    printed = run.printed.get("01_explore", "")
+    findings += _judge_giveaways(printed)
     if run.plan is not None and run.labels.classes:
         findings.append(_judge_classes(run.labels, run.plan))
     if len(run.shards):
@@ -184,7 +191,10 @@ def judge_run(run: Run, group_column: str = "") -> list[Finding]:
     if run.plan is not None and run.oof is not None:
         n_refused = int(run.shards["refused"].sum())
         findings.append(_judge_score(run.oof, run.plan, n_refused))
+    findings += _judge_quality(printed)
     findings.append(_judge_rejected(run))
+    if len(run.shards):
+        findings.append(_judge_license(run.licenses))
     return sort_findings(findings)
 
 
@@ -194,14 +204,18 @@ def sort_findings(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def summarize(findings: Sequence[Finding]) -> Finding:
-    """Return the headline: can the dataset be published, and what is against it.
+    """Return the headline: can the dataset be used and published, what is against it.
 
-    >>> license = Finding(FAULT, "…", brief="LICENSE is empty")
+    >>> advice = "To publish, set LICENSE."
+    >>> license = Finding(NOTE, "…", advice=advice)
     >>> leak = Finding(LOOK, "…", brief="8 test images have a copy in train")
-    >>> print(summarize([license, leak]).text)
-    Not yet: LICENSE is empty. 1 remark: 8 test images have a copy in train.
-    >>> print(summarize([leak]).text)
-    Usable, with 1 remark: 8 test images have a copy in train.
+    >>> fault = Finding(FAULT, "…", brief="the folds leak")
+    >>> print(summarize([fault, leak, license]).text)
+    Not yet: the folds leak. 1 remark: 8 test images have a copy in train.
+    >>> print(summarize([leak, license]).text)
+    Usable, with 1 remark: 8 test images have a copy in train. To publish, set LICENSE.
+    >>> print(summarize([license]).text)
+    Ready to train. To publish, set LICENSE.
     >>> print(summarize([Finding(GOOD, "…")]).text)
     Ready to publish.
     """
@@ -211,8 +225,12 @@ def summarize(findings: Sequence[Finding]) -> Finding:
     if faults:
         text = f"Not yet: {_list_briefs(faults)}."
         return Finding(FAULT, f"{text} {counted}" if remarks else text)
+
+    advice = [finding.advice for finding in findings if finding.advice]
     if remarks:
-        return Finding(LOOK, f"Usable, with {counted}")
+        return Finding(LOOK, " ".join([f"Usable, with {counted}", *advice]))
+    if advice:
+        return Finding(GOOD, " ".join(["Ready to train.", *advice]))
     return Finding(GOOD, "Ready to publish.")
 
 
@@ -259,13 +277,16 @@ def _judge_written(run: Run) -> Finding:
 
 
 def _judge_license(licenses: Sequence[str]) -> Finding:
-    """Name the license of the parts; Kaggle requires one that it knows."""
+    """Name the license of the parts; Kaggle requires one that it knows.
+
+    Without a license the shards can be used, so this is not a fault.
+    """
     if not all(licenses):
         return Finding(
-            FAULT,
-            "LICENSE is empty, but Kaggle requires a license. Set LICENSE and run "
-            "04_write again, which keeps finished shards.",
-            "LICENSE is empty",
+            NOTE,
+            "LICENSE is empty, and Kaggle requires a license. To publish, set LICENSE "
+            "and run 04_write again, which keeps finished shards.",
+            advice="To publish, set LICENSE.",
         )
     names = sorted(set(licenses))
     unknown = [name for name in names if name not in LICENSES]
@@ -460,6 +481,25 @@ def _judge_giveaways(printed: str) -> list[Finding]:
     return findings
 
 
+def _judge_quality(printed: str) -> list[Finding]:
+    """Return the dark, blurred, empty and compressed images that 01 warned of."""
+    findings = []
+    for n_faulty, n_images, adjective, criterion in QUALITY_WARNING.findall(printed):
+        count = int(n_faulty.replace(",", ""))
+        total = int(n_images.replace(",", ""))
+        verb = "is" if count == 1 else "are"
+        counted = f"{count_of(total, 'image')} {verb} {adjective}"
+        findings.append(
+            Finding(
+                LOOK if count > FEW_IMAGES * total else NOTE,
+                f"{count:,} of {counted} ({criterion}).",
+                f"{count_of(count, 'image')} {verb} {adjective}",
+                "01_explore",
+            )
+        )
+    return findings
+
+
 def _judge_classes(labels: Labels, plan: pd.DataFrame) -> Finding:
     """Name the classes without an image in a fold or split, or in all of them."""
     table = find_missing_classes(plan, label_columns=labels.label_columns)
@@ -558,7 +598,7 @@ def _judge_rejected(run: Run) -> Finding:
     reasons = [f"{count:,} {problem}" for problem, count in counts.items()]
     brief = f"{n_rejected:,} of {n_inputs} are rejected"
     return Finding(
-        LOOK if n_rejected > FEW_REJECTED * len(run.images) else NOTE,
+        LOOK if n_rejected > FEW_IMAGES * len(run.images) else NOTE,
         f"This run rejected {n_rejected:,} of {n_inputs}: {', '.join(reasons)}.",
         brief,
         "overview",

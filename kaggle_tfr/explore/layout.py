@@ -31,6 +31,7 @@ SUBFOLDERS = 4  # of each folder below
 LEVELS = 6
 FILES = 12  # of each folder
 CSVS = 8  # of each folder
+NAMED_CLASSES = 6  # more are too many for a line
 
 
 @dataclass(frozen=True)
@@ -247,7 +248,7 @@ def _detect_folders(recipe: Recipe, folder: str, tree: Tree) -> None:
         _detect_unlabelled(recipe, folder, tree, depth)
         return
     _add_source(recipe, "folders", depth)
-    recipe.note(f"class folders such as {', '.join(classes[:4])}")
+    recipe.note(_name_classes(classes, depth))
 
     tops = {name.partition("/")[0] for name in tree.images}
     if not _detect_splits(recipe, tops) and depth > 1:
@@ -268,6 +269,14 @@ def _list_classes(images: Iterable[str], depth: int) -> list[str]:
     folders = {os.path.dirname(name) for name in images if name.count("/") == depth}
     names = set(map(os.path.basename, folders)) - {""}
     return sorted(name for name in names if not split_of(name))
+
+
+def _name_classes(classes: Sequence[str], depth: int) -> str:
+    """Return a comment with all classes if they are few, else with examples."""
+    # All folders are known at the top only: `list_tree` inspects few of those below.
+    if depth == 1 and len(classes) <= NAMED_CLASSES:
+        return f"class folders: {', '.join(classes)}"
+    return f"class folders such as {', '.join(classes[:4])}"
 
 
 def _are_containers(classes: Sequence[str]) -> bool:

@@ -33,7 +33,7 @@ folds = pd.read_csv(file, keep_default_na=False)
 kept = folds[folds["keep"]]
 training = kept[{training}]
 validation = kept[{validation}]
-print(training[["path", "label"]])"""
+print(training[["source", "path", "label"]])"""
 _RESIZED = {
     "short_side": "the shorter side is {0} pixels; smaller images were not enlarged",
     "stretch": "stretched to {0} × {1} pixels (height × width)",
@@ -157,7 +157,8 @@ def _describe_folds(plan: Plan, part: int, slug: str) -> list[str]:
     text = (
         f"`{FOLDS_FILE}` lists all original images, with the reason why an image was "
         "kept or left out. It is all that training on the original files needs, for "
-        "example with PyTorch; `path` is relative to their folder:"
+        "example with PyTorch. `path` is relative to the folder of its `source`: 0 is "
+        "the main input, 1 the first of `MORE_INPUTS`. `label` is an integer:"
     )
     return [text, f"```python\n{code}\n```"]
 

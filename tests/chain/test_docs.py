@@ -55,7 +55,9 @@ def competition(tmp_path_factory):
 def sample_work(competition, tmp_path_factory):
     """Return the sample's output, which all pages read."""
     work = tmp_path_factory.mktemp("sample") / "sample"
-    run_chain("sample", str(work), INPUT_DIR=str(competition))
+    [more] = load_recipe(str(driver.PROJECT / "recipes" / "sample.yaml"))["MORE_INPUTS"]
+    more = more | {"INPUT_DIR": f"{competition}/more"}
+    run_chain("sample", str(work), INPUT_DIR=str(competition), MORE_INPUTS=[more])
     # `publish` needs a license, and `COMPARE_WITH` the hashes.
     write_parts(str(work), license_name="other", publish_hashes=True)
     return work
@@ -245,7 +247,7 @@ def check_readme(folder):
     part = tree.text.partition("part-1/")[2]
     words = re.split(r"\s+", " ".join(line[:33] for line in part.splitlines()[1:]))
     names = [word for word in words if re.search(r"\w[.]\w|/$|^[A-Z0-9]+$", word)]
-    assert len(names) == 7
+    assert len(names) == 10
     for name in names:
         pattern = re.sub(r"\d+-\d+\.tfrec", "*.tfrec", name).rstrip("/")
         assert list((folder / "work/sample/part-1").glob(pattern)), name

@@ -18,7 +18,7 @@ from support.chain import draw_pictures, run_values, save_picture
 from support.pages import Elements
 
 from kaggle_tfr import gallery
-from kaggle_tfr.explore import describe_giveaways, load_images
+from kaggle_tfr.explore import describe_giveaways, describe_quality, load_images
 from kaggle_tfr.explore.giveaway import LABEL, TEST
 from kaggle_tfr.gallery import make_gallery, read_decisions
 from kaggle_tfr.report import write_report
@@ -92,9 +92,9 @@ def describe(run, **options):
 
 def test_the_verdict_counts_what_was_planted(run):
     """One sentence on each subject, the most serious first."""
-    licence, leaks, conflicts, classes, unverified, *others = describe(run)
-    rejected, written, folds = others
-    assert licence.startswith("✗ LICENSE is empty")
+    leaks, conflicts, classes, unverified, *others = describe(run)
+    rejected, licence, written, folds = others
+    assert licence.startswith("· LICENSE is empty")
     assert re.fullmatch(
         r"✓ This run wrote 20 of 25 listed images: 3 shards, [\d.]+ kB, 1 part\.",
         written,
@@ -118,8 +118,8 @@ def test_the_verdict_counts_what_was_planted(run):
 
     headline = summarize(judge_run(run))
     assert headline.text == (
-        "Not yet: LICENSE is empty. 4 remarks: 1 test image has a copy in train; "
-        f"labels disagree in 1 cluster; c{missing}; and 1 more."
+        "Usable, with 4 remarks: 1 test image has a copy in train; labels disagree in "
+        f"1 cluster; c{missing}; and 1 more. To publish, set LICENSE."
     )
 
 
@@ -130,7 +130,7 @@ def test_the_verdict_names_faults(run):
     assert lost.startswith("✗ This run wrote 18 of 25")
     assert "The plan has 20 images" in lost
 
-    (_, partial, *_) = describe(replace(run, plan=plan.assign(part=plan["fold"])))
+    (partial, *_) = describe(replace(run, plan=plan.assign(part=plan["fold"])))
     assert partial.startswith("! This run wrote 20")
     assert partial.endswith("The plan has 3 parts.")
 
@@ -205,6 +205,23 @@ def test_results_of_the_notebooks_are_in_the_verdict(run, root):
     assert "0 faults in {" in source
 
 
+def test_images_of_bad_quality_are_in_the_verdict(run):
+    """They are those that 01 warned of; a few of them are not a remark."""
+    n_images = 1_200
+    rated = pd.DataFrame(
+        {
+            "brightness": [9.0] * 1_100 + [99.0] * 100,
+            "sharpness": [1.0] + [50.0] * (n_images - 1),
+            "texture": 40.0,
+            "bytes_per_pixel": 0.4,
+        }
+    )
+    lines = describe(replace(run, printed={"01_explore": describe_quality(rated)}))
+    assert "! 1,100 of 1,200 images are dark (mean level below 25 of 255)." in lines
+    assert "· 1 of 1,200 images is blurred (edges below 3 levels)." in lines
+    assert not any("empty (" in line or "compressed" in line for line in lines)
+
+
 def test_a_license_of_each_part_is_needed(run, work):
     """It is read from dataset-metadata.json, where the user may have changed it."""
     file = work / "part-1" / "dataset-metadata.json"
@@ -221,7 +238,7 @@ def test_a_license_of_each_part_is_needed(run, work):
     unknown = replace(run, licenses=["my own"])
     assert describe(unknown)[0].startswith("✗ Kaggle has no license 'my own'")
     other = replace(run, licenses=["CC0-1.0", ""])
-    assert describe(other)[0].startswith("✗ LICENSE is empty")
+    assert any(line.startswith("· LICENSE is empty") for line in describe(other))
 
 
 def test_a_clean_run_has_no_warning(run):
@@ -239,6 +256,9 @@ def test_a_clean_run_has_no_warning(run):
         printed={"04_write": "0 faults in 19 records."},
     )
     assert summarize(judge_run(clean)).text == "Ready to publish."
+    unlicensed = summarize(judge_run(replace(clean, licenses=[""])))
+    assert unlicensed.text == "Ready to train. To publish, set LICENSE."
+    assert unlicensed.mark == "✓"
     marks = {line[0] for line in describe(clean)}
     assert marks == {"✓"}
     assert all(re.search(r"\d", line) for line in describe(clean))

@@ -264,6 +264,23 @@ def test_few_files_are_looked_at_in_a_large_tree(tmp_path, monkeypatch):
     assert recipe.parameters == {"SOURCE": "folders", "PATTERN": "*/*"}
 
 
+def test_all_classes_are_named_if_they_are_few(tmp_path):
+    """Six are a list; of more, and of those below other folders, some are examples."""
+    few = [f"{letter}/1.jpg" for letter in "abcdef"]
+    put(tmp_path / "few", few)
+    put(tmp_path / "many", [*few, "g/1.jpg"])
+    put(tmp_path / "split", [f"train/{name}" for name in few])
+
+    comments = {
+        folder: layout.detect_layout(str(tmp_path / folder)).comments[0]
+        for folder in ("few", "many", "split")
+    }
+
+    assert comments["few"] == "class folders: a, b, c, d, e, f"
+    assert comments["many"] == "class folders such as a, b, c, d"
+    assert comments["split"] == "class folders such as a, b, c, d"
+
+
 ODD_FLAGS = "id,patient_id,rust,scab\n" + "".join(
     f"{k:02d},p{k % 7},{k % 2 if k != 4 else 2},{k // 2 % 2}\n" for k in range(40)
 )
@@ -439,7 +456,7 @@ DETECTED = {
         },
         {"SOURCE": "folders", "PATTERN": "*/*"},
         [
-            "class folders such as daisy, rose, tulip",
+            "class folders: daisy, rose, tulip",
         ],
     ),
 }
