@@ -106,6 +106,8 @@ def plan_dataset(values: Values, work: str) -> None:
         group_column=values["GROUP_COLUMN"],
         extra_in_validation=values["EXTRA_IN_VALIDATION"],
     )
+    if "earlier" in folded:
+        print(plan.describe_drift(plan.measure_drift(folded)))
     hashes = explore.load_hashes(images, work)
     checks = plan.check_leakage(
         folded,
