@@ -114,12 +114,14 @@ def load_earlier(work_dir: str) -> Earlier:
     return Earlier.parse(text, path, RUN_AGAIN) if text else Earlier()
 
 
-def load_earlier_images(work_dir: str) -> pd.DataFrame:
+def load_earlier_images(
+    work_dir: str, columns: list[str] | None = None
+) -> pd.DataFrame:
     """Return the table that `use_earlier` kept, one row per image of FOLDS_FROM.
 
-    Columns: those of hashes.parquet; part is 0 for the rows of a CSV.
+    columns: of hashes.parquet, by default all. part is 0 for the rows of a CSV.
     """
-    return storage.read_parquet(join(work_dir, EARLIER_TABLE))
+    return storage.read_parquet(join(work_dir, EARLIER_TABLE), columns=columns)
 
 
 def read_earlier(names: Sequence[str], work_dir: str) -> tuple[Earlier, pd.DataFrame]:

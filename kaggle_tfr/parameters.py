@@ -246,7 +246,7 @@ TABLE = (
         "EXTRA_IN_VALIDATION", False, "03", "images of MORE_INPUTS may validate too"
     ),
     Parameter("SHARD_MB", 200, "03", "target size of a shard", float),
-    Parameter("N_SHARDS", 0, "03", "total number; 0: by SHARD_MB"),
+    Parameter("N_SHARDS", 0, "03", "total number without test shards; 0: by SHARD_MB"),
     Parameter("SHARD_IMAGES", 0, "03", "at most, in a shard; 0: by SHARD_MB"),
     Parameter("SHARD_NAME", "{name}-f{fold}-{i:03d}-{count}.tfrec", "03"),
     Parameter("PART_LIMIT_GB", 19, "03", "the disk for output on Kaggle has 20", float),

@@ -89,6 +89,7 @@ def deduplicate_images(values: Values, work: str) -> pd.DataFrame:
 def plan_dataset(values: Values, work: str) -> None:
     """Assign folds, forecast the size and plan the shards, as 03 does."""
     images, labels, overrides = deduplicate.load_corrected(work)
+    earlier = plan.check_growth(work, values, labels.bit_depth)
     clusters, duplicates = deduplicate.load_clusters(work)
     rows = deduplicate.choose_rows(images, clusters)
     rows, clusters = plan.drop_between(
@@ -120,7 +121,7 @@ def plan_dataset(values: Values, work: str) -> None:
     folds = plan.list_folds(images, clusters, folded, labels.label_columns)
     folds_file = plan.save_folds(folds, outcomes, work)
     schema = load_schema(values["SCHEMA"], rows, labels)
-    earlier = plan.check_growth(work, values, schema, labels.bit_depth)
+    plan.check_schema(schema, work)
     new = plan.select_new(folded)
     planned, table = _plan_shards(
         values, new, labels, schema, folds_file, earlier=earlier

@@ -2,7 +2,12 @@
 copies in other datasets.
 """
 
-from kaggle_tfr.deduplicate.candidates import accept_pairs, find_candidates
+from kaggle_tfr.deduplicate.candidates import (
+    accept_pairs,
+    describe_verified,
+    find_candidates,
+    verify_candidates,
+)
 from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.compare import (
     compare_datasets,
@@ -17,6 +22,7 @@ from kaggle_tfr.deduplicate.corrections import apply_overrides
 from kaggle_tfr.deduplicate.display import (
     arrange_by_hash,
     choose_disjoint,
+    choose_verified,
     compare_pairs,
     count_by_radius,
     describe_naive_drop,

@@ -87,6 +87,25 @@ def choose_disjoint(pairs: pd.DataFrame, count: int) -> pd.DataFrame:
     return pairs.iloc[chosen]
 
 
+def choose_verified(
+    verified: pd.DataFrame,
+    hashes: pd.DataFrame,
+    max_bits: int,
+    count: int = 12,
+) -> pd.DataFrame:
+    """Return `count` pairs beyond `max_bits`: confirmed ones, then rejected ones.
+
+    The rejected pairs, a third of `count`, are those with the nearest hashes. An image
+    is in one confirmed and in one rejected pair at most.
+    verified: of `verify_candidates`.
+    """
+    is_accepted = verified["accepted"]
+    added = pairs_added(verified[is_accepted], hashes, max_bits)
+    rejected = verified[~is_accepted].sort_values("distance", kind="stable")
+    nearest = choose_disjoint(rejected, count // 3)
+    return pd.concat([choose_disjoint(added, count - len(nearest)), nearest])
+
+
 def pairs_added(
     pairs: pd.DataFrame,
     hashes: pd.DataFrame,
@@ -347,9 +366,14 @@ def _describe_labels(rows: pd.DataFrame) -> list[str]:
 
 
 def _name_images(ids: pd.Series, pairs: pd.DataFrame) -> list[str]:
-    """Return the ids of both images of each pair, the second with the distance."""
+    """Return the ids of both images of each pair, the second with the distance.
+
+    The first contains that the pair was rejected.
+    """
     names = list(ids)
     for number, pair in enumerate(pairs.to_dict("records")):
+        if not pair.get("accepted", True):
+            names[2 * number] = "rejected: " + names[2 * number]
         names[2 * number + 1] += ": " + _describe_distance(pair)
     return names
 

@@ -1,6 +1,6 @@
 """Find all near pairs between few codes and many, such as the new images and all.
 
-`search` sorts all codes by each of 84 keys, which is too much work if few are new. A
+`search` sorts all codes by about a hundred keys: too much work if few are new. A
 table here has one block of bits as its key, and contains the few codes: each under its
 own key and under the keys that differ in one bit. The many codes are looked up in it.
 

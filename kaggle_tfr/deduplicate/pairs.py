@@ -333,7 +333,7 @@ def rotate_codes(
     rotated = np.empty((len(codes), 32), np.uint8)
     for rows in list_slices(len(codes)):
         bits = np.unpackbits(codes[rows], axis=1)
-        rotated_bits = bits[:, BITS_BY_ORIENTATION[orientation - 1]]
+        rotated_bits = np.take(bits, BITS_BY_ORIENTATION[orientation - 1], axis=1)
         rotated[rows] = np.packbits(rotated_bits, axis=1)
     return rotated
 

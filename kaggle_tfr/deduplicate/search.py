@@ -12,6 +12,8 @@ put into groups, and a key is several blocks of one group. With 44 blocks in 9 g
 44 - 9 × 2 = 26 blocks, so in 26 bits. Codes within 25 bits therefore agree in three
 blocks of some group, and one table for every three blocks of a group finds them all.
 
+If few codes are new, and only pairs with a new code are wanted, `lookup` is faster.
+
 Source: Norouzi, Punjani, Fleet, "Fast Exact Search in Hamming Space with Multi-Index
 Hashing".
 """
@@ -36,7 +38,7 @@ from kaggle_tfr.deduplicate.blocks import (
 from kaggle_tfr.deduplicate.lookup import choose_lookup, find_matches
 
 MAX_PAIRS = 50_000_000
-MAX_NEW_SHARE = 0.3  # if more codes are new, the search of all is as fast
+MAX_NEW_SHARE = 0.3  # of the codes; if more are new, the search of all is faster
 
 
 class TooManyPairs(ValueError):  # noqa: N818 - the caller may do without them
@@ -107,14 +109,19 @@ def _search_new(
     radius: int,
 ) -> Iterator[np.ndarray]:
     """Yield arrays of near rows with a new one, int64 (2, m), maybe swapped."""
-    new_rows = np.flatnonzero(is_new)
-    if len(new_rows) > MAX_NEW_SHARE * len(codes):
+    if _are_many(is_new):
         for a, b in _search(codes, radius):
             has_new = is_new[a] | is_new[b]
             yield np.stack([a[has_new], b[has_new]])
     else:
+        new_rows = np.flatnonzero(is_new)
         for new, b in _match(codes[new_rows], codes, radius):
             yield np.sort([new_rows[new], b], axis=0)
+
+
+def _are_many(is_new: np.ndarray) -> bool:
+    """Return whether the search of all codes is faster than that of the new ones."""
+    return bool(is_new.sum() > MAX_NEW_SHARE * len(is_new))
 
 
 def _match_new(
@@ -183,16 +190,19 @@ def near_pairs_between(
         images.
     is_new: as in `near_pairs`; a row is new in both lists.
     """
-    if is_new is not None:
+    if is_new is not None and not _are_many(is_new):
         n_codes = max(1, len(codes))
         results = _keep_ascending(_match_new(codes, others, is_new, radius))
         numbers = _collect(results, n_codes, radius, MAX_PAIRS)
         return np.stack(np.divmod(numbers, n_codes))
 
-    pairs = near_pairs(np.concatenate([codes, others]), radius)
-    pairs[1] -= len(codes)
+    a, b = near_pairs(np.concatenate([codes, others]), radius)
+    b -= len(codes)
     # Pairs of two codes or of two others do not remain: both lists have n rows.
-    return pairs[:, pairs[0] < pairs[1]]
+    is_pair = a < b
+    if is_new is not None:
+        is_pair[is_pair] = is_new[a[is_pair]] | is_new[b[is_pair]]
+    return np.stack([a[is_pair], b[is_pair]])
 
 
 def match_codes(

@@ -216,19 +216,19 @@ def describe_group_column(images: pd.DataFrame, group_column: str) -> str:
     >>> plants = ["a", "a", "a", "b", "b", "c", "", "", None]
     >>> images = pd.DataFrame({"plant": plants, "split": ["test"] + 8 * ["train"]})
     >>> describe_group_column(images, "plant")
-    "GROUP_COLUMN 'plant': 4 of 8 labelled images are in 2 groups of two or more, the \
-largest is 'a' with 2. 03 keeps each of them in one fold."
+    "GROUP_COLUMN 'plant': 4 of 8 images outside test are in 2 groups of two or more, \
+the largest is 'a' with 2. 03 keeps each of them in one fold."
     """
-    labelled = images[images["split"] != "test"]
-    groups = labelled[group_column]
+    not_test = images[images["split"] != "test"]
+    groups = not_test[group_column]
     counts = groups[groups != ""].value_counts()
     sizes = counts[counts > 1]
     start = f"GROUP_COLUMN '{group_column}'"
     if sizes.empty:
-        n_images = count_of(len(labelled), "labelled image")
-        return f"{start} has no group of two or more of {n_images}."
+        n_images = count_of(len(not_test), "image")
+        return f"{start} has no group of two or more of {n_images} outside test."
     return (
-        f"{start}: {sizes.sum():,} of {len(labelled):,} labelled images are in "
+        f"{start}: {sizes.sum():,} of {len(not_test):,} images outside test are in "
         f"{len(sizes):,} groups of two or more, the largest is '{sizes.index[0]}' with "
         f"{sizes.iloc[0]:,}. 03 keeps each of them in one fold."
     )

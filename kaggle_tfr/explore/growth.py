@@ -95,7 +95,8 @@ def join_earlier(
     is_earlier = row >= 0
     found = table.iloc[row[is_earlier]]
     joined = images.assign(**STATE)
-    joined.loc[is_earlier, "earlier"] = _compare(images[is_earlier], found)
+    compared = images[["label_name", "problem", "digest"]][is_earlier]
+    joined.loc[is_earlier, "earlier"] = _compare(compared, found)
     joined = _keep_state(joined, is_earlier, found)
 
     is_gone = _list_unmatched(table, row)
@@ -173,6 +174,8 @@ def _match_moved(
     is_free = (row < 0) & (images["problem"] == "").to_numpy()
     free_images = np.flatnonzero(is_free)
     free_records = np.flatnonzero(_list_unmatched(table, row))
+    if not (len(free_images) and len(free_records)):
+        return row
     image_key = _index(images.iloc[free_images], "digest")
     record_key = _index(table.iloc[free_records], "digest")
     is_single = ~record_key.duplicated(keep=False)

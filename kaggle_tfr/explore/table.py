@@ -15,6 +15,7 @@ from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.explore.files import explain_unreadable
 from kaggle_tfr.explore.growth import WITHOUT_FILE, fill_hashes, join_earlier
 from kaggle_tfr.explore.labels import number_names
+from kaggle_tfr.fingerprints import GROUP, NUMBERS, TEXTS
 from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.facts import FileFacts, read_facts
 from kaggle_tfr.images.hashing import ALL_HASHES, hash_image
@@ -167,7 +168,7 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
         )
     for name in columns:
         table.loc[good, name] = saved[name].to_numpy()[saved_row]
-    if "earlier" in images:
+    if "earlier" in images and images["earlier"].isin(WITHOUT_FILE).any():
         table = fill_hashes(table, images, load_earlier_images(work_dir))
     return table.assign(problem=images["problem"].to_numpy())
 
@@ -252,7 +253,11 @@ def load_images(work_dir: str) -> tuple[pd.DataFrame, Labels]:
     earlier = load_earlier(work_dir)
     if not earlier.source:
         return images, labels
-    return join_earlier(images, labels, earlier, load_earlier_images(work_dir))
+    columns = [*TEXTS, *NUMBERS]
+    if earlier.settings.get("group_column"):
+        columns.append(GROUP)
+    table = load_earlier_images(work_dir, columns)
+    return join_earlier(images, labels, earlier, table)
 
 
 def count_rows(images: pd.DataFrame) -> dict[str, int]:

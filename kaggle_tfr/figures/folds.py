@@ -212,7 +212,7 @@ def plot_fold_strip(
     n_split = [_count_split(clusters, numbers) for numbers in fold_numbers.values()]
     title = (
         f"{next(iter(folds))} splits {n_split[0]} of {len(clusters)} clusters of "
-        f"copies, splitters with groups {max(n_split[1:]) or 'none'}"
+        f"copies, the other splitters {max(n_split[1:]) or 'none'}"
     )
     bottom = 1.55 + 1.7 * len(folds)
     figure, axis = new_plot(7.4, 0.6 * (bottom + 1.65), title)

@@ -11,6 +11,7 @@ BLUE = "#31688e"
 ORANGE = "#e07b39"
 GREY = "#9aa0a6"
 RED = "#c0392b"
+GREEN = "#009e73"
 PALE_BLUE = "#9dc0d6"
 PALE_ORANGE = "#f0c3a4"
 MANY_CLASSES = 40  # more names than this do not fit beside bars

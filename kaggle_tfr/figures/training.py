@@ -15,16 +15,18 @@ from kaggle_tfr.figures.folds import draw_counts
 from kaggle_tfr.figures.style import (
     BLUE,
     CAPTION_SIZE,
+    GREEN,
     GREY,
     MANY_CLASSES,
     ORANGE,
     PALE_BLUE,
     PALE_ORANGE,
-    RED,
     styled,
 )
 from kaggle_tfr.figures.words import shorten
 
+# Of Okabe and Ito, which people with a colour deficiency can tell apart, too.
+FOLD_COLORS = (GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#8C564B")
 FOLD_STYLES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
 
 
@@ -84,22 +86,24 @@ def _draw_metric(
     validation = np.array([history[f"val_{name}"] for history in histories.values()])
     epochs = np.arange(1, training.shape[1] + 1)
     if len(histories) > 1:
-        for fold, values, style in zip(
-            histories, validation, cycle(FOLD_STYLES), strict=False
+        looks = cycle(zip(FOLD_COLORS, FOLD_STYLES, strict=True))
+        for fold, values, (color, style) in zip(
+            histories, validation, looks, strict=False
         ):
             axis.plot(
                 epochs,
                 values,
-                color=BLUE,
-                alpha=0.55,
-                linewidth=0.9,
+                color=color,
+                linewidth=1.4,
                 linestyle=style,
                 label=f"fold {fold}",
             )
-    axis.plot(epochs, training.mean(axis=0), ".-", color=GREY, label="training, mean")
-    axis.plot(
-        epochs, validation.mean(axis=0), ".-", color=BLUE, label="validation, mean"
-    )
+    for values, color, text in (
+        (training, GREY, "training, mean"),
+        (validation, BLUE, "validation, mean"),
+    ):
+        mean = values.mean(axis=0)
+        axis.plot(epochs, mean, ".-", color=color, linewidth=2.5, label=text)
     axis.set_xlabel("epoch")
     axis.set_ylabel(name.replace("_", "-"))
     axis.set_xlim(0.5, epochs[-1] + 0.5)
@@ -166,6 +170,9 @@ def plot_windows(
 ) -> Figure | None:
     """Plot an image in each row with its windows, and what is cut out of each window.
 
+    The windows of an image reach from edge to edge in one direction. So each is a bar
+    beside the image, which is as long as the window in the other direction.
+
     images: uint8 (height, width, 3). windows: int (n, 4) of each image: top, left,
     height and width in pixels; the last one is the centre. crops: n of each image.
     labels: of the images.
@@ -185,7 +192,7 @@ def plot_windows(
         width_ratios=[1.5, *[1] * n_windows],
         subplot_kw={"xticks": [], "yticks": []},
     )
-    colors = [*islice(cycle((ORANGE, BLUE, RED)), n_windows - 1), "black"]
+    colors = [*islice(cycle((ORANGE, BLUE, GREEN)), n_windows - 1), "black"]
     names = [f"training, {number + 1}" for number in range(n_windows - 1)]
     names = ["record", *names, "validation"]
     for row, image in zip(axes, images, strict=True):
@@ -195,45 +202,38 @@ def plot_windows(
         axis.set_title(name, loc="center", fontweight="normal")
     for axis, label in zip(axes[:, 0], labels, strict=True):
         axis.set_ylabel(shorten(label, 18))
-    for row, image_windows, image_crops in zip(axes, windows, crops, strict=True):
+    for row, image, image_windows, image_crops in zip(
+        axes, images, windows, crops, strict=True
+    ):
         for number, color in enumerate(colors):
-            window = _narrow(image_windows[number], image, percent=4 * number)
-            _draw_window(row[0], window, color)
             _draw_framed(row[number + 1], image_crops[number], color)
+        _draw_bars(row[0], image, image_windows, colors)
     return figure
 
 
-def _narrow(
-    window: Sequence[float], image: np.ndarray, percent: int
-) -> tuple[float, float, float, float]:
-    """Return a window that does not share its long edges with other windows.
-
-    All windows of an image reach from edge to edge in one direction, so their frames
-    would cover each other. percent: of the window, cut off at either of these edges.
-    """
-    top, left, height, width = window
-    if height == image.shape[0]:
-        margin = height * percent / 100
-        return top + margin, left, height - 2 * margin, width
-    margin = width * percent / 100
-    return top, left + margin, height, width - 2 * margin
-
-
-def _draw_window(axis: Axes, window: Sequence[float], color: str) -> None:
-    """Draw the frame of a window (top, left, height, width) on its image."""
-    top, left, height, width = window
-    style = "--" if color == "black" else "-"
-    for edge_color, line_width in (("white", 4), (color, 2)):
-        frame = Rectangle(
-            (left, top),
-            width,
-            height,
-            fill=False,
-            edgecolor=edge_color,
-            linewidth=line_width,
-            linestyle=style,
-        )
-        axis.add_patch(frame)
+def _draw_bars(
+    axis: Axes,
+    image: np.ndarray,
+    windows: np.ndarray,
+    colors: Sequence[str],
+) -> None:
+    """Draw a bar below or at the right of an image for each of its windows."""
+    height, width, _ = image.shape
+    step = 0.06 * max(height, width)
+    for number, (window, color) in enumerate(zip(windows, colors, strict=True)):
+        top, left, window_height, window_width = window
+        offset = (number + 0.6) * step
+        if window_height == height:
+            corner = (left, height + offset)
+            size = (window_width, 0.6 * step)
+        else:
+            corner = (width + offset, top)
+            size = (0.6 * step, window_height)
+        axis.add_patch(Rectangle(corner, *size, color=color, linewidth=0))
+    margin = (len(colors) + 0.4) * step
+    is_wide = windows[0][2] == height
+    axis.set_xlim(-0.5, width - 0.5 + (0 if is_wide else margin))
+    axis.set_ylim(height - 0.5 + (margin if is_wide else 0), -0.5)
 
 
 def _draw_framed(axis: Axes, image: np.ndarray, color: str) -> None:
@@ -312,8 +312,9 @@ def plot_inflation(
     measured_share: of the images of the data that have a near-duplicate.
     """
     figure, axis = new_plot(7.2, 3.8, title)
-    for (model, points), color, shift in zip(
-        curve.groupby("model", sort=False), (BLUE, ORANGE), (-0.4, 0.4), strict=False
+    # The bars of the data cover each other: a wide one is below a narrow one.
+    for (model, points), color, line_width in zip(
+        curve.groupby("model", sort=False), (BLUE, ORANGE), (4, 1.5), strict=False
     ):
         percent = 100 * points[["share", "gain", "low", "high"]]
         axis.plot(percent["share"], percent["gain"], ".-", color=color, label=model)
@@ -328,18 +329,20 @@ def plot_inflation(
         columns = ["gain", "low", "high"]
         gain, low, high = 100 * measured.loc[model, columns].to_numpy(float)
         axis.errorbar(
-            [100 * measured_share + shift],  # beside the other model's
+            [100 * measured_share],
             [gain],
             np.array([[gain - low], [high - gain]]),
             fmt="D",
             color=color,
             markeredgecolor="black",
             ecolor=color,
-            capsize=3,
+            elinewidth=line_width,
+            capsize=2 + line_width,
             zorder=3,
         )
     axis.axhline(0, color=GREY, linewidth=0.8)
-    axis.plot([], [], "D", color="white", markeredgecolor="black", label="this data")
+    name = f"this data, {100 * measured_share:.1f} %, 95 % interval"
+    axis.plot([], [], "D", color="white", markeredgecolor="black", label=name)
     axis.legend(loc="upper left")
     axis.set_xlabel("images that have a copy, %; band: 95 % interval")
     axis.set_ylabel("points that random folds add")

@@ -17,6 +17,7 @@ from kaggle_tfr.plan.folds_csv import FoldsFile, count_folds, list_folds, save_f
 from kaggle_tfr.plan.forecast import describe_resizing, make_forecast
 from kaggle_tfr.plan.growth import (
     check_growth,
+    check_schema,
     describe_drift,
     drop_between,
     measure_drift,

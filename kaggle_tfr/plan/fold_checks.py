@@ -177,8 +177,8 @@ def check_leakage(
     sampled_…: only with `hashes` (of `load_hashes`). 300 sampled images are compared
         with all others: pairs within `max_bits` bits across_folds, which must be 0,
         pairs with_test, of a test image and another image, and pairs of_earlier images
-        across folds, which stay where they are. cut_pairs (of `list_cut_pairs`) are not
-        counted.
+        across folds, which stay. Each pair is counted once, and cut_pairs (of
+        `list_cut_pairs`) are not.
     Raises: ValueError: a number that must be 0 is not.
     """
     places = table.groupby(["split", "fold"])
@@ -223,11 +223,7 @@ def describe_checks(checks: pd.Series, max_bits: int) -> str:
     passed = [_describe_clusters(checks["clusters"])]
     if "groups_across_folds" in checks:
         passed.append("No group of GROUP_COLUMN is in two folds or splits.")
-    passed.append(
-        f"{checks['sampled_images']:,} sampled images were compared with all "
-        f"{checks['images']:,}: no pair within {max_bits} bits is in two folds or "
-        f"splits; pairs with a test image: {checks['sampled_pairs_with_test']:,}."
-    )
+    passed.append(_describe_sampled(checks, max_bits))
     deviation = checks["max_share_deviation"]
     line = (
         "In each fold, the share of every class differs from its share of all training "
@@ -245,6 +241,22 @@ def _describe_clusters(n_clusters: float) -> str:
     if not n_clusters:
         return "One image of each cluster is kept, so no cluster can be in two folds."
     return f"Clusters with two or more images: {n_clusters:,}, each in one fold."
+
+
+def _describe_sampled(checks: pd.Series, max_bits: int) -> str:
+    """Return what the comparison of sampled images with all others has found."""
+    pair = "no pair"
+    if checks.get("sampled_pairs_of_earlier", 0):
+        pair = "no pair with a new image"
+    text = (
+        f"{checks['sampled_images']:,} sampled images were compared with all "
+        f"{checks['images']:,}: {pair} within {max_bits} bits is in two folds, or in "
+        "train and validation."
+    )
+    n_with_test = checks["sampled_pairs_with_test"]
+    if n_with_test:
+        text += f" Pairs with a test image, which stay: {n_with_test:,}."
+    return text
 
 
 def _check_across_folds(numbers: dict[str, float]) -> None:
@@ -313,13 +325,15 @@ def _count_near_pairs(
     is_recorded = mark_recorded(table)
     rng = np.random.default_rng(0)
     sampled = rng.permutation(len(table))[:N_SAMPLED]
+    is_done = np.zeros(len(table), bool)
     n_across = 0
     n_with_test = 0
     n_of_earlier = 0
     for row in sampled[is_compared[sampled]]:
         is_near = _count_bits(words, row) <= max_bits
         is_near[rows_cut_from.get(row, [])] = False
-        is_pair = is_near & is_compared & (fold != fold[row])
+        is_pair = is_near & is_compared & (fold != fold[row]) & ~is_done
+        is_done[row] = True  # its pairs are counted
         has_test = is_test | is_test[row]
         n_with_test += int((is_pair & has_test).sum())
         is_of_earlier = is_recorded & is_recorded[row] & ~has_test

@@ -85,18 +85,17 @@ def assign_folds(
         validate. Otherwise they stay in train, in fold -1 if there are folds.
     Column fold: int64, 0 to n_folds - 1 for train, always 0 if n_folds is below 2;
         -1 for all other rows.
-    Raises: ValueError: there are more folds than clusters, fewer than earlier ones, a
-        share is out of range, or a column is missing.
+    Raises: ValueError: there are more folds than clusters, a share is out of range, or
+        a column is missing.
     """
     check_parameters({"VALIDATION_SIZE": validation_size})
-    _check_earlier_folds(table, n_folds)
     groups = join_groups(table, group_column, extra_in_validation)
     is_placed, split, fold = place_earlier(table, groups)
     # Rows that get a fold: of train, without those that must never validate.
     rows = np.flatnonzero(groups.may_validate & ~is_placed)
     # Rows that had one, or were held out, before the dataset grew.
     placed = np.flatnonzero(is_placed & ((fold >= 0) | (split == "validation")))
-    labels = mark_labels(table.iloc[[*rows, *placed]], label_columns)
+    labels = mark_labels(table.iloc[np.append(rows, placed)], label_columns)
     labels_placed = labels[len(rows) :]
     labels = labels[: len(rows)]
     draw = partial(stratified_group_split, multilabel=len(label_columns) > 1)
@@ -121,17 +120,6 @@ def assign_folds(
         numbers = groups.number[rows]
         fold[rows] = draw(numbers, labels, shares, seed + 1, before=before)
     return table.assign(split=split, fold=fold)
-
-
-def _check_earlier_folds(table: pd.DataFrame, n_folds: int) -> None:
-    """Raise a ValueError if an earlier image is in a fold that does not exist."""
-    last_fold = table.get("earlier_fold", pd.Series(-1)).max()
-    if last_fold >= max(1, n_folds):
-        raise ValueError(
-            f"N_FOLDS is {n_folds}, but FOLDS_FROM has images in fold {last_fold}. Set "
-            f"N_FOLDS to {last_fold + 1} or more, as it was, or make new folds without "
-            "FOLDS_FROM."
-        )
 
 
 def place_earlier(table: pd.DataFrame, groups: Groups) -> tuple[Array, Array, Array]:

@@ -132,7 +132,7 @@ def select_new(folded: pd.DataFrame) -> pd.DataFrame:
 
 
 def check_growth(
-    work_dir: str, values: Values, schema: RecordSchema, bit_depth: str
+    work_dir: str, values: Values, bit_depth: str
 ) -> tuple[EarlierPlan, ...]:
     """Return the plans that this one continues, the oldest first; () for none.
 
@@ -146,14 +146,17 @@ def check_growth(
     check_settings(earlier, settings, values["FOLDS_FROM"])
     if earlier.source and not earlier.plans:
         _check_number_of_folds(work_dir, values["N_FOLDS"])
-    if earlier.schema and asdict(schema) != asdict(
-        RecordSchema.from_dict(earlier.schema)
-    ):
+    return earlier.plans
+
+
+def check_schema(schema: RecordSchema, work_dir: str) -> None:
+    """Raise a ValueError unless new records have the features of the earlier parts."""
+    before = load_earlier(work_dir).schema
+    if before and asdict(schema) != asdict(RecordSchema.from_dict(before)):
         raise ValueError(
             "SCHEMA does not give the features that the parts of FOLDS_FROM have. Set "
             "it to theirs, or make a new dataset without FOLDS_FROM."
         )
-    return earlier.plans
 
 
 def _check_number_of_folds(work_dir: str, n_folds: int) -> None:

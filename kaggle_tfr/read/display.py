@@ -107,7 +107,7 @@ def _find_flags(labels: np.ndarray, n_classes: int) -> np.ndarray:
 def cut_windows(
     shards: pd.DataFrame, image_size: int | Sequence[int], count: int = 3
 ) -> list[WindowExample]:
-    """Cut two random windows and the centre out of the images of a few records.
+    """Cut three random windows and the centre out of the images of a few records.
 
     count: at most; of the first 64 records, those of which a window leaves out most.
     A record of which nothing is left out is not an example.
@@ -122,7 +122,7 @@ def cut_windows(
     for record in [records[number] for number in order if left_out[number] > 0]:
         image = record[schema.image_key]
         shape = tf.shape(image)[:2]
-        crops: list[Crop] = ["random", "random", "center"]
+        crops: list[Crop] = ["random", "random", "random", "center"]
         windows = [choose_window(shape, size, crop) for crop in crops]
         values = [np.asarray(record[key]) for key in schema.label_keys]
         label = format_labels(_stack_labels(values, schema.kind), classes)[0]
@@ -309,20 +309,39 @@ def measure_speed(
 def compare_speeds(
     pipelines: Mapping[str, Callable[[pd.DataFrame], tf.data.Dataset]],
     shards: pd.DataFrame,
-    step_seconds: Mapping[str, float],
+    batch_size: int,
     rounds: int = 3,
 ) -> pd.DataFrame:
     """Return the median images per second of pipelines, measured alternately.
 
     pipelines: functions that return endless batches of shards, by name.
-    step_seconds: for each column of the table, as in `measure_speed`.
+    Columns: "alone", and "with a device" that takes as long for a batch as the first
+    pipeline takes alone.
     """
     datasets = {name: pipeline(shards) for name, pipeline in pipelines.items()}
-    medians = {}
-    for column, seconds in step_seconds.items():
-        rates = [
-            {name: measure_speed(data, 0.5, seconds) for name, data in datasets.items()}
-            for _ in range(rounds)
-        ]
-        medians[column] = pd.DataFrame(rates).median()
-    return pd.DataFrame(medians)
+    alone = _measure_alternately(datasets, rounds, seconds=0.5)
+    beside = _measure_alternately(
+        datasets,
+        rounds,
+        seconds=1.0,
+        step_seconds=batch_size / alone.iloc[0],
+    )
+    return pd.DataFrame({"alone": alone, "with a device": beside})
+
+
+def _measure_alternately(
+    datasets: Mapping[str, tf.data.Dataset],
+    rounds: int,
+    *,
+    seconds: float,
+    step_seconds: float = 0.0,
+) -> pd.Series:
+    """Return the median images per second of each dataset."""
+    rates = [
+        {
+            name: measure_speed(data, seconds, step_seconds)
+            for name, data in datasets.items()
+        }
+        for _ in range(rounds)
+    ]
+    return pd.DataFrame(rates).median()

@@ -47,7 +47,8 @@ def measure_inflation(
     what `assign` needs. seeds: one for each repeat, 2 or more.
     Returns a row for "all images", and one for "images with a copy" if there are two
     clusters or more. Columns: random folds and cluster folds, accuracy from 0 to 1;
-    gain, what random folds add; low and high, its 95 % interval.
+    gain, what random folds add; low and high, its 95 % interval. The accuracies are
+    rounded to 0.001, and gain is their difference, so that displayed numbers add up.
     """
     labels = table["label"].to_numpy()
     clusters = table["cluster"].to_numpy()
@@ -78,11 +79,13 @@ def _summarize(
     leaky: np.ndarray, honest: np.ndarray, clusters: np.ndarray
 ) -> dict[str, float]:
     """Return a row of `measure_inflation`."""
-    gain, low, high = estimate_inflation(leaky, honest, clusters)
+    _, low, high = estimate_inflation(leaky, honest, clusters)
+    random_folds = round(float(leaky.mean()), 3)
+    cluster_folds = round(float(honest.mean()), 3)
     return {
-        "random folds": float(leaky.mean()),
-        "cluster folds": float(honest.mean()),
-        "gain": gain,
+        "random folds": random_folds,
+        "cluster folds": cluster_folds,
+        "gain": round(random_folds - cluster_folds, 3),
         "low": low,
         "high": high,
     }
@@ -97,7 +100,8 @@ def tear_clusters(folds: np.ndarray, clusters: np.ndarray, seed: int) -> np.ndar
     """Return the folds after each image that has a copy has drawn its own at random.
 
     A random split does the same to copies. All other images stay, so that two scores
-    differ by the copies alone.
+    differ by the copies alone. If the folds keep groups of other images together, an
+    image that has a copy leaves its group, too.
     """
     has_copy = find_copies(clusters)
     torn = folds.copy()

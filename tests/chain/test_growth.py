@@ -336,7 +336,7 @@ def test_a_csv_that_names_no_image_is_an_error(first, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"N_FOLDS": 2}, "N_FOLDS is 2, but FOLDS_FROM has images in fold 2"),
+        ({"N_FOLDS": 2}, "N_FOLDS is 2, but the parts of FOLDS_FROM have 3"),
         ({"N_FOLDS": 4}, "N_FOLDS is 4, but the parts of FOLDS_FROM have 3"),
         ({"SEED": 1}, "SEED is 1, but the parts of FOLDS_FROM have 0"),
         ({"IMAGE_SIZE": 32}, "IMAGE_SIZE is 32, but"),

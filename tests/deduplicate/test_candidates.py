@@ -11,6 +11,7 @@ from support.scenes import scene
 from kaggle_tfr.deduplicate import candidates
 from kaggle_tfr.deduplicate.candidates import accept_pairs, find_candidates
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
+from kaggle_tfr.deduplicate.proposals import propose_copies
 from kaggle_tfr.images.hashing import ALL_HASHES, FINE_HASH, FLAT, HASHES
 
 SETTINGS = DuplicateSettings()
@@ -186,7 +187,9 @@ def test_shared_details_are_not_proposed_for_old_pairs_or_missing_files(hashes, 
     is_new = np.arange(7) == 2
     chosen = find_candidates(hashes, settings, is_new, images)
 
+    proposed = propose_copies(images, hashes, chosen.pairs, is_new=is_new)
     pairs = accept_pairs(images, hashes, chosen, settings)
 
+    assert 5 not in proposed["b"].tolist()
     ends = pairs[["a", "b"]].to_numpy().tolist()
     assert ends == [[0, 2], [1, 2], [2, 3], [2, 4], [2, 6]]

@@ -8,11 +8,13 @@ from support.scenes import saved, scene
 from kaggle_tfr.deduplicate import find_clusters, find_pairs
 from kaggle_tfr.deduplicate.display import (
     arrange_by_hash,
+    choose_verified,
     compare_pairs,
     count_by_radius,
     describe_naive_drop,
     examples_around,
     load_chain,
+    load_pairs,
 )
 from kaggle_tfr.explore import load_hashes, measure
 
@@ -142,6 +144,26 @@ def test_near_duplicates_are_neighbours_on_the_wall(images, hashes):
     joined = [{*rows[number - 1 : number + 1]} for number in np.flatnonzero(is_linked)]
     assert len(joined) == 2
     assert set.union(*joined) == {0, 2, 5}
+
+
+def test_rejected_pairs_are_named_and_follow_those_that_are_confirmed(images, hashes):
+    """Of three pairs one is confirmed; the nearest other one is displayed with it."""
+    verified = pd.DataFrame(
+        {
+            "a": [0, 1, 3],
+            "b": [1, 3, 4],
+            "distance": [60, 55, 50],
+            "inliers": [20, 3, 2],
+            "accepted": [True, False, False],
+        }
+    )
+
+    displayed = choose_verified(verified, hashes, 25, count=3)
+    _, titles = load_pairs(images, displayed)
+
+    assert list(displayed["distance"]) == [60, 50]
+    assert [first.split("\n")[0] for first, _ in titles] == ["0.jpg", "rejected: 3.jpg"]
+    assert "50 bits, 2 matches" in titles[1][1]
 
 
 def make_pairs(*ends):

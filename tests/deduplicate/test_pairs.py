@@ -224,12 +224,14 @@ def test_crowds_of_two_datasets_list_twenty_others_for_each_image():
     hashes = make_hashes(codes)
     others = hashes.drop(columns="problem")
 
-    pairs = find_pairs_between(hashes[:5_000], others[4_990:].reset_index(drop=True), 9)
+    # Thirty others in one bit of distance, then ten with equal hashes.
+    reversed_others = others[4_990:][::-1].reset_index(drop=True)
+    pairs = find_pairs_between(hashes[:5_000], reversed_others, 9)
 
     assert len(pairs) == 5_000 * 20
     of_last = pairs[pairs["a"] == 4_999]
-    assert of_last["b"].tolist() == [*range(20)]
-    assert of_last["distance"].tolist() == [0] * 10 + [1] * 10
+    assert of_last["b"].tolist() == [*range(10), *range(30, 40)]
+    assert of_last["distance"].tolist() == [1] * 10 + [0] * 10
 
     pairs = find_pairs_between(hashes[4_999:5_001], others, 9)
 

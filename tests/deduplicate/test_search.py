@@ -206,14 +206,16 @@ def test_at_any_share_of_new_codes_their_pairs_are_complete(radius, share):
 
 @pytest.mark.parametrize("tables", [None, Lookup(13, 20, 1)])
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 1.0])
+@pytest.mark.parametrize("max_new_share", [0.3, 1.0])
 def test_rotated_pairs_with_a_new_code_are_those_of_the_full_search(
-    monkeypatch, share, tables
+    monkeypatch, max_new_share, share, tables
 ):
     """The new code may be the plain one or the rotated one."""
     codes = crowded_codes(4, 200, 0.02)
     others = np.roll(codes, 20, axis=0)
     is_new = np.random.default_rng(4).random(200) < share
     monkeypatch.setattr(search, "choose_lookup", lambda *_: tables)
+    monkeypatch.setattr(search, "MAX_NEW_SHARE", max_new_share)
 
     found = near_pairs_between(codes, others, 25, is_new).T.tolist()
 

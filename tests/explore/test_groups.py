@@ -159,7 +159,7 @@ def test_a_column_without_groups_is_named():
     images = make_table([f"{number}.jpg" for number in range(4)])
     sentence = describe_group_column(images, "image_id")
     assert sentence == (
-        "GROUP_COLUMN 'image_id' has no group of two or more of 4 labelled images."
+        "GROUP_COLUMN 'image_id' has no group of two or more of 4 images outside test."
     )
 
 

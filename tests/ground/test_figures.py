@@ -329,7 +329,7 @@ def test_titles_contain_the_finding():
         ),
         "limits": "Forecast: all within",
         "quality": "Quality 90: 5.0 kB, 37.0 dB; quality 95: 1.6 × the bytes, +3.0 dB",
-        "fold_strip": "A splits 1 of 2 clusters of copies, splitters with groups none",
+        "fold_strip": "A splits 1 of 2 clusters of copies, the other splitters none",
         "learning": (
             "After epoch 3, the last: cross-entropy 0.60 (class shares: 1.04), "
             "accuracy 60.0% (largest class: 50.0%)"

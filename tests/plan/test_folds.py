@@ -551,9 +551,12 @@ def make_hashes():
 
 
 def test_the_leakage_check_stops_at_clusters_and_pairs_across_folds():
-    """The pair is counted for each of its images; a flat image is not compared."""
+    """Both images of the pair are sampled, and it is counted once.
+
+    A flat image is not compared.
+    """
     table = make_four_images(fold=[0, 1, 0, 1])
-    leaks = "clusters_across_folds 1, sampled_pairs_across_folds 2. Run 02_d"
+    leaks = "clusters_across_folds 1, sampled_pairs_across_folds 1. Run 02_d"
 
     with pytest.raises(ValueError, match=leaks):
         check_leakage(table, hashes=make_hashes(), max_bits=2)
@@ -582,11 +585,12 @@ def test_the_leakage_check_counts_test_images_separately():
     assert leakage["clusters_across_folds"] == 0
     assert leakage["sampled_pairs_across_folds"] == 0
     assert leakage["clusters_across_test"] == 1
-    assert leakage["sampled_pairs_with_test"] == 2
+    assert leakage["sampled_pairs_with_test"] == 1
     first, *others = describe_checks(leakage, 2).splitlines()
     assert first.startswith("! Clusters that contain test images and other images: 1.")
     kept = "✓ One image of each cluster is kept, so no cluster can be in two folds."
     assert kept in others
+    assert any(line.endswith("a test image, which stay: 1.") for line in others)
 
 
 def test_a_passed_check_contains_what_was_checked():

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from kaggle_tfr.images.hashing import ALL_HASHES
-from kaggle_tfr.plan import assign_folds, check_leakage, describe_checks, drop_between
+from kaggle_tfr.plan import check_leakage, describe_checks, drop_between
 
 CLUSTER_COLUMNS = ["image_id", "cluster", "keep", "reason", "split", "conflict"]
 NO_CLUSTERS = pd.DataFrame(columns=CLUSTER_COLUMNS).astype({"keep": bool})
@@ -27,13 +27,6 @@ def list_rows(n_earlier, n_new, n_folds=3):
         earlier_fold=np.where(is_earlier, np.arange(n) % n_folds, -1),
         earlier_part=is_earlier.astype(int),
     )
-
-
-@pytest.mark.parametrize("n_folds", [0, 2])
-def test_fewer_folds_than_before_are_an_error(n_folds):
-    """With fewer folds, an earlier image would have to leave its fold."""
-    with pytest.raises(ValueError, match=rf"N_FOLDS is {n_folds}, but .* in fold 2"):
-        assign_folds(list_rows(6, 3), n_folds=n_folds, seed=0)
 
 
 def test_earlier_images_of_one_group_in_two_folds_are_an_error():
@@ -91,7 +84,7 @@ def test_copies_among_earlier_images_are_reported():
 
     checks = check_leakage(folded, hashes=hashes, max_bits=25)
 
-    assert checks["sampled_pairs_of_earlier"] == 2  # from either image
+    assert checks["sampled_pairs_of_earlier"] == 1
     assert "! Pairs of two earlier images within 25 bits" in describe_checks(checks, 25)
     hashes.loc[4, list(ALL_HASHES)] = hashes.loc[0, list(ALL_HASHES)]
     with pytest.raises(ValueError, match="sampled_pairs_across_folds"):

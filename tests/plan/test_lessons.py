@@ -91,7 +91,7 @@ def test_the_strip_names_the_splitter_that_splits_clusters():
     title = figure.get_suptitle().replace("\n", " ")
     assert n_split > 0
     assert title.startswith(f"StratifiedKFold splits {n_split} of 4 clusters")
-    assert title.endswith("splitters with groups none")
+    assert title.endswith("the other splitters none")
     frames = [patch for patch in figure.axes[0].patches if not patch.get_fill()]
     widths = [frame.get_linewidth() for frame in frames]
     assert widths.count(2.5) == n_split
