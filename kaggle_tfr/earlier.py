@@ -6,7 +6,6 @@ the earlier folds stay the same even if FOLDS_FROM changes after that.
 
 import io
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +24,14 @@ from kaggle_tfr.images.hashing import ALL_HASHES
 from kaggle_tfr.mounts import find_file, find_part_files, output_dir
 from kaggle_tfr.naming import SPLIT_NAMES, TEST_FOLDER
 from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
-from kaggle_tfr.shards import EarlierPlan, list_parts, next_part, parse_earlier
+from kaggle_tfr.shards import (
+    EarlierPlan,
+    list_parts,
+    next_part,
+    parse_earlier,
+    read_fingerprint,
+    read_lineage,
+)
 from kaggle_tfr.storage import exists, join
 
 # In WORK_DIR.
@@ -209,6 +215,8 @@ def _read_folder(name: str, work_dir: str) -> list[_Source]:
     parts = [folder]
     if not exists(join(folder, FINGERPRINTS_FILE)):
         parts = list_parts(folder, FINGERPRINTS_FILE)
+        written = _find_written(parts, work_dir)
+        parts = [part for part in parts if part not in written]
     if not parts:
         raise FileNotFoundError(
             f"FOLDS_FROM: '{folder}' contains neither {PLANNED_FILE}, as a work folder "
@@ -231,6 +239,20 @@ def _read_work_folder(folder: str) -> list[_Source]:
         table = pd.concat([load_earlier_images(folder), table], ignore_index=True)
     folders = (*before.folders, *list_parts(folder))
     return [_Source(folder, table, _read_plan(folder), folders)]
+
+
+def _find_written(parts: Sequence[str], work_dir: str) -> list[str]:
+    """Return those of the parts that the growth in WORK_DIR wrote, or that continue it.
+
+    They are in one folder with the earlier parts if 04 has run before with this
+    OUT_DIR. This run plans them again.
+    """
+    growth = read_lineage(work_dir)
+    if not growth.earlier:
+        return []
+    return [
+        part for part in parts if growth.fingerprint in read_lineage(part).fingerprints
+    ]
 
 
 def check_not_replaced(folder: str, work_dir: str) -> None:
@@ -376,13 +398,18 @@ def check_settings(earlier: Earlier, settings: Mapping[str, Any], source: Any) -
             )
 
 
-def list_parts_here(work_dir: str) -> list[str]:
+def list_parts_here(work_dir: str, out_dir: str = "") -> list[str]:
     """Return the folders of the earlier parts that are on this machine or in a bucket.
 
     Those of slugs, of which only fingerprints were downloaded, are left out.
+    out_dir: OUT_DIR, which may contain them, too.
     """
-    folders = load_earlier(work_dir).folders
-    return [folder for folder in folders if exists(join(folder, "shards.csv"))]
+    earlier = load_earlier(work_dir)
+    plans = {plan.fingerprint for plan in earlier.plans}
+    parts = list_parts(output_dir(out_dir or work_dir)) if plans else []
+    parts = [part for part in parts if read_fingerprint(part) in plans]
+    folders = {storage.real_path(part): part for part in [*parts, *earlier.folders]}
+    return [part for part in folders.values() if exists(join(part, "shards.csv"))]
 
 
 def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> list[str]:
@@ -392,7 +419,7 @@ def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> li
     """
     if tfrec_dirs:
         return list(tfrec_dirs)
-    earlier_parts = list_parts_here(work_dir)
+    earlier_parts = list_parts_here(work_dir, out_dir)
     n_missing = load_earlier(work_dir).n_parts - len(earlier_parts)
     if n_missing:
         print(
@@ -400,5 +427,6 @@ def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> li
             "read. Set TFREC_DIRS to all parts of the dataset."
         )
     parts_dir = output_dir(out_dir or work_dir)
-    elsewhere = [part for part in earlier_parts if os.path.dirname(part) != parts_dir]
+    known = {storage.real_path(part) for part in list_parts(parts_dir)}
+    elsewhere = [part for part in earlier_parts if storage.real_path(part) not in known]
     return [*elsewhere, parts_dir]

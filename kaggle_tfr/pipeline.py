@@ -64,7 +64,7 @@ def deduplicate_images(values: Values, work: str) -> pd.DataFrame:
     hashes = explore.load_hashes(images, work)
     settings = make_settings(deduplicate.DuplicateSettings, values)
     is_new = explore.mark_new(images)
-    candidates = deduplicate.find_candidates(hashes, settings, is_new)
+    candidates = deduplicate.find_candidates(hashes, settings, is_new, images)
     print(candidates.explanation)
     pairs = deduplicate.accept_pairs(images, hashes, candidates, settings, work)
     copies = deduplicate.compare_datasets(hashes, others, settings)
@@ -92,7 +92,12 @@ def plan_dataset(values: Values, work: str) -> None:
     earlier = plan.check_growth(work, values, labels.bit_depth)
     clusters, duplicates = deduplicate.load_clusters(work)
     rows = deduplicate.choose_rows(images, clusters)
-    rows, clusters = plan.drop_between(rows, clusters, values["GROUP_COLUMN"])
+    rows, clusters = plan.drop_between(
+        rows,
+        clusters,
+        values["GROUP_COLUMN"],
+        extra_in_validation=values["EXTRA_IN_VALIDATION"],
+    )
     folded = plan.assign_folds(
         rows,
         n_folds=values["N_FOLDS"],
@@ -102,6 +107,8 @@ def plan_dataset(values: Values, work: str) -> None:
         group_column=values["GROUP_COLUMN"],
         extra_in_validation=values["EXTRA_IN_VALIDATION"],
     )
+    if "earlier" in folded:
+        print(plan.describe_drift(plan.measure_drift(folded)))
     hashes = explore.load_hashes(images, work)
     checks = plan.check_leakage(
         folded,
@@ -157,7 +164,8 @@ def _plan_shards(
 
 def write_shards(values: Values, work: str) -> pd.DataFrame:
     """Write the planned parts, as 04 does, and return one row per shard."""
-    write.check_earlier_parts(plan.read_plan(work), write.list_parts_here(work))
+    earlier_parts = write.list_parts_here(work, values["OUT_DIR"])
+    write.check_earlier_parts(plan.read_plan(work), earlier_parts)
     return write.write_parts(
         work,
         output_dir(values["OUT_DIR"] or work),

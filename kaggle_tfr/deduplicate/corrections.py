@@ -192,6 +192,9 @@ def _describe_effect(row: Decision, comparison: _Comparison) -> str:
         label = before["label_name"]
         return f"nothing: its record in an earlier part has the label {label}"
     if row.action == "keep":
+        after = comparison.after.iloc[row.a]
+        if not after["keep"]:
+            return f"not kept: {after['reason']}"
         if before["keep"]:
             return "nothing: it was kept"
         return f"kept; before: {before['reason']}"

@@ -145,10 +145,14 @@ def show_copies(images: pd.DataFrame, clusters: pd.DataFrame) -> list[Example]:
 
 
 def _compare_widths(images: pd.DataFrame, pairs: pd.DataFrame) -> np.ndarray:
-    """Return how many times as wide as the other the wider image of each pair is."""
+    """Return how many times as wide as the other the wider image of each pair is.
+
+    It is 1 if the file of an image is gone, whose width is unknown.
+    """
     width = images["width"].to_numpy(float)
+    width[width == 0] = np.nan
     ratio = width[pairs["a"]] / width[pairs["b"]]
-    return np.maximum(ratio, 1 / ratio)
+    return np.nan_to_num(np.maximum(ratio, 1 / ratio), nan=1)
 
 
 def _choose_copies(pairs: pd.DataFrame) -> pd.DataFrame:

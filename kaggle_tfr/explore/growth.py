@@ -5,8 +5,8 @@ The column `earlier` has the state of each image:
     ""           new
     same         in an earlier part, with the same file and label
     relabelled   in an earlier part; the input has another label now
-    changed      in an earlier part; the file is another one now, or is rejected
-    gone         in an earlier part; the input does not have it any more
+    changed      in an earlier part; the file is another one now
+    gone         in an earlier part; the input does not have it any more, or rejects it
     fold         has a fold by an earlier CSV, but no record
 
 Only new images and those with a fold alone are written. All others keep what their
@@ -88,6 +88,8 @@ def join_earlier(
     if earlier.plans:
         labels = _keep_labels(labels, earlier.labels)
     row = _match(images, table)
+    if not earlier.plans:
+        _check_matched(images, table, row)
     row[_find_repeated(images)] = -1
     row = _match_moved(images, table, row)
     is_earlier = row >= 0
@@ -126,6 +128,18 @@ def _keep_labels(labels: Labels, before: Labels) -> Labels:
             "LABEL_MAP, or make a new dataset without FOLDS_FROM."
         )
     return replace(before, name=labels.name, bit_depth=labels.bit_depth)
+
+
+def _check_matched(images: pd.DataFrame, table: pd.DataFrame, row: np.ndarray) -> None:
+    """Raise a ValueError if no image has a fold in a CSV. row: of `_match`."""
+    if (row < 0).all():
+        listed = table["image_id"].head(1).tolist()
+        example = f", such as '{listed[0]}'" if listed else ""
+        raise ValueError(
+            f"FOLDS_FROM has the folds of {len(table):,} images{example}, and none of "
+            f"the input, such as '{images['image_id'].iloc[0]}'. Its image_id must be "
+            "that of images.parquet."
+        )
 
 
 def _match(images: pd.DataFrame, table: pd.DataFrame) -> np.ndarray:
@@ -187,7 +201,8 @@ def _compare(images: pd.DataFrame, found: pd.DataFrame) -> np.ndarray:
     state[is_relabelled] = "relabelled"
     is_good = images["problem"].to_numpy() == ""
     has_file = images["digest"].to_numpy() == found["digest"].to_numpy()
-    state[~(is_good & has_file)] = "changed"
+    state[is_good & ~has_file] = "changed"
+    state[~is_good] = "gone"
     state[found["part"].to_numpy() == 0] = "fold"
     # A rejected file cannot be written: an earlier fold is of no use.
     state[(found["part"].to_numpy() == 0) & ~is_good] = ""

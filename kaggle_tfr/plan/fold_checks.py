@@ -6,6 +6,7 @@ from itertools import permutations
 import numpy as np
 import pandas as pd
 
+from kaggle_tfr.explore.growth import mark_recorded
 from kaggle_tfr.images.hashing import FLAT, HASHES
 from kaggle_tfr.naming import OVERRIDE_GROUP
 from kaggle_tfr.plan.folds import Array, join_groups, list_first_rows, mark_labels
@@ -174,9 +175,10 @@ def check_leakage(
     max_share_deviation: largest difference between a class's share of a fold and of
         train.
     sampled_…: only with `hashes` (of `load_hashes`). 300 sampled images are compared
-        with all others: pairs within `max_bits` bits across_folds, which must be 0, and
-        pairs with_test, of a test image and another image. Each pair is counted once,
-        and cut_pairs (of `list_cut_pairs`) are not.
+        with all others: pairs within `max_bits` bits across_folds, which must be 0,
+        pairs with_test, of a test image and another image, and pairs of_earlier images
+        across folds, which stay. Each pair is counted once, and cut_pairs (of
+        `list_cut_pairs`) are not.
     Raises: ValueError: a number that must be 0 is not.
     """
     places = table.groupby(["split", "fold"])
@@ -211,6 +213,13 @@ def describe_checks(checks: pd.Series, max_bits: int) -> str:
             f"Clusters that contain test images and other images: {n_shared:,}. Test "
             "images stay where they are; leaks.csv lists these pairs."
         )
+    n_earlier = checks.get("sampled_pairs_of_earlier", 0)
+    if n_earlier:
+        warnings.append(
+            f"Pairs of two earlier images within {max_bits} bits in two folds or "
+            f"splits: {n_earlier:,} in a sample. They stay where they are; MAX_BITS or "
+            "OVERRIDES were others when their parts were planned."
+        )
     passed = [_describe_clusters(checks["clusters"])]
     if "groups_across_folds" in checks:
         passed.append("No group of GROUP_COLUMN is in two folds or splits.")
@@ -236,9 +245,12 @@ def _describe_clusters(n_clusters: float) -> str:
 
 def _describe_sampled(checks: pd.Series, max_bits: int) -> str:
     """Return what the comparison of sampled images with all others has found."""
+    pair = "no pair"
+    if checks.get("sampled_pairs_of_earlier", 0):
+        pair = "no pair with a new image"
     text = (
         f"{checks['sampled_images']:,} sampled images were compared with all "
-        f"{checks['images']:,}: no pair within {max_bits} bits is in two folds, or in "
+        f"{checks['images']:,}: {pair} within {max_bits} bits is in two folds, or in "
         "train and validation."
     )
     n_with_test = checks["sampled_pairs_with_test"]
@@ -310,11 +322,13 @@ def _count_near_pairs(
     is_compared = (hashes["texture"] >= FLAT).to_numpy()
     words = np.ascontiguousarray(hashes[[*HASHES]].to_numpy(np.uint64).T)
     is_test = (table["split"] == "test").to_numpy()
+    is_recorded = mark_recorded(table)
     rng = np.random.default_rng(0)
     sampled = rng.permutation(len(table))[:N_SAMPLED]
     is_done = np.zeros(len(table), bool)
     n_across = 0
     n_with_test = 0
+    n_of_earlier = 0
     for row in sampled[is_compared[sampled]]:
         is_near = _count_bits(words, row) <= max_bits
         is_near[rows_cut_from.get(row, [])] = False
@@ -322,12 +336,17 @@ def _count_near_pairs(
         is_done[row] = True  # its pairs are counted
         has_test = is_test | is_test[row]
         n_with_test += int((is_pair & has_test).sum())
-        n_across += int((is_pair & ~has_test).sum())
-    return {
+        is_of_earlier = is_recorded & is_recorded[row] & ~has_test
+        n_of_earlier += int((is_pair & is_of_earlier).sum())
+        n_across += int((is_pair & ~has_test & ~is_of_earlier).sum())
+    numbers: dict[str, float] = {
         "sampled_images": len(sampled),
         "sampled_pairs_across_folds": n_across,
         "sampled_pairs_with_test": n_with_test,
     }
+    if is_recorded.any():
+        numbers["sampled_pairs_of_earlier"] = n_of_earlier
+    return numbers
 
 
 def _number_cut_pairs(

@@ -10,41 +10,106 @@ from kaggle_tfr.explore.growth import STATE, mark_recorded
 from kaggle_tfr.naming import OVERRIDE_GROUP
 from kaggle_tfr.parameters import Values
 from kaggle_tfr.plan.fold_checks import measure_deviation
-from kaggle_tfr.plan.folds import join_groups
+from kaggle_tfr.plan.folds import join_groups, list_first_rows
 from kaggle_tfr.schema import RecordSchema
 from kaggle_tfr.shards import EarlierPlan
 
+BETWEEN = "between folds: its group has images in two earlier folds"
+MUST_TRAIN = (
+    "between folds: images of MORE_INPUTS train in every fold, but its group has an "
+    "earlier image that validates"
+)
+
 
 def drop_between(
-    rows: pd.DataFrame, clusters: pd.DataFrame, group_column: str = ""
+    rows: pd.DataFrame,
+    clusters: pd.DataFrame,
+    group_column: str = "",
+    *,
+    extra_in_validation: bool = False,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Drop new images whose group connects two earlier folds; return both tables.
+    """Drop new images that cannot be in the folds of their group; return both tables.
 
+    A new image cannot if its group connects two earlier folds; or, unless
+    `extra_in_validation`, if it is of MORE_INPUTS and its group is in a fold.
     rows: of `choose_rows`. clusters: of 02, which has dropped those whose cluster alone
     connects two folds. Such an image has a line of `clusters` with its reason.
+    Raises: ValueError: earlier images of one group are in two folds.
     """
     has_groups = group_column or OVERRIDE_GROUP in rows
-    if "earlier" not in rows or not has_groups:
+    has_extra = False
+    if "source" in rows and not extra_in_validation:
+        has_extra = bool((rows["source"] != 0).any())
+    if "earlier" not in rows or not (has_groups or has_extra):
         return rows, clusters
+    place = _name_places(rows)
+    for column in (group_column, OVERRIDE_GROUP):
+        if column in rows:
+            _check_group_whole(rows, column, place)
+
     number = join_groups(rows, group_column).number
-    is_fixed = (rows["earlier"] != "") & (rows["split"] != "test")
-    place = rows["split"] + " " + rows["earlier_fold"].astype(str)
-    n_places = place.where(is_fixed).groupby(number).transform("nunique")
-    is_movable = ~mark_recorded(rows) & (rows["split"] != "test").to_numpy()
-    is_dropped = is_movable & (n_places > 1).to_numpy()
+    n_places = place.groupby(number).transform("nunique")
+    is_movable = ~mark_recorded(rows) & (rows["split"] != "test")
+    reason = pd.Series(BETWEEN, rows.index).where(is_movable & (n_places > 1))
+    # Without folds, all images of train are in fold 0.
+    if has_extra and rows["earlier_fold"].max() > 0:
+        has_fold = place.notna() & (rows["earlier_fold"] >= 0)
+        is_in_fold = has_fold.groupby(number).transform("any")
+        is_extra = (rows["source"] != 0) & (rows["earlier"] == "")
+        reason = reason.mask(is_movable & is_extra & is_in_fold, MUST_TRAIN)
+    return _drop_rows(rows, clusters, reason)
+
+
+def _name_places(rows: pd.DataFrame) -> pd.Series:
+    """Return where each earlier image is, such as "fold 3"; NaN for other images."""
+    has_fold = rows["earlier_fold"] >= 0
+    fold = "fold " + rows["earlier_fold"].astype(str)
+    place = rows["split"].astype(object).mask(has_fold, fold)
+    return place.where((rows["earlier"] != "") & (rows["split"] != "test"))
+
+
+def _check_group_whole(rows: pd.DataFrame, column: str, place: pd.Series) -> None:
+    """Raise a ValueError that names a group of earlier images in two folds.
+
+    column: with the groups. place: of `_name_places`.
+    """
+    n_places = place.groupby(list_first_rows(rows, column)).transform("nunique")
+    is_split = place.notna() & (n_places > 1)
+    if not is_split.any():
+        return
+    group = rows[column][is_split].iloc[0]
+    members = place[is_split & (rows[column] == group)]
+    places = " and ".join(sorted(members.unique())[:2])
+    if column == OVERRIDE_GROUP:
+        subject = f"OVERRIDES has a group '{group}'"
+        advice = "Delete one of these rows of OVERRIDES"
+    else:
+        subject = f"GROUP_COLUMN '{column}' has a group '{group}'"
+        advice = "Give these images the groups that they had then"
+    raise ValueError(
+        f"{subject} whose images are in {places} of FOLDS_FROM, where they must stay. "
+        f"They were not one group when these folds were made. {advice}, or make new "
+        "folds without FOLDS_FROM."
+    )
+
+
+def _drop_rows(
+    rows: pd.DataFrame, clusters: pd.DataFrame, reason: pd.Series
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return both tables of `drop_between` without the rows that have a reason."""
+    is_dropped = reason.notna()
     if not is_dropped.any():
         return rows, clusters
-
     dropped = rows.loc[is_dropped, ["image_id", "split", "label_name", "path"]]
-    reason = "between folds: its group has images in two earlier folds"
-    changes = dropped.assign(cluster=-1, keep=False, reason=reason, conflict=False)
+    dropped["reason"] = reason[is_dropped]
+    changes = dropped.assign(cluster=-1, keep=False, conflict=False)
     keys = ["image_id", "split"]
-    is_listed = pd.MultiIndex.from_frame(clusters[keys]).isin(
-        pd.MultiIndex.from_frame(dropped[keys])
-    )
+    reason_of = dropped.set_index(keys)["reason"]
+    listed = reason_of.reindex(pd.MultiIndex.from_frame(clusters[keys])).to_numpy()
+    is_listed = pd.notna(listed)
     changed = clusters.copy()
-    changed.loc[is_listed, "keep"] = False
-    changed.loc[is_listed, "reason"] = reason
+    changed["keep"] &= ~is_listed
+    changed["reason"] = changed["reason"].mask(is_listed, listed)
     is_new = ~pd.MultiIndex.from_frame(changes[keys]).isin(
         pd.MultiIndex.from_frame(clusters[keys])
     )

@@ -184,6 +184,7 @@ def test_a_new_image_between_two_folds_is_dropped(first, tmp_path):
     shutil.copy(first / "photos" / old.loc[one, "path"], tmp_path / "photos/a/900.jpg")
     (tmp_path / "overrides.csv").write_text(
         f"image_id,action,value\na/900.jpg,same,{old.loc[other, 'image_id']}\n"
+        "a/900.jpg,keep,\n"
     )
     write_images(tmp_path / "photos", draw_pictures(84, 120, 160), [82])
     folds = build(
@@ -197,6 +198,8 @@ def test_a_new_image_between_two_folds_is_dropped(first, tmp_path):
     row = key(folds).loc["900"]
     assert not row["keep"]
     assert row["reason"] == "between folds: copies in fold 0 and fold 1"
+    effects = pd.read_csv(tmp_path / "work/decisions.csv", index_col="action")["effect"]
+    assert effects["keep"] == f"not kept: {row['reason']}"
     clusters = key(folds).loc[[one, other], "cluster"]
     assert clusters.nunique() == 2
     accounting = pd.read_csv(tmp_path / "work/accounting.csv", index_col="outcome")
@@ -263,9 +266,77 @@ def test_folds_of_a_csv_stay_and_all_images_are_written(first, pictures, tmp_pat
         build(tmp_path / "photos", tmp_path / "two", FOLDS_FROM=path, N_FOLDS=2)
 
 
+def test_parts_of_all_growths_can_share_a_folder(pictures, tmp_path, capsys):
+    """OUT_DIR is the FOLDS_FROM of each growth, which can run again at any time."""
+    out = tmp_path / "out"
+    expected = {}
+    for number, n_images in enumerate((30, 42, 54), 1):
+        write_images(tmp_path / "photos", pictures, range(n_images))
+        values = {"OUT_DIR": str(out), "FOLDS_FROM": str(out) if number > 1 else ""}
+        work = tmp_path / f"work-{number}"
+        for _ in range(2):
+            build(tmp_path / "photos", work, **values)
+        parts = digests(out)
+        assert {name: parts[name] for name in expected} == expected
+        expected = parts
+        shutil.rmtree(out / f"part-{number}")
+        build(tmp_path / "photos", work, **values)
+        assert digests(out) == expected
+
+    capsys.readouterr()
+    folders = read.choose_folders([], str(out), str(work))
+    assert "WARNING" not in capsys.readouterr().out
+    assert folders == [str(out)]
+    assert read.find_shards(folders)["count"].sum() == 54
+
+
+def test_earlier_parts_in_the_output_folder_are_checked(pictures, tmp_path):
+    """FOLDS_FROM is a work folder, whose part is in OUT_DIR: it must be unchanged."""
+    out = tmp_path / "out"
+    write_images(tmp_path / "photos", pictures, range(30))
+    build(tmp_path / "photos", tmp_path / "first", OUT_DIR=str(out))
+    shard = next(out.glob("part-1/*.tfrec"))
+    shard.write_bytes(shard.read_bytes()[:-1] + b"?")
+    write_images(tmp_path / "photos", pictures, range(30, 36))
+    with pytest.raises(ValueError, match=f"{shard.name}' is not as it was written"):
+        build(
+            tmp_path / "photos",
+            tmp_path / "second",
+            OUT_DIR=str(out),
+            FOLDS_FROM=str(tmp_path / "first"),
+        )
+
+
+def test_an_image_that_is_rejected_now_keeps_its_record(first, pictures, tmp_path):
+    """Its row is missing, or its file is broken; copies are found by its hashes."""
+    shutil.copytree(first / "photos", tmp_path / "photos")
+    write_images(tmp_path / "photos", pictures, [70])
+    (tmp_path / "photos/c/005.jpg").write_bytes(b"no image")
+    save_picture(pictures[5].resize((140, 105)), tmp_path / "photos/c/900.jpg")
+    values = {"FOLDS_FROM": str(first / "work"), "SECOND_LOOK": True}
+    folds = key(build(tmp_path / "photos", tmp_path / "work", **values))
+    assert folds.loc["005", "reason"] == "gone: its record stays in part 1"
+    assert folds.loc["900", "reason"] == "duplicate of c/005.jpg"
+    rejects = pd.read_csv(tmp_path / "work/rejects.csv")
+    assert rejects["image_id"].tolist() == ["c/005.jpg"]
+
+
+def test_a_csv_that_names_no_image_is_an_error(first, tmp_path):
+    """Ids of another form would silently give all images new folds."""
+    (tmp_path / "folds.csv").write_text("image_id,fold\n001,0\n002,1\n")
+    message = "folds of 2 images, such as '001', and none of the input, such as 'a/000"
+    with pytest.raises(ValueError, match=message):
+        build(
+            first / "photos",
+            tmp_path / "work",
+            FOLDS_FROM=str(tmp_path / "folds.csv"),
+        )
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"N_FOLDS": 2}, "N_FOLDS is 2, but the parts of FOLDS_FROM have 3"),
         ({"N_FOLDS": 4}, "N_FOLDS is 4, but the parts of FOLDS_FROM have 3"),
         ({"SEED": 1}, "SEED is 1, but the parts of FOLDS_FROM have 0"),
         ({"IMAGE_SIZE": 32}, "IMAGE_SIZE is 32, but"),

@@ -48,3 +48,10 @@ def compare_once(_):
     from kaggle_tfr.read import display
 
     display.compare_speeds.__defaults__ = (1,)
+
+
+def build(parameters):
+    """Write a dataset with two threads."""
+    from kaggle_tfr import build_dataset
+
+    build_dataset(**parameters, N_JOBS=2)
