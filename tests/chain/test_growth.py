@@ -362,6 +362,23 @@ def test_what_cannot_be_continued_is_an_error(first, grown, pictures, tmp_path):
         build(grown, tmp_path / "class", FOLDS_FROM=str(first / "work"))
 
 
+def test_a_row_that_repeats_an_image_has_no_fingerprint(pictures, tmp_path):
+    """It is rejected, although its path is that of a good row."""
+    rows = pd.DataFrame({"image_id": [f"{number:03d}.jpg" for number in range(9)]})
+    rows["label"] = [CLASSES[number % 3] for number in range(9)]
+    for number, name in enumerate(rows["image_id"]):
+        save_picture(pictures[number], tmp_path / "photos/train_images" / name)
+    repeated = pd.concat([rows[:1].assign(label="b"), rows, rows[4:6]])
+    repeated.to_csv(tmp_path / "photos/train.csv", index=False)
+    build(tmp_path / "photos", tmp_path / "work", SOURCE="csv")
+    hashes = read_fingerprints(tmp_path / "work/part-1")
+    images = read_parquet(tmp_path / "work/images.parquet")
+    images = images[images["problem"] == ""].set_index("image_id")
+    assert len(images) == len(hashes) < len(repeated)
+    digests_of_files = images["digest"].loc[hashes["image_id"]].tolist()
+    assert hashes["digest"].tolist() == digests_of_files
+
+
 def test_hashes_are_published_only_if_that_is_wanted(first, tmp_path):
     """hashes.parquet has a row for each record; PUBLISH_HASHES = False removes it."""
     rows = read_fingerprints(first / "work/part-1")
