@@ -124,8 +124,9 @@ def _keep_labels(labels: Labels, before: Labels) -> Labels:
         raise ValueError(
             f"The input has {len(new_names)} class(es) that the parts of FOLDS_FROM "
             f"lack, such as '{min(new_names)}'. The records of these parts number "
-            "their classes, so no class can be added: map it to an earlier one by "
-            "LABEL_MAP, or make a new dataset without FOLDS_FROM."
+            "their classes, so no class can be added. Give these images an earlier "
+            "class, in the input or by LABEL_MAP of MORE_INPUTS, or make a new dataset "
+            "without FOLDS_FROM."
         )
     return replace(before, name=labels.name, bit_depth=labels.bit_depth)
 
