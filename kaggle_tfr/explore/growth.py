@@ -191,7 +191,8 @@ def _index(table: pd.DataFrame, column: str = "image_id") -> pd.Index:
     """Return the keys of images: a test image may have the id of a labelled one."""
     names = table[column].to_numpy(object, copy=True)
     is_test = (table["split"] == "test").to_numpy()
-    names[is_test] = "\0" + names[is_test]  # which no id contains
+    # No id contains "\0". NumPy would drop it at the end of a text.
+    names[is_test] = "\0test/" + names[is_test]
     return pd.Index(names, dtype=object)
 
 
