@@ -124,8 +124,9 @@ def _keep_labels(labels: Labels, before: Labels) -> Labels:
         raise ValueError(
             f"The input has {len(new_names)} class(es) that the parts of FOLDS_FROM "
             f"lack, such as '{min(new_names)}'. The records of these parts number "
-            "their classes, so no class can be added: map it to an earlier one by "
-            "LABEL_MAP, or make a new dataset without FOLDS_FROM."
+            "their classes, so no class can be added. Give these images an earlier "
+            "class, in the input or by LABEL_MAP of MORE_INPUTS, or make a new dataset "
+            "without FOLDS_FROM."
         )
     return replace(before, name=labels.name, bit_depth=labels.bit_depth)
 
@@ -190,7 +191,8 @@ def _index(table: pd.DataFrame, column: str = "image_id") -> pd.Index:
     """Return the keys of images: a test image may have the id of a labelled one."""
     names = table[column].to_numpy(object, copy=True)
     is_test = (table["split"] == "test").to_numpy()
-    names[is_test] = "\0" + names[is_test]  # which no id contains
+    # No id contains "\0". NumPy would drop it at the end of a text.
+    names[is_test] = "\0test/" + names[is_test]
     return pd.Index(names, dtype=object)
 
 

@@ -362,6 +362,48 @@ def test_what_cannot_be_continued_is_an_error(first, grown, pictures, tmp_path):
         build(grown, tmp_path / "class", FOLDS_FROM=str(first / "work"))
 
 
+def test_a_labelled_image_may_have_the_id_of_an_earlier_test_image(pictures, tmp_path):
+    """Both have an image 0.jpg, which are different images, and so are their rows."""
+    rows = pd.DataFrame({"image_id": [f"{number}.jpg" for number in range(1, 31)]})
+    rows["label"] = [CLASSES[number % 3] for number in range(30)]
+    for number in range(31):
+        path = tmp_path / f"photos/train_images/{number}.jpg"
+        save_picture(pictures[number], path)
+    save_picture(pictures[40], tmp_path / "photos/test_images/0.jpg")
+    (tmp_path / "photos/sample_submission.csv").write_text("image_id,label\n0.jpg,a\n")
+    rows.to_csv(tmp_path / "photos/train.csv", index=False)
+    build(tmp_path / "photos", tmp_path / "first", SOURCE="csv")
+    new = pd.DataFrame({"image_id": ["0.jpg"], "label": ["c"]})
+    pd.concat([rows, new]).to_csv(tmp_path / "photos/train.csv", index=False)
+
+    values = {"SOURCE": "csv", "FOLDS_FROM": str(tmp_path / "first")}
+    folds = build(tmp_path / "photos", tmp_path / "second", **values)
+
+    both = folds[folds["image_id"] == "0.jpg"].set_index("split")
+    assert both["reason"].to_dict() == {
+        "test": "earlier: its record is in part 1",
+        "train": "kept: no copy found",
+    }
+    assert both.loc["train", "label_name"] == "c"
+
+
+def test_a_row_that_repeats_an_image_has_no_fingerprint(pictures, tmp_path):
+    """It is rejected, although its path is that of a good row."""
+    rows = pd.DataFrame({"image_id": [f"{number:03d}.jpg" for number in range(9)]})
+    rows["label"] = [CLASSES[number % 3] for number in range(9)]
+    for number, name in enumerate(rows["image_id"]):
+        save_picture(pictures[number], tmp_path / "photos/train_images" / name)
+    repeated = pd.concat([rows[:1].assign(label="b"), rows, rows[4:6]])
+    repeated.to_csv(tmp_path / "photos/train.csv", index=False)
+    build(tmp_path / "photos", tmp_path / "work", SOURCE="csv")
+    hashes = read_fingerprints(tmp_path / "work/part-1")
+    images = read_parquet(tmp_path / "work/images.parquet")
+    images = images[images["problem"] == ""].set_index("image_id")
+    assert len(images) == len(hashes) < len(repeated)
+    digests_of_files = images["digest"].loc[hashes["image_id"]].tolist()
+    assert hashes["digest"].tolist() == digests_of_files
+
+
 def test_hashes_are_published_only_if_that_is_wanted(first, tmp_path):
     """hashes.parquet has a row for each record; PUBLISH_HASHES = False removes it."""
     rows = read_fingerprints(first / "work/part-1")

@@ -90,8 +90,11 @@ class Competition:
         if label is None:
             self.tests = [*self.tests, image_id]
         else:
-            row = pd.DataFrame({"image_id": [image_id], "label": [label]})
-            self.rows = pd.concat([self.rows, row.astype(self.rows.dtypes)])
+            row = self.rows[self.rows["image_id"] == source].head(1)
+            if row.empty:
+                row = self.rows.head(1)
+            row = row.assign(image_id=image_id, label=label)
+            self.rows = pd.concat([self.rows, row])
 
     def remove(self, image_id, *, is_test=False):
         self.path(image_id, is_test=is_test).unlink()
@@ -153,7 +156,8 @@ def plant(competition, records, growth):
     within a fold, of images in two folds, of one that is removed, and of test images.
     """
     rng = np.random.default_rng(growth)
-    labels = competition.rows.set_index("image_id")["label"]
+    rows = competition.rows.drop_duplicates("image_id")
+    labels = rows.set_index("image_id")["label"]
     is_copied = (records["cluster"] < 0) & (records["texture"] > TEXTURE)
     listed = set(competition.rows["image_id"]) | set(competition.tests)
     is_copied &= records["image_id"].isin(listed)
