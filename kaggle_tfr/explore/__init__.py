@@ -1,6 +1,5 @@
 """01: rows, labels, the table of images, the sample."""
 
-from kaggle_tfr.earlier import use_earlier
 from kaggle_tfr.explore.examples import (
     choose_examples,
     list_extremes,
@@ -31,3 +30,4 @@ from kaggle_tfr.explore.table import (
     save_images,
     save_rejects,
 )
+from kaggle_tfr.folds_from import use_earlier

@@ -23,9 +23,10 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.earlier import Earlier, as_sources, check_not_replaced
+from kaggle_tfr.earlier import Earlier, as_sources
 from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.fingerprints import GROUP, PLANNED_FILE, digest_groups
+from kaggle_tfr.folds_from import check_not_replaced
 from kaggle_tfr.images.hashing import ALL_HASHES
 from kaggle_tfr.mounts import locate_input
 from kaggle_tfr.schema import Labels

@@ -5,8 +5,9 @@ from typing import Any
 
 import pandas as pd
 
-from kaggle_tfr.earlier import check_settings, load_earlier, load_earlier_images
+from kaggle_tfr.earlier import load_earlier, load_earlier_images
 from kaggle_tfr.explore.growth import STATE, mark_recorded
+from kaggle_tfr.folds_from import check_settings
 from kaggle_tfr.naming import OVERRIDE_GROUP
 from kaggle_tfr.parameters import Values
 from kaggle_tfr.plan.fold_checks import measure_deviation
