@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 from support.chain import draw_pictures, save_picture
 from support.forks import fork
+from support.gcs import serve_bucket
 from support.growing import N_GROWTHS, copy_flowers, copy_sample, draw_competition, grow
 from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 from support.plans import digests
@@ -284,3 +285,20 @@ def test_a_dataset_grows_from_its_published_parts(parent, kaggle, tmp_path):
     assert outcome.value_counts().to_dict() == {"gone": 60, "kept": 40, "duplicate": 3}
     with pytest.raises(FileNotFoundError, match="needs|gone|nowhere|neither"):
         build_dataset(**values, FOLDS_FROM=f"{USER}/nowhere", WORK_DIR=str(tmp_path))
+
+
+def test_a_dataset_grows_from_a_bucket(parent, tmp_path):
+    """The address of a work folder or of a part gives the same bytes as a folder."""
+    values = VALUES | {"SOURCE": "folders", "INPUT_DIR": str(parent / "new")}
+    local = {"FOLDS_FROM": str(parent / "work"), "WORK_DIR": str(tmp_path / "local")}
+    build_dataset(**values, **local)
+    expected = digests(tmp_path / "local" / "part-2")
+    with serve_bucket(tmp_path) as bucket:
+        bucket.seed_objects("my-bucket", parent / "work")
+        for name in ("my-bucket", "my-bucket/part-1"):
+            work = tmp_path / name.replace("/", "-")
+            sources = {"FOLDS_FROM": f"gs://{name}", "WORK_DIR": str(work)}
+            writer = fork(build, values | sources, env=bucket.env)
+            writer.join()
+            assert writer.exitcode == 0
+            assert digests(work / "part-2") == expected
