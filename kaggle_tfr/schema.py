@@ -113,6 +113,10 @@ def _convert_json(value: Any, hint: Any) -> Any:
     for option in options:
         if get_origin(option) is tuple and isinstance(value, list | tuple):
             item_hint = get_args(option)[0]
+            types = get_args(item_hint) or (item_hint,)
+            is_plain = all(isinstance(item_type, type) for item_type in types)
+            if is_plain and all(type(item) in types for item in value):
+                return tuple(value)  # thousands of classes
             return tuple(_convert_json(item, item_hint) for item in value)
         if is_dataclass(option) and isinstance(value, Mapping):
             return option.from_dict(value)  # type: ignore[union-attr]

@@ -409,6 +409,10 @@ def _name_conflict(members: pd.DataFrame) -> pd.Series:
     """Return the text that names the labels of each image's cluster, NaN for one."""
     has_label = (members["label"] >= 0) & ~members["user_drops"]
     is_labelled = members["conflict"] & has_label
-    names = name_labels(members[is_labelled])
-    labels = names.groupby(members["cluster"]).unique().map(sorted)
-    return members["cluster"].map("conflict: " + labels.str.join(", "))
+    labelled = members[is_labelled]
+    names = pd.DataFrame(
+        {"cluster": labelled["cluster"], "name": name_labels(labelled)}
+    )
+    names = names.drop_duplicates().sort_values("name")
+    labels = names.groupby("cluster")["name"].agg(", ".join)
+    return members["cluster"].map("conflict: " + labels)

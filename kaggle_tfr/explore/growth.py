@@ -30,6 +30,7 @@ from kaggle_tfr.folds_from import check_not_replaced
 from kaggle_tfr.images.hashing import ALL_HASHES
 from kaggle_tfr.mounts import locate_input
 from kaggle_tfr.schema import Labels
+from kaggle_tfr.texts import differ, find_texts
 
 RECORDED = ("same", "relabelled", "changed", "gone")
 WITHOUT_FILE = ("changed", "gone")  # the file of their record is not there
@@ -95,9 +96,10 @@ def join_earlier(
     row = _match_moved(images, table, row)
     is_earlier = row >= 0
     found = table.iloc[row[is_earlier]]
-    joined = images.assign(**STATE)
     compared = images[["label_name", "problem", "digest"]][is_earlier]
-    joined.loc[is_earlier, "earlier"] = _compare(compared, found)
+    state = np.full(len(images), STATE["earlier"], object)
+    state[is_earlier] = _compare(compared, found)
+    joined = images.assign(**STATE | {"earlier": state})
     joined = _keep_state(joined, is_earlier, found)
 
     is_gone = _list_unmatched(table, row)
@@ -145,8 +147,22 @@ def _check_matched(images: pd.DataFrame, table: pd.DataFrame, row: np.ndarray) -
 
 
 def _match(images: pd.DataFrame, table: pd.DataFrame) -> np.ndarray:
-    """Return the row of each image in the earlier table, -1 for none: int64 (n,)."""
-    return _index(table).get_indexer(_index(images))
+    """Return the row of each image in the earlier table, -1 for none: int64 (n,).
+
+    A test image may have the id of a labelled one.
+    """
+    row = np.full(len(images), -1)
+    is_test = (images["split"] == "test").to_numpy()
+    is_test_record = (table["split"] == "test").to_numpy()
+    for is_image, is_record in (
+        (is_test, is_test_record),
+        (~is_test, ~is_test_record),
+    ):
+        records = np.flatnonzero(is_record)
+        ids = images["image_id"].iloc[np.flatnonzero(is_image)]
+        found = find_texts(ids, table["image_id"].iloc[records])
+        row[is_image] = np.where(found >= 0, records[found], -1) if len(records) else -1
+    return row
 
 
 def _find_repeated(images: pd.DataFrame) -> np.ndarray:
@@ -200,10 +216,9 @@ def _index(table: pd.DataFrame, column: str = "image_id") -> pd.Index:
 def _compare(images: pd.DataFrame, found: pd.DataFrame) -> np.ndarray:
     """Return the state of images that are in the earlier table: str (n,)."""
     state = np.full(len(images), "same", object)
-    is_relabelled = images["label_name"].to_numpy() != found["label_name"].to_numpy()
-    state[is_relabelled] = "relabelled"
+    state[differ(images["label_name"], found["label_name"])] = "relabelled"
     is_good = images["problem"].to_numpy() == ""
-    has_file = images["digest"].to_numpy() == found["digest"].to_numpy()
+    has_file = ~differ(images["digest"], found["digest"])
     state[is_good & ~has_file] = "changed"
     state[~is_good] = "gone"
     state[found["part"].to_numpy() == 0] = "fold"
@@ -219,21 +234,28 @@ def _keep_state(
     is_kept = images["earlier"].to_numpy()[is_earlier] != ""
     rows = np.flatnonzero(is_earlier)[is_kept]
     found = found[is_kept]
-    images = images.copy()
-    values = {
-        "image_id": found["image_id"],
-        "split": found["split"],
-        "label_name": found["label_name"],
-        "earlier_fold": found["fold"],
-        "earlier_part": found["part"],
+    kept = {
+        name: _replace_texts(images[name], rows, found[name])
+        for name in ("image_id", "split", "label_name")
     }
-    for name, column in values.items():
-        changed = images[name].to_numpy(copy=True)
-        changed[rows] = column.to_numpy()
-        images[name] = changed
+    for name, column in {"earlier_fold": "fold", "earlier_part": "part"}.items():
+        numbers = images[name].to_numpy(copy=True)
+        numbers[rows] = found[column].to_numpy()
+        kept[name] = pd.Series(numbers, images.index)
     # A record exists even if its file is rejected now.
-    images["problem"] = images["problem"].mask(images["earlier"] != "", "")
-    return images
+    problem = images["problem"]
+    is_recorded_reject = (problem != "") & (images["earlier"] != "")
+    return images.assign(**kept, problem=problem.mask(is_recorded_reject, ""))
+
+
+def _replace_texts(column: pd.Series, rows: np.ndarray, values: pd.Series) -> pd.Series:
+    """Return the column with these values in these rows; most are equal already."""
+    is_different = differ(column.iloc[rows], values)
+    if not is_different.any():
+        return column
+    column = column.copy()
+    column.iloc[rows[is_different]] = values.to_numpy(object)[is_different]
+    return column
 
 
 def _list_gone(table: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
@@ -283,9 +305,10 @@ def _number_labels(images: pd.DataFrame, labels: Labels) -> pd.DataFrame:
     """Return the images with labels, and the columns of several labels, by name."""
     names = images["label_name"]
     if labels.kind == "single":
+        code, distinct = pd.factorize(names)
         label_of = number_names(labels.classes)
-        label = names.map(label_of).fillna(-1).astype("int64")
-        return images.assign(label=label)
+        label = np.array([label_of.get(name, -1) for name in distinct], np.int64)
+        return images.assign(label=label[code])
 
     is_test = images["split"] == "test"
     is_labelled = ~is_test & (images["label"] >= 0)
@@ -326,17 +349,17 @@ def explain_earlier(images: pd.DataFrame) -> pd.Series:
     reasons = pd.Series(None, images.index, dtype=object)
     if "earlier" not in images:
         return reasons
-    recorded = images.loc[mark_recorded(images), ["earlier", "earlier_part"]]
-    labels = images["label_name"].loc[recorded.index]
-    recorded["label"] = labels.where(recorded["earlier"] == "relabelled", "")
-    # Millions of images have a few reasons.
-    number = recorded.groupby([*recorded]).ngroup()
-    different = recorded[~number.duplicated()]
-    texts = {
-        number[row]: REASONS[state].format(part=part, label=label)
-        for row, state, part, label in different.itertuples(name=None)
-    }
-    reasons[recorded.index] = number.map(texts)
+    states = images["earlier"].to_numpy(object)
+    parts = images["earlier_part"].to_numpy()
+    for state, text in REASONS.items():
+        for part in np.unique(parts[states == state]):
+            rows = np.flatnonzero((states == state) & (parts == part))
+            labels = images["label_name"].iloc[rows]
+            if state == "relabelled":
+                texts = [text.format(part=part, label=label) for label in labels]
+                reasons.iloc[rows] = texts
+            else:
+                reasons.iloc[rows] = text.format(part=part)
     return reasons
 
 

@@ -25,6 +25,7 @@ from kaggle_tfr.images.quality import measure_quality
 from kaggle_tfr.parallel import blocks, run
 from kaggle_tfr.records import forget_records, size_and_time, stream_image_bytes
 from kaggle_tfr.schema import Labels
+from kaggle_tfr.texts import find_texts
 
 # The columns that `measure` adds, with their values for an image that cannot be read.
 MEASURED: dict = {
@@ -159,7 +160,7 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
     if "earlier" in images:
         is_good &= ~images["earlier"].isin(WITHOUT_FILE)
     good = np.flatnonzero(is_good)
-    saved_row = pd.Index(saved["path"]).get_indexer(table["path"][good])
+    saved_row = find_texts(table["path"].iloc[good], saved["path"])
     missing = good[saved_row < 0]
     if len(missing):
         raise ValueError(
@@ -167,7 +168,9 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
             f"'{table['path'][missing[0]]}'. {RUN_EXPLORE}"
         )
     for name in columns:
-        table.loc[good, name] = saved[name].to_numpy()[saved_row]
+        values = table[name].to_numpy(copy=True)
+        values[good] = saved[name].to_numpy()[saved_row]
+        table[name] = values
     if "earlier" in images and images["earlier"].isin(WITHOUT_FILE).any():
         table = fill_hashes(table, images, load_earlier_images(work_dir))
     return table.assign(problem=images["problem"].to_numpy())

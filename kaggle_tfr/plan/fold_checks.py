@@ -6,10 +6,12 @@ from itertools import permutations
 import numpy as np
 import pandas as pd
 
+from kaggle_tfr.deduplicate.blocks import list_slices
 from kaggle_tfr.explore.growth import mark_recorded
 from kaggle_tfr.images.hashing import FLAT, HASHES
 from kaggle_tfr.naming import OVERRIDE_GROUP
 from kaggle_tfr.plan.folds import Array, join_groups, list_first_rows, mark_labels
+from kaggle_tfr.texts import find_texts
 
 CLASS_SIZES = {
     "1": 1, "2 to 5": 5, "6 to 25": 25, "26 to 100": 100, "over 100": np.inf
@@ -317,8 +319,7 @@ def _count_near_pairs(
 ) -> dict[str, float]:
     """Compare sampled images with all others, except images of almost no texture."""
     rows_cut_from = _number_cut_pairs(table["path"], cut_pairs)
-    position = pd.Index(hashes["path"].drop_duplicates()).get_indexer(table["path"])
-    hashes = hashes.drop_duplicates("path").iloc[position]
+    hashes = hashes.iloc[find_texts(table["path"], hashes["path"])]
     is_compared = (hashes["texture"] >= FLAT).to_numpy()
     words = np.ascontiguousarray(hashes[[*HASHES]].to_numpy(np.uint64).T)
     is_test = (table["split"] == "test").to_numpy()
@@ -330,15 +331,15 @@ def _count_near_pairs(
     n_with_test = 0
     n_of_earlier = 0
     for row in sampled[is_compared[sampled]]:
-        is_near = _count_bits(words, row) <= max_bits
-        is_near[rows_cut_from.get(row, [])] = False
-        is_pair = is_near & is_compared & (fold != fold[row]) & ~is_done
+        near = _find_near(words, row, max_bits)
+        near = near[is_compared[near] & (fold[near] != fold[row]) & ~is_done[near]]
+        near = np.setdiff1d(near, rows_cut_from.get(row, []))
         is_done[row] = True  # its pairs are counted
-        has_test = is_test | is_test[row]
-        n_with_test += int((is_pair & has_test).sum())
-        is_of_earlier = is_recorded & is_recorded[row] & ~has_test
-        n_of_earlier += int((is_pair & is_of_earlier).sum())
-        n_across += int((is_pair & ~has_test & ~is_of_earlier).sum())
+        has_test = is_test[near] | is_test[row]
+        n_with_test += int(has_test.sum())
+        is_of_earlier = is_recorded[near] & is_recorded[row] & ~has_test
+        n_of_earlier += int(is_of_earlier.sum())
+        n_across += int((~has_test & ~is_of_earlier).sum())
     numbers: dict[str, float] = {
         "sampled_images": len(sampled),
         "sampled_pairs_across_folds": n_across,
@@ -365,10 +366,16 @@ def _number_cut_pairs(
     return others
 
 
-def _count_bits(words: Array, row: int) -> Array:
-    """Return the number of differing bits of each image and one image: uint16 (n,).
+def _find_near(words: Array, row: int, max_bits: int) -> Array:
+    """Return the images within `max_bits` of one image: int64 (m,).
 
     words: uint64 (4, n), the hashes of each image.
     """
-    differing = np.bitwise_count(words ^ words[:, [row]])
-    return differing.sum(axis=0, dtype=np.uint16)
+    # One hash of the four leaves few images to compare. Slices fit into the cache.
+    found = []
+    for rows in list_slices(words.shape[1]):
+        differing = np.bitwise_count(words[1, rows] ^ words[1, row])
+        found.append(np.flatnonzero(differing <= max_bits) + rows.start)
+    candidates = np.concatenate(found)
+    differing = np.bitwise_count(words[:, candidates] ^ words[:, [row]])
+    return candidates[differing.sum(axis=0) <= max_bits]

@@ -11,6 +11,7 @@ from kaggle_tfr.deduplicate.outcomes import REASONS, STATES, match_clusters
 from kaggle_tfr.explore.growth import WITHOUT_FILE, explain_earlier
 from kaggle_tfr.naming import FOLDS_FILE
 from kaggle_tfr.tables import format_csv
+from kaggle_tfr.texts import join_cells
 
 ROWS_AT_ONCE = 50_000  # as text in memory
 COLUMNS = [
@@ -85,16 +86,14 @@ def list_folds(
 
 def _shorten_paths(images: pd.DataFrame) -> np.ndarray:
     """Return the paths below the folders of their sources."""
-    paths = images["path"].to_numpy(object)
-    folders = images["input_dir"].to_numpy(object)
-    prefix_length = {folder: len(f"{folder}/") for folder in set(folders)}
-    return np.array(
-        [
-            path[prefix_length[folder] :] if path.startswith(folder) else path
-            for path, folder in zip(paths, folders, strict=True)
-        ],
-        object,
-    )
+    paths = images["path"].astype("str")
+    folders = images["input_dir"].astype("str")
+    shortened = paths
+    for folder in folders.unique():
+        is_inside = (folders == folder) & paths.str.startswith(folder)
+        below = paths.str.slice(len(f"{folder}/"))
+        shortened = shortened.mask(is_inside, below)
+    return shortened.to_numpy(object)
 
 
 def _fill(
@@ -165,7 +164,14 @@ def save_folds(
         with open(temporary, "wb") as file:
             for start in range(0, len(folds), ROWS_AT_ONCE):
                 rows = folds.iloc[start : start + ROWS_AT_ONCE]
-                file.write(format_csv(rows, header=start == 0).encode())
+                file.write(_encode_rows(rows, header=start == 0))
         n_bytes, _ = storage.size_and_time(temporary)
         sha256 = storage.sha256_of(temporary)
     return FoldsFile(n_bytes, sha256)
+
+
+def _encode_rows(rows: pd.DataFrame, *, header: bool) -> bytes:
+    """Return what `format_csv` does, in a fifth of the time but for the first rows."""
+    text = format_csv(rows, header=True) if header else join_cells(rows)
+    # `format_csv` knows what readers make of "\r".
+    return (format_csv(rows, header=header) if "\r" in text else text).encode()

@@ -25,7 +25,8 @@ def save_fingerprints(
     plan, table: of `make_plan`. hashes: of `load_hashes`, of all images.
     """
     # A row that repeats the path of a good one is rejected, and has no hashes.
-    hashes = hashes[hashes["problem"] == ""].drop_duplicates("path")
+    is_planned = hashes["path"].isin(table["path"]) & (hashes["problem"] == "")
+    hashes = hashes[is_planned].drop_duplicates("path")
     position = pd.Index(hashes["path"]).get_indexer(table["path"])
     columns = {name: hashes[name].to_numpy()[position] for name in ALL_HASHES}
     columns["texture"] = hashes["texture"].to_numpy(np.float32)[position]
