@@ -42,6 +42,7 @@ bench: $(READY)  ## the benchmarks' tables
 	$(BIN)/python -m benchmarks.write
 	$(BIN)/python -m benchmarks.duplicates
 	$(BIN)/python -m benchmarks.folds
+	$(BIN)/python -m benchmarks.growth
 	$(BIN)/python -m benchmarks.rehearsal --n 20000
 	$(BIN)/python -m benchmarks.read
 	$(BIN)/python -m benchmarks.records
