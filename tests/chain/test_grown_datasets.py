@@ -175,15 +175,14 @@ def test_records_reads_every_image_once(step):
         assert counts == expected
 
 
-def test_jax_reads_every_image_once(step):
+def test_jax_reads_every_image_once(step, eight_devices):
     """The batches on its device have all labels, each once."""
-    jax = pytest.importorskip("jax", reason="JAX is not installed")
     shards = read.find_shards(list_folders(step))
     shards = shards[shards["split"] != "test"]
     batches = read.read_batches(shards, image_size=32, batch_size=32)
     classes = shards["labels"].iloc[0].classes
     counts = np.zeros(len(classes), int)
-    for _, labels, mask in read.to_devices(batches, jax.devices()[:1]):
+    for _, labels, mask in read.to_devices(batches, eight_devices[:1]):
         counts += np.bincount(labels[mask == 1], minlength=len(classes))
     labelled = step.records[step.records["split"] != "test"]
     expected = labelled["label_name"].value_counts().to_dict()
