@@ -28,7 +28,7 @@ from scipy.sparse import csgraph, csr_matrix
 
 from kaggle_tfr.deduplicate.display import name_labels
 from kaggle_tfr.deduplicate.pairs import select_accepted
-from kaggle_tfr.explore.growth import RECORDED
+from kaggle_tfr.explore.growth import RECORDED, name_places
 from kaggle_tfr.parameters import check_parameters
 
 COLUMNS = [
@@ -157,13 +157,8 @@ def _describe_earlier(members: pd.DataFrame) -> pd.DataFrame:
     if "earlier" not in members:
         no_place = pd.Series(None, members.index, dtype=object)
         return members.assign(recorded=False, place=no_place)
-    has_fold = members["earlier_fold"] >= 0
-    fold = "fold " + members["earlier_fold"].astype(str)
-    place = members["split"].astype(object).mask(has_fold, fold)
-    is_fixed = (members["earlier"] != "") & ~members["test"]
-    return members.assign(
-        recorded=members["earlier"].isin(RECORDED), place=place.where(is_fixed)
-    )
+    is_recorded = members["earlier"].isin(RECORDED)
+    return members.assign(recorded=is_recorded, place=name_places(members))
 
 
 def _find_between(members: pd.DataFrame) -> pd.Series:

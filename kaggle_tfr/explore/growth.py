@@ -83,8 +83,8 @@ def join_earlier(
 ) -> tuple[pd.DataFrame, Labels]:
     """Return the images with the columns `STATE`, and the labels of the earlier parts.
 
-    images, labels: of 01. earlier, table: of `load_earlier`. Images whose files are
-    gone follow in rows of their own.
+    images, labels: of 01. earlier: of `load_earlier`. table: of `load_earlier_images`.
+    Images whose files are gone follow in rows of their own.
     Raises: ValueError: the input has a class, or label columns, that FOLDS_FROM lacks.
     """
     if earlier.plans:
@@ -154,14 +154,13 @@ def _match(images: pd.DataFrame, table: pd.DataFrame) -> np.ndarray:
     row = np.full(len(images), -1)
     is_test = (images["split"] == "test").to_numpy()
     is_test_record = (table["split"] == "test").to_numpy()
-    for is_image, is_record in (
-        (is_test, is_test_record),
-        (~is_test, ~is_test_record),
-    ):
-        records = np.flatnonzero(is_record)
-        ids = images["image_id"].iloc[np.flatnonzero(is_image)]
+    for wants_test in (True, False):
+        positions = np.flatnonzero(is_test == wants_test)
+        records = np.flatnonzero(is_test_record == wants_test)
+        ids = images["image_id"].iloc[positions]
         found = find_texts(ids, table["image_id"].iloc[records])
-        row[is_image] = np.where(found >= 0, records[found], -1) if len(records) else -1
+        is_found = found >= 0
+        row[positions[is_found]] = records[found[is_found]]
     return row
 
 
@@ -361,6 +360,18 @@ def explain_earlier(images: pd.DataFrame) -> pd.Series:
             else:
                 reasons.iloc[rows] = text.format(part=part)
     return reasons
+
+
+def name_places(images: pd.DataFrame) -> pd.Series:
+    """Return where each earlier image is, such as "fold 3" or "validation".
+
+    images: of `join_earlier`. New images and test images have no place (missing).
+    """
+    has_fold = images["earlier_fold"] >= 0
+    fold = "fold " + images["earlier_fold"].astype(str)
+    place = images["split"].astype(object).mask(has_fold, fold)
+    is_fixed = (images["earlier"] != "") & (images["split"] != "test")
+    return place.where(is_fixed)
 
 
 def mark_recorded(images: pd.DataFrame) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr.earlier import load_earlier, load_earlier_images
-from kaggle_tfr.explore.growth import STATE, mark_recorded
+from kaggle_tfr.explore.growth import STATE, mark_recorded, name_places
 from kaggle_tfr.folds_from import check_settings
 from kaggle_tfr.naming import OVERRIDE_GROUP
 from kaggle_tfr.parameters import Values
@@ -43,7 +43,7 @@ def drop_between(
         has_extra = bool((rows["source"] != 0).any())
     if "earlier" not in rows or not (has_groups or has_extra):
         return rows, clusters
-    place = _name_places(rows)
+    place = name_places(rows)
     for column in (group_column, OVERRIDE_GROUP):
         if column in rows:
             _check_group_whole(rows, column, place)
@@ -61,18 +61,10 @@ def drop_between(
     return _drop_rows(rows, clusters, reason)
 
 
-def _name_places(rows: pd.DataFrame) -> pd.Series:
-    """Return where each earlier image is, such as "fold 3"; NaN for other images."""
-    has_fold = rows["earlier_fold"] >= 0
-    fold = "fold " + rows["earlier_fold"].astype(str)
-    place = rows["split"].astype(object).mask(has_fold, fold)
-    return place.where((rows["earlier"] != "") & (rows["split"] != "test"))
-
-
 def _check_group_whole(rows: pd.DataFrame, column: str, place: pd.Series) -> None:
     """Raise a ValueError that names a group of earlier images in two folds.
 
-    column: with the groups. place: of `_name_places`.
+    column: with the groups. place: of `name_places`.
     """
     n_places = place.groupby(list_first_rows(rows, column)).transform("nunique")
     is_split = place.notna() & (n_places > 1)

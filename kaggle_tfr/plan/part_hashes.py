@@ -1,6 +1,6 @@
 """The fingerprints of the planned images, which 04 copies into each part."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pandas as pd
@@ -42,8 +42,8 @@ def save_fingerprints(
     storage.write_atomically(path, encode_fingerprints(rows, sizes))
 
 
-def read_planned(work_dir: str, shards: Iterable[Shard]) -> pd.DataFrame:
-    """Return the fingerprints of the images planned for these shards.
+def read_planned(work_dir: str, shards: Iterable[Shard]) -> Iterator[pd.DataFrame]:
+    """Yield the fingerprints of the images planned for each shard.
 
     Raises: FileNotFoundError: 03 has not written them.
     """
@@ -53,5 +53,5 @@ def read_planned(work_dir: str, shards: Iterable[Shard]) -> pd.DataFrame:
             f"there is no '{path}'. Run 03_plan, or set PUBLISH_HASHES = False."
         )
     with storage.local_copy(path) as local, pq.ParquetFile(local) as file:
-        groups = [shard.number for shard in shards]
-        return file.read_row_groups(groups).to_pandas()
+        for shard in shards:
+            yield file.read_row_group(shard.number).to_pandas()

@@ -224,8 +224,8 @@ def _list_fingerprints(
 ) -> pd.DataFrame:
     """Return the fingerprints of the records in these shards."""
     tables = []
-    for row in rows:
-        planned = read_planned(work_dir, [plan.shards[row.number]])
+    shards = [plan.shards[row.number] for row in rows]
+    for row, planned in zip(rows, read_planned(work_dir, shards), strict=True):
         rejected = [reject["image_id"] for reject in row.rejects]
         tables.append(planned[~planned["image_id"].isin(rejected)])
     return pd.concat(tables, ignore_index=True)
