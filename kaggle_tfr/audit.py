@@ -23,10 +23,11 @@ from kaggle_tfr.audit_page import (
 )
 from kaggle_tfr.audit_result import AuditResult, Dataset, judge
 from kaggle_tfr.explore.features import UnclearLabelError
-from kaggle_tfr.explore.files import list_unread
-from kaggle_tfr.explore.layout import locate, propose_recipe
+from kaggle_tfr.explore.files import list_files
+from kaggle_tfr.explore.layout import propose_recipe
 from kaggle_tfr.explore.recipe import Recipe, format_recipe, to_line
 from kaggle_tfr.mounts import locate_input, output_dir
+from kaggle_tfr.naming import is_shard_name
 from kaggle_tfr.parameters import (
     DEFAULTS,
     FOLDERS,
@@ -93,12 +94,8 @@ def _check_changes(parameters: Values) -> None:
 
 
 def _describe_input(source: str, parameters: Values) -> Recipe:
-    """Return the recipe for an input; with SOURCE its layout is not inspected."""
-    if "SOURCE" in parameters:
-        place = locate(source)
-        recipe = Recipe({"NAME": place.name, "INPUT_DIR": place.input_dir})
-    else:
-        recipe = propose_recipe(source)
+    """Return the recipe for an input, with these parameters."""
+    recipe = propose_recipe(source)
     return replace(recipe, parameters={**recipe.parameters, **parameters})
 
 
@@ -154,7 +151,7 @@ def _run(values: Values, work: str, command: str, others: pd.DataFrame) -> Audit
     clusters, settings = deduplicate.load_clusters(work)
 
     folder = os.path.abspath(locate_input(values["INPUT_DIR"]))
-    unread = list_unread(folder, images["path"].tolist(), [values["OUT_DIR"]])
+    unread = _list_unread(folder, images["path"])
     dataset = Dataset(
         name=values["NAME"],
         out_dir=values["OUT_DIR"],
@@ -166,6 +163,17 @@ def _run(values: Values, work: str, command: str, others: pd.DataFrame) -> Audit
         others=others,
     )
     return judge(dataset, pairs, clusters, settings)
+
+
+def _list_unread(folder: str, paths: pd.Series) -> list[str]:
+    """Return the images and shards in a folder that were not read."""
+    if storage.is_remote(folder):
+        return []
+    files = list_files(folder)
+    shards = [name for name in files.others if is_shard_name(name)]
+    names = {*files.images, *files.masks, *shards}
+    read = paths.str.removeprefix(f"{folder}/").str.partition("#")[0]
+    return sorted(names.difference(read))
 
 
 def _explore(values: Values, work: str) -> None:

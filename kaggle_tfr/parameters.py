@@ -89,57 +89,64 @@ TABLE = (
     Parameter("SCHEDULER", "", _WORKERS, '"tcp://host:8786", for dask'),
     Parameter("INPUT_DIR", "", "01", "empty: the bundled sample"),
     Parameter(
-        "SOURCE", "csv", "01", choices=("csv", "folders", "rle_csv", "tfrecords")
+        "PATTERN", "", "01", 'the images, such as "train/*"; * also matches /', list
     ),
     Parameter(
         "LABELS_CSV",
         "train.csv",
         "01",
-        'or a pattern of several, such as "*/_classes.csv"',
+        "a CSV, a pattern, or a list; without the file: folders",
+        list,
     ),
-    Parameter("ID_COLUMN", "image_id", "01"),
+    Parameter("ID_COLUMN", "", "01", "empty: the column with the images' names"),
     Parameter(
-        "LABEL_COLUMN", "label", "01", "a list of 0/1 columns for multi-label", list
+        "PATH_TEMPLATE",
+        "",
+        "01",
+        'if a name is in several columns: "{patient}/{slice}"',
+    ),
+    Parameter(
+        "LABEL_COLUMN",
+        "",
+        "01",
+        'a column, a list of 0/1 columns, "folder", "names: REGEX"; []: none',
+        list,
     ),
     Parameter(
         "LABEL_KIND",
         "auto",
         "01",
-        "auto: single if each row has one 1",
-        choices=("auto", "single", "multi"),
+        choices=("auto", "single", "multi", "number", "masks"),
     ),
-    Parameter("LABEL_SEPARATOR", "", "01", '" " when one column holds several labels'),
+    Parameter("LABEL_SEPARATOR", "", "01", 'of several labels in a cell, such as "|"'),
     Parameter(
-        "LABEL_MAP", "", "01", 'a JSON file {"class": index}; empty: sorted', dict
+        "LABEL_MAP",
+        "",
+        "01",
+        '{"cell": "class"}, "" leaves out; or all {"class": index}, or its JSON file',
+        dict,
+    ),
+    Parameter(
+        "RLE_ORDER",
+        "columns",
+        "01",
+        "how run-length codes count pixels",
+        choices=("columns", "rows"),
     ),
     Parameter(
         "SPLIT_COLUMN",
         "",
         "01",
-        "of LABELS_CSV: train, valid, test; empty: all is train",
-    ),
-    Parameter("PATH_TEMPLATE", "train_images/{image_id}", "01"),
-    Parameter(
-        "PATTERN",
-        "*/*",
-        "01",
-        "for folders: class/file, or split/class/file; for tfrecords: *.tfrec",
+        'empty: folders called train, val, test; "none": no given splits',
     ),
     Parameter(
         "INPUT_SCHEMA",
-        "auto",
+        "",
         "01",
-        "of tfrecords: a preset's name, or a mapping",
+        'of TFRecords: "auto", a preset, or {feature: source}',
         dict,
     ),
-    Parameter("TEST_CSV", SUBMISSION, "01", "ids; empty: TEST_PATH_TEMPLATE's files"),
-    Parameter("TEST_ID_COLUMN", "", "01", "of TEST_CSV; empty: ID_COLUMN"),
-    Parameter(
-        "TEST_PATH_TEMPLATE",
-        "test_images/{image_id}",
-        "01",
-        'or a pattern, "test/*"; empty: no tests',
-    ),
+    Parameter("TEST_CSV", SUBMISSION, "01", "ids of test images; without it: folders"),
     Parameter("MORE_INPUTS", [], "01", "[{INPUT_DIR: …, LABELS_CSV: …}]"),
     Parameter(
         "BIT_DEPTH",
@@ -207,7 +214,7 @@ TABLE = (
         "GROUP_COLUMN",
         "",
         "01 03 07",
-        'never crosses a fold: a column, "from names", or "names: REGEX"',
+        'never crosses a fold: a column, "folder", "names: REGEX", "exif_time"',
     ),
     Parameter(
         "IMAGE_SIZE",
@@ -314,16 +321,14 @@ YOUR_DATA = {
     "WORK_DIR",
     "NAME",
     "INPUT_DIR",
-    "SOURCE",
+    "PATTERN",
     "LABELS_CSV",
     "ID_COLUMN",
-    "LABEL_COLUMN",
-    "SPLIT_COLUMN",
     "PATH_TEMPLATE",
-    "PATTERN",
+    "LABEL_COLUMN",
+    "LABEL_KIND",
+    "SPLIT_COLUMN",
     "TEST_CSV",
-    "TEST_ID_COLUMN",
-    "TEST_PATH_TEMPLATE",
     "MORE_INPUTS",
     "COMPARE_WITH",
     "FOLDS_FROM",
@@ -555,8 +560,7 @@ def _check_text(name: str, text: str) -> None:
 def _check_inputs(inputs: Sequence[Any]) -> None:
     """Check that each is a mapping of the parameters of 01 that describe an input."""
     common = """WORK_DIR N_JOBS BACKEND SCHEDULER NAME LIMIT MORE_INPUTS BIT_DEPTH
-    TEST_CSV TEST_ID_COLUMN TEST_PATH_TEMPLATE GROUP_COLUMN OUT_DIR IMAGE_SIZE
-    FOLDS_FROM"""
+    TEST_CSV GROUP_COLUMN OUT_DIR IMAGE_SIZE FOLDS_FROM LABEL_KIND RLE_ORDER"""
     known = [p.name for p in select_parameters("01") if p.name not in common.split()]
     for number, values in enumerate(inputs, 1):
         if not isinstance(values, Mapping) or "INPUT_DIR" not in values:

@@ -48,6 +48,7 @@ def explore_images(values: Values, work: str) -> None:
     print(explore.reuse_hashes(values["FOLDS_FROM"], work))
     images = explore.measure(listed, labels, work)
     explore.save_rejects(images, work)
+    explore.check_table(images)
     explore.save_images(images, labels, work)
     explore.save_submission(images, inputs, settings, work)
 

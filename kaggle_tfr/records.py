@@ -105,6 +105,12 @@ def checksum(data: bytes) -> bytes:
     return ((rotated + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
 
 
+def is_record_file(path: AnyPath) -> bool:
+    """Return whether a file begins with the head of a frame, as TFRecord files do."""
+    head = storage.read_pieces(path, 0, [12])[0]
+    return len(head) == 12 and head[8:] == checksum(head[:8])
+
+
 def list_frames(path: AnyPath) -> list[int]:
     """Return the offset of each frame of a local file, then the end of the last one.
 

@@ -477,32 +477,29 @@ def list_shard_files(
     return rows
 
 
-def list_inputs(folder: str, pattern: str = "") -> dict[str, str]:
+def list_inputs(
+    folder: str, files: Sequence[str], *, with_missing: bool = True
+) -> dict[str, str]:
     """Return the split of each shard in a folder by its path.
 
-    pattern: "" or "*/*" for all names of shards, up to two folders down, and for those
-    in a part's shards.csv whose file is missing. Others match the files that exist.
+    files: the shards that exist. with_missing: add those that the shards.csv of a part
+    lists, but whose file is missing.
     Raises: FileNotFoundError: there is none. ValueError: parts of different datasets.
     """
-    is_any = pattern in ("", "*/*")
-    patterns = ["*.tfrec*", "*/*.tfrec*", "*/*/*.tfrec*"] if is_any else [pattern]
-    splits = {file: split for file, split, *_ in list_shard_files(folder, patterns)}
-
+    splits = {
+        file: parse_shard_name(file.removeprefix(folder).strip("/"))[0]
+        for file in files
+    }
     lineages = {}
     for part in _find_parts(folder, depth=2):
         listed = _read_listing(part, ["file", "split"])
-        if not is_any:
+        if not with_missing:
             listed = listed[listed["file"].isin(list(splits))]
         if len(listed):
             splits |= zip(listed["file"], listed["split"], strict=True)
             lineages[part] = read_lineage(part)
     advice = "Set INPUT_DIR to one of them, MORE_INPUTS to the other."
     check_one_plan(lineages, advice=advice)
-    if not splits:
-        raise FileNotFoundError(
-            f"no TFRecord shard matches '{pattern}' in {folder}. Set PATTERN to the "
-            "shards' names below INPUT_DIR, such as '*/*.tfrec'."
-        )
     return dict(sorted(splits.items()))
 
 

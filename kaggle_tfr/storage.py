@@ -39,7 +39,9 @@ OUTPUT_FIXES = {
     errno.EISDIR: "A file belongs there: move that folder away.",
 }
 OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)")  # of a folder
-IMAGE_NAME = re.compile(r"(?i)\.(jpe?g?|png|webp|bmp|gif|tiff?|avif)$")
+IMAGE_NAME = re.compile(
+    r"(?i)\.(jpe?g?|jfif|png|webp|bmp|gif|tiff?|avif|heic|heif|ppm|pgm)$"
+)
 ESCAPED = re.compile(r"\\udc[89a-f][0-9a-f]|\\x00")  # in what `escape` returns
 TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")  # the end of names of `new_file`
 

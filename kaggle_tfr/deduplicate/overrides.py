@@ -21,7 +21,7 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.deduplicate.pairs import measure_pairs, select_accepted
-from kaggle_tfr.explore.csvs import parse_rows
+from kaggle_tfr.explore.csvs import parse_text
 from kaggle_tfr.explore.growth import mark_recorded
 from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.explore.table import load_images
@@ -119,7 +119,7 @@ def read_overrides(file: str, images: pd.DataFrame, labels: Labels) -> Overrides
 def _parse(data: bytes, path: str) -> list[Decision]:
     """Return the rows of a CSV, whose images are not known yet."""
     try:
-        table = parse_rows(data, "image_id", skip_blank_lines=False)
+        table = parse_text(data, skip_blank_lines=False)
     except ValueError as error:
         raise ValueError(
             f"OVERRIDES '{path}' is not a CSV file in UTF-8: {error}. Save it as one."

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+import pandas as pd
+
 from kaggle_tfr.records import list_image_features, list_values
 from kaggle_tfr.schema import RecordSchema, load_schema
 
@@ -16,6 +18,9 @@ LABEL_NAME = re.compile(
 )
 _ID_NAME = re.compile(r"(?i)(image/)?(image|img|file|picture|photo)?_?(id|name)|key")
 _SIZE_NAME = re.compile(r"(?i)(.*[/_])?(height|width|depth|channels|size)")
+
+# Of the feature with the name of the class, beside the one with its number.
+_CLASS_NAME = re.compile(r"(?i)(.*[/_])?(class|label|category)[/_]?(text|names?)")
 
 
 class UnclearLabelError(ValueError):
@@ -127,6 +132,20 @@ def _find_number(values_of: Values, n_records: int) -> list[str]:
         and not _SIZE_NAME.fullmatch(name)
     ]
     return names if len(names) == 1 else []
+
+
+def find_text_column(records: pd.DataFrame) -> dict[Any, str]:
+    """Return the name of each number of a label, {} without a feature that has them.
+
+    records: the values of features by their names, "label" among them.
+    """
+    labelled = records[records["label"].notna()]
+    for name in labelled.columns:
+        if _CLASS_NAME.fullmatch(str(name)) and labelled[name].notna().all():
+            pairs = labelled[["label", name]].drop_duplicates()
+            if pairs["label"].is_unique and pairs[name].is_unique:
+                return dict(zip(pairs["label"], pairs[name], strict=True))
+    return {}
 
 
 def _list_ids(values_of: Values, n_records: int) -> list[str]:

@@ -1,25 +1,17 @@
-"""List the files and folders of INPUT_DIR, and find the links that lead out of it."""
+"""List the files of INPUT_DIR once, and read splits and classes from their folders."""
 
+import fnmatch
 import os
 import re
-from collections.abc import Collection, Sequence
-from contextlib import suppress
-from functools import cache
-
-import numpy as np
-import pandas as pd
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from kaggle_tfr import storage
-from kaggle_tfr.explore.settings import InputSettings
+from kaggle_tfr.explore.names import FileNames
 from kaggle_tfr.mounts import PRODUCTS
-from kaggle_tfr.naming import is_shard_name
 
-LINK_PROBLEM = "link leads outside INPUT_DIR"
-# Files beside images that describe them: they are never taken for images.
-COMPANION = re.compile(
-    r"(?i)\.(csv|tsv|xlsx?|parquet|jsonl?|txt|md|rst|ya?ml|xml|html?|pdf|ini|db|log"
-    r"|py|ipynb|zip|tar|gz)$"
-)
 # Written by operating systems, NAS devices and archivers beside the user's own files.
 SYSTEM_NAMES = {
     "__MACOSX",
@@ -32,109 +24,273 @@ SYSTEM_NAMES = {
     "Thumbs.db",
     "desktop.ini",
 }
+BUCKET_LEVELS = 6
+ARCHIVE = re.compile(r"(?i)\.(zip|tar|tgz|gz|7z|rar)$")
+# Names of folders that are not classes: splits, folders of all images, and masks.
+SPLIT = re.compile(
+    r"(?i)(?P<prefix>(.+[ _-])?)(?P<word>train|test|valid|val|dev|eval)"
+    r"(?P<ending>ing|ation|uation)?"
+    r"([ _-]?(images?|imgs?|jpe?gs?|pngs?|photos?|set|data|files|tfrecords?|stage"
+    r"|v?\d{1,4}))*"
+)
+CONTAINER = re.compile(
+    r"(?i)((jpeg|unlabell?ed)?(images?|imgs?)|photos?|pictures?|data|jpe?gs?|pngs?)"
+    r"([ _-]?\d+)?|(.*[ _-])?(images?|imgs?|part|batch)[ _-]?\d+"
+)
+MASK_FOLDER = re.compile(
+    r"(?i)(.*[ _-])?(masks?|labels?|annotations?|segmentations?|gt|ground[ _-]?truth)"
+)
+MASK_NAME = re.compile(
+    r"(?i)(.+?)[ _-](masks?|segmentation|gt|label|annotation)([ _-]?\d+)?"
+)
+MASK_WORD = re.compile(r"(?i)mask|segment|gt|truth|label|annot")
 
 
-def list_images(pattern: str, folder: str, settings: InputSettings) -> list[str]:
-    """Return the sorted paths of files in a folder of INPUT_DIR that may be images."""
-    paths = storage.list_files(pattern, folder)
-    paths = keep_inputs(paths, settings.input_dir, settings.excluded)
-    return [path for path in paths if not COMPANION.search(path)]
+@dataclass(frozen=True)
+class Files:
+    """The files of INPUT_DIR by their paths below it, sorted.
 
-
-def list_folders(pattern: str, folder: str, settings: InputSettings) -> list[str]:
-    """Return the sorted paths of folders in a folder of INPUT_DIR, none in a bucket."""
-    if storage.is_remote(folder):
-        return []
-    paths = storage.list_folders(pattern, folder)
-    return keep_inputs(paths, settings.input_dir, settings.excluded)
-
-
-def fixed_folder(input_dir: str, pattern: str) -> str:
-    """Return the folder above all files that a pattern or a template matches."""
-    fixed = re.split(r"[*?\[{]", pattern)[0]
-    return f"{input_dir}/{fixed}".rpartition("/")[0]
-
-
-def keep_inputs(
-    paths: Sequence[str], input_dir: str, excluded: Sequence[str]
-) -> list[str]:
-    """Return the paths that are neither in an excluded folder nor of the system."""
-    output_dirs = _list_outputs(input_dir, excluded)
-    kept = []
-    for path in paths:
-        below = path.removeprefix(input_dir).strip("/")
-        is_output = f"{below}/".startswith(output_dirs)
-        if not is_output and SYSTEM_NAMES.isdisjoint(below.split("/")):
-            kept.append(path)
-    return kept
-
-
-def list_unread(
-    input_dir: str, paths: Collection[str], excluded: Sequence[str]
-) -> list[str]:
-    """Return the images and shards in a folder that `paths` does not contain.
-
-    The names are sorted, below the folder. What kaggle-tfr wrote is left out.
-    paths: of images, or addresses of records in shards.
+    others: CSVs, archives, shards, texts. masks: images that are left out as masks.
+    outside: images that links lead to, out of INPUT_DIR.
+    splits, classes: of the folders of images; "" for none.
     """
-    shards = {path.rpartition("#")[0] for path in paths}
-    unread = set[str]()
-    for folder, subfolders, names in os.walk(input_dir):
-        if folder != input_dir and not set(PRODUCTS).isdisjoint(names):
-            subfolders.clear()
+
+    images: Sequence[str]
+    others: Sequence[str]
+    masks: Sequence[str] = ()
+    outside: Collection[str] = ()
+    splits: Mapping[str, str] = field(default_factory=dict)
+    classes: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def names(self) -> FileNames:
+        """The names of the images, in which ids are looked up."""
+        return FileNames(self.images)
+
+    def split_of(self, image: str) -> str:
+        """Return the split of an image by its folders, "" for none."""
+        return self.splits.get(os.path.dirname(image), "")
+
+    def class_of(self, image: str) -> str:
+        """Return the folder of the class of an image, "" for none."""
+        return self.classes.get(os.path.dirname(image), "")
+
+
+def list_files(
+    input_dir: str,
+    patterns: Sequence[str] = (),
+    excluded: Iterable[str] = (),
+    *,
+    with_products: bool = False,
+) -> Files:
+    """Return the files of a folder, without hidden ones and those of the system.
+
+    patterns: images that match none of them are left out; "*" also matches "/".
+    excluded: folders of output. with_products: list what kaggle-tfr wrote, too.
+    """
+    outside = set[str]()
+    if storage.is_remote(input_dir):
+        paths = _list_bucket(input_dir)
+    else:
+        skipped = set(map(storage.real_path, excluded))
+        products = () if with_products else PRODUCTS
+        paths = _walk(input_dir, skipped, products, outside)
+    paths.sort()
+    images = [path for path in paths if storage.IMAGE_NAME.search(path)]
+    if not images or patterns:
+        # Files without an ending can be images, too.
+        images = [path for path in paths if _may_be_image(path)]
+    others = sorted(set(paths).difference(images))
+
+    masks: list[str] = []
+    if patterns:
+        matches = (fnmatch.filter(images, pattern) for pattern in patterns)
+        images = sorted(set().union(*matches))
+    else:
+        masks = _find_masks(images)
+        images = sorted(set(images).difference(masks))
+    splits, classes = read_folders(map(os.path.dirname, images))
+    return Files(images, others, masks, outside, splits, classes)
+
+
+def _may_be_image(path: str) -> bool:
+    """Return whether a file has the ending of an image, or none."""
+    _, ending = os.path.splitext(path)
+    return not ending or storage.IMAGE_NAME.search(path) is not None
+
+
+def _list_bucket(input_dir: str) -> list[str]:
+    """Return the paths of the objects below an address."""
+    paths = []
+    for level in range(BUCKET_LEVELS):
+        for address in storage.list_files("*/" * level + "*", input_dir):
+            path = address.removeprefix(f"{input_dir}/")
+            if not any(name[0] == "." for name in path.split("/")):
+                paths.append(path)
+    return paths
+
+
+def _walk(
+    input_dir: str,
+    skipped: Collection[str],
+    products: Iterable[str],
+    outside: set[str],
+) -> list[str]:
+    """Return the paths of all files; add to `outside` those that links lead out to.
+
+    skipped: real paths of folders. products: names of files whose folder is skipped.
+    """
+    root = storage.real_path(input_dir)
+    paths = []
+    # Each with the targets of the links that lead to it, which may be circular.
+    pending: list[tuple[str, frozenset[str]]] = [("", frozenset())]
+    while pending:
+        folder, targets = pending.pop()
+        with os.scandir(os.path.join(root, folder)) as entries:
+            visible = [
+                entry
+                for entry in entries
+                if entry.name[0] != "." and entry.name not in SYSTEM_NAMES
+            ]
+        if folder and not {entry.name for entry in visible}.isdisjoint(products):
             continue
-        subfolders[:] = [name for name in subfolders if name[0] != "."]
-        files = [
-            storage.escape(f"{folder}/{name}")
-            for name in names
-            if name[0] != "."
-            and (storage.IMAGE_NAME.search(name) or is_shard_name(name))
-        ]
-        unread.update(keep_inputs(files, input_dir, excluded))
-    unread -= {*shards, *paths}
-    return sorted(path.removeprefix(f"{input_dir}/") for path in unread)
+        for entry in visible:
+            path = os.path.join(folder, entry.name)
+            target = storage.real_path(entry.path) if entry.is_symlink() else ""
+            if not os.path.isdir(entry.path):
+                name = storage.escape(path)
+                paths.append(name)
+                if targets or target:
+                    _add_if_outside(name, entry.path, root, outside)
+            elif (target or entry.path) in skipped or target in targets:
+                continue
+            elif not target:
+                pending.append((path, targets))
+            elif not storage.is_inside(os.path.join(root, folder), target):
+                pending.append((path, targets | {target}))
+    return paths
 
 
-def _list_outputs(input_dir: str, excluded: Sequence[str]) -> tuple[str, ...]:
-    """Return the excluded folders relative to INPUT_DIR, which may be a link.
+def _add_if_outside(name: str, path: str, root: str, outside: set[str]) -> None:
+    """Add the name of a file to `outside` if its real path is not below the root."""
+    if not storage.is_inside(path, root):
+        outside.add(name)
 
-    Folders outside stay absolute, and INPUT_DIR itself is left out.
+
+def _find_masks(images: Sequence[str]) -> list[str]:
+    """Return the images that are masks of other images.
+
+    They are called like an image beside them and "_mask", or are in a folder masks/
+    and called like an image in a folder that is not a class, such as images/.
     """
-    root = f"{storage.real_path(input_dir).rstrip('/')}/"
-    outputs = {f"{storage.real_path(folder)}/" for folder in excluded} - {root}
-    return tuple(folder.removeprefix(root) for folder in outputs)
+    if not MASK_WORD.search("/".join(images)):
+        return []
+    stems = {os.path.splitext(image)[0] for image in images}
+    is_mask_folder = {
+        folder: any(map(MASK_FOLDER.fullmatch, folder.split("/")))
+        for folder in set(map(os.path.dirname, images))
+    }
+    names = {
+        os.path.basename(stem)
+        for stem in stems
+        if is_generic(os.path.basename(os.path.dirname(stem)))
+    }
+    masks = []
+    for image in images:
+        stem, _ = os.path.splitext(image)
+        match = MASK_NAME.fullmatch(stem)
+        name = os.path.basename(match[1] if match else stem)
+        is_beside = match is not None and match[1] in stems
+        if is_beside or (is_mask_folder[os.path.dirname(image)] and name in names):
+            masks.append(image)
+    return masks
 
 
-def find_outside(paths: Sequence[str], input_dir: str) -> np.ndarray:
-    """Return bool (n,): True where a symbolic link leads the path out of INPUT_DIR.
+def is_generic(folder: str) -> bool:
+    """Return whether a folder's name is that of a split or a folder of all images.
 
-    INPUT_DIR may be a link itself. Each folder is listed once, which finds all links in
-    it without a request for every file.
+    The name of INPUT_DIR itself is "".
     """
-    is_inside = cache(lambda folder: storage.is_inside(folder, input_dir))
-    list_links = cache(_list_links)
-    outside = []
-    for path in paths:
-        folder, name = os.path.split(path)
-        if name in list_links(folder):
-            outside.append(not storage.is_inside(path, input_dir))
-        else:
-            outside.append(path != "" and not is_inside(folder))
-    return np.array(outside, bool)
+    return not folder or bool(SPLIT.fullmatch(folder) or CONTAINER.fullmatch(folder))
 
 
-def _list_links(folder: str) -> set[str]:
-    """Return the names of the symbolic links in a folder that can be listed."""
-    with suppress(OSError), os.scandir(folder) as entries:
-        return {entry.name for entry in entries if entry.is_symlink()}
-    return set()
+def name_split(word: str) -> str:
+    """Return the split that a word means, "" for none.
+
+    The names of validation splits stay, because output files use them.
+
+    >>> name_split("Test_images"), name_split("stage_1_train"), name_split("val2017")
+    ('test', 'train', 'val')
+    >>> name_split("evaluation"), name_split("testosterone")
+    ('validation', '')
+    """
+    match = SPLIT.fullmatch(word.strip())
+    if not match:
+        return ""
+    split = match["word"].lower()
+    is_full = split == "eval" or (match["ending"] or "").lower() == "ation"
+    return "validation" if is_full else split
 
 
-def reject_links(images: pd.DataFrame, input_dir: str) -> pd.DataFrame:
-    """Return the rows. Good ones whose file is outside INPUT_DIR get a problem."""
-    is_outside = find_outside(images["path"].tolist(), input_dir)
-    is_outside &= images["problem"] == ""
-    return images.assign(problem=images["problem"].mask(is_outside, LINK_PROBLEM))
+def read_folders(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the split and the class of each folder of images, "" for none.
+
+    A name such as "train" or "images" is not a class, unless most folders beside it
+    have other names. The class is the last name that is left, below the split.
+    """
+    children = defaultdict[str, set[str]](set)
+    listed = set(folders)
+    for folder in listed:
+        while folder:
+            parent, _, name = folder.rpartition("/")
+            children[parent].add(name)
+            folder = parent
+    splits = {"": ""}
+    classes = {"": ""}
+    # A folder comes after the one above it.
+    for parent in sorted(children):
+        generic = _choose_generic(children[parent])
+        for name in children[parent]:
+            folder = f"{parent}/{name}".lstrip("/")
+            split = name_split(name) if name in generic else ""
+            splits[folder] = splits[parent] or split
+            classes[folder] = classes[parent] if name in generic else name
+            if split and not splits[parent]:
+                classes[folder] = ""
+    return splits, classes
+
+
+def _choose_generic(names: Collection[str]) -> set[str]:
+    """Return the names of folders beside each other that are not classes."""
+    by_prefix = defaultdict[str, set[str]](set)
+    for name in names:
+        if match := SPLIT.fullmatch(name):
+            by_prefix[match["prefix"]].add(match["word"].lower())
+    generic = set()
+    for name in names:
+        match = SPLIT.fullmatch(name)
+        # "stress_test" is not a split without "stress_train".
+        is_split = match and (
+            not match["prefix"] or len(by_prefix[match["prefix"]]) > 1
+        )
+        if is_split or CONTAINER.fullmatch(name) or MASK_FOLDER.fullmatch(name):
+            generic.add(name)
+    return generic if 2 * len(generic) >= len(names) else set()
+
+
+def check_images(files: Files, input_dir: str) -> None:
+    """Raise a FileNotFoundError if there are no images."""
+    if files.images:
+        return
+    archives = [name for name in files.others if ARCHIVE.search(name)]
+    advice = "Set INPUT_DIR to the folder that contains the images or their folders."
+    if archives:
+        advice = f"Unpack {archives[0]} first."
+    found = ", ".join(files.others[:5]) or "none"
+    raise FileNotFoundError(
+        f"'{storage.escape(input_dir)}' has no image that can be used. Files found: "
+        f"{found}. {advice}"
+    )
 
 
 def explain_unreadable(error: OSError) -> str:
@@ -150,22 +306,12 @@ def explain_unreadable(error: OSError) -> str:
     return f"unreadable: {error.strerror or error}"
 
 
-def check_named_file(path: str, input_dir: str, parameter: str) -> None:
+def check_link(path: str, input_dir: str, parameter: str) -> None:
     """Raise a ValueError for a link in INPUT_DIR to a file outside it."""
     below = os.path.relpath(path, input_dir)
     is_named_outside = storage.is_remote(path) or storage.OUTSIDE.search(below)
-    if not is_named_outside and find_outside([path], input_dir).any():
+    if not is_named_outside and not storage.is_inside(path, input_dir):
         raise ValueError(
             f"{parameter} '{path}' is a link that leads outside INPUT_DIR. Set "
             f"{parameter} to the path of the file itself, or copy it into INPUT_DIR."
         )
-
-
-def read_named_file(path: str, parameter: str) -> bytes:
-    """Return the bytes of a file that a parameter names."""
-    try:
-        return storage.read_bytes(path)
-    except (FileNotFoundError, IsADirectoryError):
-        raise FileNotFoundError(
-            f"there is no file '{path}'. Set {parameter} to a file's name in INPUT_DIR."
-        ) from None

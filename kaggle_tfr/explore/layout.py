@@ -1,37 +1,50 @@
-"""Write the recipe for a folder, whose layout is inferred from names and CSVs."""
+"""Propose the recipe for a folder from the names of its files and its CSVs."""
 
-import glob
 import os
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import Any
+
+import pandas as pd
 
 from kaggle_tfr import mounts
-from kaggle_tfr.explore import csv_layout
-from kaggle_tfr.explore.files import SYSTEM_NAMES
+from kaggle_tfr.explore import csvs
+from kaggle_tfr.explore.files import (
+    Files,
+    check_images,
+    is_generic,
+    list_files,
+    name_split,
+)
+from kaggle_tfr.explore.groups import SUBJECTS, find_rule, follow_classes
+from kaggle_tfr.explore.inputs import LABEL_NAME
+from kaggle_tfr.explore.labels import FLAGS, MANY, MISSING, NUMBER, RUNS
+from kaggle_tfr.explore.names import join_names, remove_ending
 from kaggle_tfr.explore.recipe import Recipe, save_recipe, to_line
-from kaggle_tfr.explore.splits import name_split
-from kaggle_tfr.naming import is_shard_name, split_of
+from kaggle_tfr.explore.records import list_shards
+from kaggle_tfr.explore.rows import FOLDER, NAMES
+from kaggle_tfr.explore.settings import InputSettings
+from kaggle_tfr.images.masks import EMPTY_CODES
 from kaggle_tfr.parameters import DEFAULTS
 from kaggle_tfr.storage import IMAGE_NAME
 
-TABLE = re.compile(r"(?i)\.(csv|tsv)$")
-# Folders of all images, and of files that describe them: neither is a class.
-IMAGE_FOLDER = re.compile(
-    r"(?i)(images?|imgs?|photos?|pictures?|jpegimages|data|unlabell?ed)((19|20)\d\d)?"
+ROWS = 2_000  # of a CSV, which are inspected
+MOST_CSVS = 20
+_TAIL = r"s?([ _-]?(id|no|nr|number|name|key|code|index|uid))?"
+SUBJECT_NAME = re.compile(rf"(?i)(.*[ _-])?({SUBJECTS}|individual|exam){_TAIL}")
+SITE_NAME = re.compile(rf"(?i)(group|site|hospital|clinic|center|centre|camera){_TAIL}")
+FACT_NAME = re.compile("(?i)sex|gender|age|width|height")  # never guessed as labels
+# Folders of one subject: patient12, P-003, 0017.
+SUBJECT_FOLDER = re.compile(rf"(?i)(.*({SUBJECTS})|[a-z]{{0,3}})[ _.-]*\d+")
+# The words that begin a name, before its number: cat.17, Great_Dane_3.
+PREFIX = r"(?:^|/)([A-Za-z]+(?:[ _-][A-Za-z]+)*)[ ._-]*[0-9][^/]*$"
+CAMERA = re.compile(
+    r"(?i)(img|image|pict?|picture|photo|foto|dsc[nf]?|mvi|pxl|gopr|p|wp|sam|scan|file"
+    r"|frame|screenshot|train|test|val|isic)([ _-].*)?"
 )
-MASK_FOLDER = re.compile(r"(?i)masks?|labels?|annotations?|segmentations?")
+TEST_CSV = re.compile(r"(?i)submission|(^|[/_-])test")
 BOXES = re.compile(r"(?i)(^|/)(labels|annotations)/.*\.(txt|json|xml)$")
-RECIPE = re.compile(r"(?i)\.ya?ml$")
-# Limits of what is inspected.
-TOP_FOLDERS = 60  # subfolders of the top folder
-SUBFOLDERS = 4  # of each folder below
-LEVELS = 6
-FILES = 12  # of each folder
-CSVS = 8  # of each folder
-NAMED_CLASSES = 6  # more are too many for a line
 
 
 @dataclass(frozen=True)
@@ -43,27 +56,18 @@ class Place:
     name: str
 
 
-@dataclass(frozen=True)
-class Tree:
-    """The files that were inspected below a folder, by their paths below it."""
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A CSV whose ids name images. rows: some of them, spread over all."""
 
-    files: list[str]
-
-    @property
-    def images(self) -> list[str]:
-        return [name for name in self.files if IMAGE_NAME.search(name)]
-
-    @property
-    def shards(self) -> list[str]:
-        return [name for name in self.files if is_shard_name(name)]
+    name: str
+    rows: pd.DataFrame
+    id_column: str
+    has_tails: bool
 
     @property
-    def tables(self) -> list[str]:
-        """CSVs: those with few folders and those of training images first."""
-        names = [name for name in self.files if TABLE.search(name)]
-        return sorted(
-            names, key=lambda name: (name.count("/"), "train" not in name, name)
-        )
+    def columns(self) -> list[str]:
+        return [str(name) for name in self.rows if name != self.id_column]
 
 
 def write_recipe(source: str, out: str | None = None) -> tuple[str, list[str]]:
@@ -83,7 +87,7 @@ def write_recipe(source: str, out: str | None = None) -> tuple[str, list[str]]:
 def propose_recipe(source: str) -> Recipe:
     """Return the recipe for a folder or Kaggle slug.
 
-    Raises: OSError, ValueError: as `locate` and `detect_layout`.
+    Raises: FileNotFoundError: there are no images; ValueError: a CSV has no header.
     """
     place = locate(source)
     recipe = detect_layout(place.folder)
@@ -94,258 +98,257 @@ def propose_recipe(source: str) -> Recipe:
 
 
 def locate(source: str) -> Place:
-    """Return the place of a folder or Kaggle slug.
-
-    Raises: FileNotFoundError; NotADirectoryError: it is not a folder of this machine.
-    """
-    input_folder = mounts.find_input(source)
-    if not os.path.isdir(input_folder):
-        raise NotADirectoryError(
-            f"'{source}' is not a folder of this machine. Give the folder of images; "
-            "for a bucket, copy some files to a folder, or write the recipe by hand."
-        )
-    folder = os.path.abspath(_find_top(input_folder))
-    input_dir = mounts.name_input(source, input_folder, folder)
-    return Place(
-        folder=folder,
-        input_dir=input_dir,
-        name=mounts.to_slug(os.path.basename(input_dir))[:40] or "images",
-    )
+    """Return the place of a folder or Kaggle slug. Raises: FileNotFoundError."""
+    folder = mounts.find_input(source)
+    input_dir = source
+    if "://" not in folder:
+        folder = os.path.abspath(folder)
+        input_dir = mounts.name_input(source, folder, folder)
+    name = mounts.to_slug(os.path.basename(input_dir.rstrip("/")))[:40]
+    return Place(folder, input_dir, name or "images")
 
 
 def detect_layout(folder: str) -> Recipe:
-    """Return the parameters that 01 needs to read a folder.
+    """Return the parameters that 01 needs to read a folder, and comments.
 
-    Raises: FileNotFoundError: no image and no shard; ValueError: nothing labels the
-    images.
+    Raises: as `propose_recipe`.
     """
-    tree = _find_inputs(folder)
+    files = list_files(folder)
     recipe = Recipe()
-    csvs = []
-    if tree.images:
-        tables = tree.tables[:CSVS]
-        csvs = csv_layout.match_csvs(recipe, folder, tables, tree.images)
-    if any(not csv.is_test for csv in csvs):
-        csv_layout.detect_csvs(recipe, csvs, tree.images)
-    elif tree.shards:
-        _detect_shards(recipe, tree.shards)
+    shards = list_shards(InputSettings(input_dir=folder))
+    if len(shards) and not any(map(IMAGE_NAME.search, files.images)):
+        recipe.parameters["INPUT_SCHEMA"] = "auto"
+        recipe.note(f"TFRecord shards such as {os.path.basename(shards['path'][0])}")
+        return recipe
+    check_images(files, folder)
+    tables = _read_tables(files, folder, recipe)
+    labelled = [table for table in tables if not TEST_CSV.search(table.name)]
+    others = {name for name in files.others if csvs.TABLE_NAME.search(name)}
+    if labelled:
+        table = max(labelled, key=_rank)
+        used = _choose_csvs(recipe, table, tables)
+        _detect_columns(recipe, table)
     else:
-        _detect_folders(recipe, folder, tree)
-        for csv in csvs:
-            recipe.doubt(
-                f"{csv.name} names test images ({csv.template}), "
-                "which is not used beside class folders"
-            )
+        used = []
+        recipe.parameters["LABELS_CSV"] = ""
+        _detect_names(recipe, files, has_csv=bool(others))
+    tests = [table.name for table in tables if table.name not in used]
+    tests = [name for name in tests if TEST_CSV.search(name)]
+    if tests:
+        recipe.parameters["TEST_CSV"] = tests[0]
+    if unused := sorted(others.difference(used, tests)):
+        recipe.note(f"CSVs that are not used: {', '.join(unused[:5])}")
+    if boxes := [name for name in files.others if BOXES.search(name)]:
+        recipe.note(f"files such as {boxes[0]} are not read: boxes are not labels here")
+    splits = {files.splits[os.path.dirname(name)] for name in files.images}
+    splits.update(name_split(os.path.basename(name).partition(".")[0]) for name in used)
+    if "SPLIT_COLUMN" in recipe.parameters or splits.difference(["", "train", "test"]):
+        recipe.parameters["N_FOLDS"] = 0
+        recipe.note("N_FOLDS is 0, because validation images are given")
     return recipe
 
 
-def _find_inputs(folder: str) -> Tree:
-    """Return the tree without what kaggle-tfr wrote; with it if nothing else exists.
-
-    Raises: FileNotFoundError: no image and no shard.
-    """
-    for with_products in (False, True):
-        tree = list_tree(folder, with_products=with_products)
-        if tree.images or tree.shards:
-            return tree
-    names = ", ".join(tree.files[:5])
-    raise FileNotFoundError(
-        f"'{to_line(folder)}' has no image and no TFRecord shard. "
-        f"Files found: {to_line(names) or 'none'}. "
-        "Give the folder that contains the images or their folders."
-    )
-
-
-def list_tree(folder: str, *, with_products: bool = False) -> Tree:
-    """Return some files of a folder and its subfolders: enough to infer the layout."""
-    inspected = []
-    pending = [""]
-    while pending:
-        below = pending.pop(0)
-        path = os.path.join(folder, below)
-        if below and not with_products and _is_product(path):
+def _read_tables(files: Files, folder: str, recipe: Recipe) -> list[Table]:
+    """Return the CSVs whose ids name images."""
+    names = [name for name in files.others if csvs.TABLE_NAME.search(name)]
+    names.sort(key=lambda name: (name.count("/"), "train" not in name.lower(), name))
+    settings = InputSettings(input_dir=folder)
+    tables = []
+    for name in names[:MOST_CSVS]:
+        try:
+            rows = csvs.read_csvs(name, files, settings, "CSV")
+        except ValueError as error:
+            recipe.doubt(str(error))
             continue
-
-        folders, files = _list_folder(path)
-        inspected += [os.path.join(below, name) for name in _choose_files(files)]
-        if below.count("/") < LEVELS - 1:
-            limit = SUBFOLDERS if below else TOP_FOLDERS
-            pending += [os.path.join(below, name) for name in folders[:limit]]
-    return Tree(inspected)
-
-
-def _choose_files(names: Sequence[str]) -> list[str]:
-    """Return the first files and the first CSVs of a folder."""
-    tables = [name for name in names if TABLE.search(name)]
-    return sorted({*tables[:CSVS], *names[:FILES]})
+        rows = rows.iloc[:: max(1, len(rows) // ROWS)]
+        added = [csvs.FOLDER_COLUMN, csvs.SPLIT_OF_CSV, csvs.LONG]
+        rows = rows.drop(columns=added)
+        of_masks = any(map(_is_code, map(rows.get, rows)))
+        id_column, has_tails = csvs.find_ids(rows, files.names, of_masks=of_masks)
+        if id_column:
+            tables.append(Table(name, rows, id_column, has_tails))
+    return tables
 
 
-def _list_folder(folder: str) -> tuple[list[str], list[str]]:
-    """Return the sorted names of subfolders and files; none is hidden or the system's.
-
-    Raises: OSError: the folder cannot be listed.
-    """
-    _, folders, files = next(os.walk(folder, onerror=_raise))
-    return _select_visible(folders), _select_visible(files)
+def _rank(table: Table) -> bool:
+    """Return whether a column is called like a label; else the first CSV is used."""
+    return any(map(LABEL_NAME.fullmatch, table.columns))
 
 
-def _raise(error: OSError) -> NoReturn:
-    raise error
+def _choose_csvs(recipe: Recipe, table: Table, tables: Sequence[Table]) -> list[str]:
+    """Add the parameters for a CSV and those like it, of other splits; return names."""
+    alike = [other.name for other in tables if other.columns == table.columns]
+    stems = [name_split(re.split(r"[/.]", name)[-2]) for name in alike]
+    base = os.path.basename(table.name)
+    names: str | list[str] = table.name
+    used = [table.name]
+    if len(alike) > 1 and all(os.path.basename(name) == base for name in alike):
+        names = f"*/{base}"
+        used = alike
+    elif len(alike) > 1 and all(stems) and len(set(stems)) > 1:
+        names = used = alike
+    recipe.parameters |= {"LABELS_CSV": names, "ID_COLUMN": table.id_column}
+    return used
 
 
-def _select_visible(names: Iterable[str]) -> list[str]:
-    visible = [name for name in names if not name.startswith(".")]
-    return sorted(set(visible) - SYSTEM_NAMES)
+def _is_code(cells: pd.Series | None) -> bool:
+    """Return whether a column contains run-length codes of masks."""
+    codes = pd.Series(cells).str.strip()
+    codes = codes[~codes.isin(EMPTY_CODES)]
+    return len(codes) > 0 and bool(codes.str.fullmatch(RUNS).mean() > 0.9)
 
 
-def _is_product(folder: str) -> bool:
-    """Return whether kaggle-tfr wrote a folder: a work folder, a part, or work/."""
-    folders = [folder]
-    if os.path.basename(folder) == mounts.WORK:
-        folders += [os.path.join(folder, name) for name in _list_folder(folder)[0]]
-    paths = [os.path.join(path, name) for path in folders for name in mounts.PRODUCTS]
-    return any(map(os.path.exists, paths))
-
-
-def _find_top(folder: str) -> str:
-    """Return the folder, or its only subfolder: the one that was in an archive.
-
-    Recipes and folders that kaggle-tfr wrote do not count.
-    """
-    while True:
-        names, files = _list_folder(folder)
-        paths = [os.path.join(folder, name) for name in names]
-        paths = [path for path in paths if not _is_product(path)]
-        files = [name for name in files if not RECIPE.search(name)]
-        if files or len(paths) != 1 or split_of(paths[0]):
-            return folder
-        folder = paths[0]
-
-
-def _detect_shards(recipe: Recipe, shards: Sequence[str]) -> None:
-    """Add the parameters for TFRecord shards."""
-    deepest = max(name.count("/") for name in shards)
-    # By the pattern "*/*" 01 reads shards up to two folders down.
-    depth = deepest if deepest > 2 else 1
-    _add_source(recipe, "tfrecords", depth)
-    recipe.note(f"TFRecord shards such as {shards[0]}")
-
-
-def _add_source(recipe: Recipe, source: str, depth: int) -> None:
-    """Add SOURCE, and the PATTERN of files in folders of a depth."""
-    recipe.parameters |= {"SOURCE": source, "PATTERN": "*/" * depth + "*"}
-
-
-def _detect_folders(recipe: Recipe, folder: str, tree: Tree) -> None:
-    """Add the parameters for class folders, or for images without labels.
-
-    Raises: ValueError: there is no class folder, but a CSV that may be of labels.
-    """
-    depths = Counter(name.count("/") for name in tree.images)
-    depth, _ = depths.most_common(1)[0]
-    classes = _list_classes(tree.images, depth)
-    if _are_containers(classes):
-        _detect_unlabelled(recipe, folder, tree, depth)
+def _detect_columns(recipe: Recipe, table: Table) -> None:
+    """Add the parameters for the labels, splits and groups of a CSV."""
+    rows = table.rows
+    columns = _sort_columns(table)
+    flags = columns["flag"]
+    others = columns["other"] + (flags if len(flags) == 1 else [])
+    named = [name for name in table.columns if LABEL_NAME.fullmatch(name)]
+    named = [name for name in named if name in others + columns["group"]]
+    recipe.parameters |= dict(zip(["SPLIT_COLUMN"], columns["split"], strict=False))
+    if columns["code"]:
+        label = [] if table.has_tails else named[:1]
+        recipe.parameters |= {"LABEL_KIND": "masks", "KEEP": "all", "CONFLICTS": "keep"}
+        recipe.parameters["LABEL_COLUMN"] = [*label, columns["code"][0]]
         return
-    _add_source(recipe, "folders", depth)
-    recipe.note(_name_classes(classes, depth))
-
-    tops = {name.partition("/")[0] for name in tree.images}
-    if not _detect_splits(recipe, tops) and depth > 1:
-        recipe.doubt("the class is the last of several folders")
-
-
-def _detect_splits(recipe: Recipe, folders: Iterable[str]) -> bool:
-    """Return whether folders are called like splits, which a comment lists."""
-    splits = sorted(filter(split_of, folders))
-    if splits:
-        recipe.note(f"folders of splits: {', '.join(splits)}")
-        csv_layout.detect_validation(recipe, map(name_split, splits))
-    return bool(splits)
-
-
-def _list_classes(images: Iterable[str], depth: int) -> list[str]:
-    """Return the folders of images at a depth, besides those of splits."""
-    folders = {os.path.dirname(name) for name in images if name.count("/") == depth}
-    names = set(map(os.path.basename, folders)) - {""}
-    return sorted(name for name in names if not split_of(name))
-
-
-def _name_classes(classes: Sequence[str], depth: int) -> str:
-    """Return a comment with all classes if they are few, else with examples."""
-    # All folders are known at the top only: `list_tree` inspects few of those below.
-    if depth == 1 and len(classes) <= NAMED_CLASSES:
-        return f"class folders: {', '.join(classes)}"
-    return f"class folders such as {', '.join(classes[:4])}"
+    is_one_hot = len(flags) > 1 and (_count_ones(rows[flags]) == 1).mean() > 0.9
+    chosen: str | list[str] = ""
+    if named and len(rows[named].drop_duplicates()) == rows[named[0]].nunique():
+        chosen = named[0]
+    elif not named and len(flags) > 1 and (is_one_hot or not others):
+        chosen = flags
+    elif not named and len(others) == 1 and not FACT_NAME.match(others[0]):
+        chosen = others[0]
+    elif not named and len(others) == 1 and re.match("(?i)age", others[0]):
+        chosen = others[0]
+    recipe.parameters["LABEL_COLUMN"] = chosen
+    counts = {name: rows[name].nunique() for name in [*named, *others]}
+    listed = ", ".join(f"{name} ({count} values)" for name, count in counts.items())
+    if not chosen:
+        recipe.doubt(f"set LABEL_COLUMN to a column: {listed or 'none can be it'}")
+        if len(flags) > 1:
+            recipe.note(f"or to the columns of 0 and 1: {', '.join(flags)}")
+        recipe.note("or to folder, 'names: REGEX', or [] for images without labels")
+        return
+    text = f"{len(chosen)} columns of 0 and 1"
+    if isinstance(chosen, str):
+        text = f"{chosen}; columns with values: {listed}"
+        _detect_kind(recipe, rows[chosen], rows[table.id_column])
+    recipe.note(f"LABEL_COLUMN: {text}")
+    _detect_groups(recipe, table, columns["group"], chosen)
 
 
-def _are_containers(classes: Sequence[str]) -> bool:
-    """Return whether the folders of images are not classes, such as "images"."""
-    others = [name for name in classes if not MASK_FOLDER.fullmatch(name)]
-    has_images = bool(others) or not classes
-    return has_images and all(map(IMAGE_FOLDER.fullmatch, others))
+def _count_ones(flags: pd.DataFrame) -> pd.Series:
+    """Return the number of columns with a 1 in each row."""
+    is_one = flags.apply(lambda cells: cells.str.lower().isin(["1", "1.0", "true"]))
+    return is_one.sum(axis=1)
 
 
-def _detect_unlabelled(recipe: Recipe, folder: str, tree: Tree, depth: int) -> None:
-    """Add the parameters for images that nothing labels.
-
-    Raises: ValueError: there is a CSV, which may be of labels.
-    """
-    if tree.tables:
-        tables = to_line(", ".join(tree.tables[:5]))
-        raise ValueError(
-            f"'{to_line(folder)}' has images, but neither class folders nor a CSV that "
-            f"names them (CSVs found: {tables}). Put one beside them: image_id,label, "
-            "and one row per image. To read the images without labels, write a recipe "
-            "with SOURCE: folders, LABEL_COLUMN: [] and their PATTERN."
-        )
-    at_depth = [name for name in tree.images if name.count("/") == depth]
-    chosen = [name for name in at_depth if not _is_in_masks(name)] or at_depth
-    recipe.parameters |= {
-        "SOURCE": "folders",
-        "PATTERN": _find_pattern(chosen),
-        "LABEL_COLUMN": [],
+def _sort_columns(table: Table) -> dict[str, list[str]]:
+    """Return the columns by what they may contain; constant ones are left out."""
+    columns: dict[str, list[str]] = {
+        kind: [] for kind in ("code", "split", "flag", "group", "other")
     }
-    recipe.note(
-        f"No labels found: no class folders and no CSV, only images such as {chosen[0]}"
-    )
-    recipe.note(
-        "they are read without labels; for labels, put them in class folders, or a "
-        "CSV beside them: image_id,label"
-    )
-    _note_left_out(recipe, tree, chosen)
-    parts = {part for name in chosen for part in name.split("/")[:-1]}
-    _detect_splits(recipe, parts)
+    for name in table.columns:
+        cells = table.rows[name].str.strip()
+        cells = cells[~cells.isin(MISSING)]
+        is_flag = cells.str.lower().str.removesuffix(".0").isin([*FLAGS, "-1"])
+        kind = "other"
+        if _is_code(cells):
+            kind = "code"
+        elif cells.nunique() < 2 or re.match("Unnamed", name):
+            continue
+        elif all(map(name_split, cells.unique())):
+            kind = "split"
+        elif is_flag.mean() > 0.95:
+            kind = "flag"
+        elif SUBJECT_NAME.fullmatch(name) or SITE_NAME.fullmatch(name):
+            kind = "group"
+        columns[kind].append(name)
+    return columns
 
 
-def _note_left_out(recipe: Recipe, tree: Tree, chosen: Sequence[str]) -> None:
-    """Comment on boxes and images that 01 will not read.
-
-    chosen: the images that it will read, besides those of a test folder.
-    """
-    boxes = [name for name in tree.files if BOXES.search(name)]
-    if boxes:
-        recipe.note(f"files such as {boxes[0]} are not read: boxes are not labels here")
-    others = sorted(set(tree.images).difference(chosen))
-    others = [name for name in others if not _is_test(name)]
-    if others:
-        recipe.doubt(f"images such as {others[0]} are left out by PATTERN")
-
-
-def _is_in_masks(image: str) -> bool:
-    """Return whether one of the image's folders is of masks."""
-    return any(map(MASK_FOLDER.fullmatch, image.split("/")[:-1]))
-
-
-def _is_test(image: str) -> bool:
-    """Return whether the image is in a test folder at the top, which 01 finds."""
-    return split_of(image.partition("/")[0]) == "test"
+def _detect_kind(recipe: Recipe, cells: pd.Series, ids: pd.Series) -> None:
+    """Add LABEL_SEPARATOR or LABEL_KIND if a column does not have one class a row."""
+    values = cells[~cells.isin(MISSING)]
+    numbers = values[values.str.fullmatch(NUMBER)]
+    n_numbers = numbers.nunique()
+    has_fractions = pd.to_numeric(numbers).mod(1).any()
+    is_many = n_numbers > MANY and (has_fractions or n_numbers > len(values) / 4)
+    if is_many and len(numbers) > 0.9 * len(values):
+        recipe.parameters["LABEL_KIND"] = "number"
+        return
+    for separator in "|;, ":
+        words = values.str.split(separator, regex=False).explode().str.strip()
+        most = values.nunique() - (separator == " ")  # names can have blanks
+        if len(words) > len(values) and words.nunique() <= most:
+            recipe.parameters["LABEL_SEPARATOR"] = separator
+            return
+    if cells.groupby(ids).nunique().max() > 1:
+        recipe.parameters["LABEL_KIND"] = "multi"
 
 
-def _find_pattern(images: Sequence[str]) -> str:
-    """Return the pattern of images at one depth: "*" for folders that differ."""
-    levels = zip(*(name.split("/")[:-1] for name in images), strict=True)
-    folders = [
-        glob.escape(names[0]) if len(set(names)) == 1 else "*" for names in levels
-    ]
-    return "/".join([*folders, "*"])
+def _detect_groups(
+    recipe: Recipe, table: Table, names: Sequence[str], label: str | list[str]
+) -> None:
+    """Add the column of groups: of the fewest subjects, else of sites."""
+    rows = table.rows
+    classes = rows[label] if isinstance(label, str) else pd.Series("", rows.index)
+    usable = []
+    for name in names:
+        sizes = rows[name][rows[name] != ""].value_counts()
+        is_split_up = len(sizes) > 2 and sizes.iloc[0] <= len(rows) / 2
+        is_repeated = len(sizes) > 0 and sizes.iloc[0] > 1
+        if is_repeated and is_split_up and not follow_classes(rows[name], classes):
+            usable.append((SITE_NAME.fullmatch(name) is not None, len(sizes), name))
+    if usable:
+        _, n_groups, name = min(usable)
+        recipe.parameters["GROUP_COLUMN"] = name
+        recipe.note(f"GROUP_COLUMN: {name} with {n_groups} values")
+        if n_groups < DEFAULTS["N_FOLDS"]:
+            recipe.parameters["N_FOLDS"] = n_groups
+
+
+def _detect_names(recipe: Recipe, files: Files, *, has_csv: bool) -> None:
+    """Add the parameters for labels and groups in the names of folders and files."""
+    images = [name for name in files.images if files.split_of(name) != "test"]
+    images = images or list(files.images)
+    paths = pd.Series(images).map(remove_ending)
+    folders = paths.map(os.path.dirname)
+    classes = folders.map(files.classes)
+    above = folders.map(os.path.dirname).map(files.classes)
+    prefixes = paths.str.extract(PREFIX)[0]
+    sizes = prefixes.value_counts()
+    is_named = prefixes.notna().mean() > 0.9 and 1 < len(sizes) <= len(paths) / 3
+    label: str | list[str] = []
+    if classes.nunique() > 1 and (classes != "").mean() > 0.5:
+        label = FOLDER
+        is_unique = above.groupby(folders).nunique().max() == 1
+        is_subject = classes.map(lambda name: bool(SUBJECT_FOLDER.fullmatch(name)))
+        if is_subject.mean() > 0.9 and is_unique and above.nunique() > 1:
+            label = f"{NAMES}([^/]+)/[^/]+/[^/]+$"
+            classes = above
+            recipe.parameters["GROUP_COLUMN"] = FOLDER
+            recipe.note("the class is the folder above the last one, which is a group")
+        counts = classes[classes != ""].value_counts()
+        listed = ", ".join(f"{name} ({count})" for name, count in counts[:6].items())
+        recipe.note(f"{len(counts)} classes by folders: {listed}")
+        if any(map(is_generic, counts.index)):
+            label = ""
+    elif is_named and not any(map(CAMERA.fullmatch, sizes.index)):
+        label = NAMES + PREFIX
+        classes = prefixes
+        listed = ", ".join(f"{name} ({count})" for name, count in sizes[:6].items())
+        recipe.note(f"{len(sizes)} classes by the beginnings of names: {listed}")
+    elif has_csv:
+        label = ""
+        recipe.doubt("no CSV names the images: set LABELS_CSV and ID_COLUMN to one")
+        recipe.note("or set LABEL_COLUMN: [] to read the images without labels")
+    else:
+        recipe.note("No labels found: the images are read without labels")
+    recipe.parameters["LABEL_COLUMN"] = label
+    rule = find_rule(paths, classes)
+    if rule and "GROUP_COLUMN" not in recipe.parameters:
+        recipe.parameters["GROUP_COLUMN"] = rule
+        recipe.note("GROUP_COLUMN: images of one source, by their names")

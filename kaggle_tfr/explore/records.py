@@ -1,6 +1,8 @@
 """Read shards as the input: each record is a row, its path an address: "x.tfrec#17"."""
 
+import fnmatch
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -11,41 +13,64 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import parallel, storage
-from kaggle_tfr.explore import files
-from kaggle_tfr.explore.features import UnclearLabelError, infer_schema, is_whole
+from kaggle_tfr.explore.features import (
+    UnclearLabelError,
+    find_text_column,
+    infer_schema,
+    is_whole,
+)
+from kaggle_tfr.explore.files import explain_unreadable, list_files
 from kaggle_tfr.explore.labels import (
     RESERVED,
+    Images,
     Table,
-    keep_problems,
-    multi_label_table,
+    blank_missing,
+    name_codes,
     number_names,
-    read_classes,
-    read_flags,
-    single_label_table,
-    unlabel_test_rows,
-    unlabelled_table,
+    read_labels,
 )
-from kaggle_tfr.explore.settings import InputSettings
-from kaggle_tfr.records import DamagedRecord, index_shard, list_values, read_index
+from kaggle_tfr.explore.rows import LINK_PROBLEM, first_problem
+from kaggle_tfr.explore.settings import InputSettings, list_texts
+from kaggle_tfr.naming import is_shard_name
+from kaggle_tfr.records import (
+    DamagedRecord,
+    index_shard,
+    is_record_file,
+    list_values,
+    read_index,
+)
 from kaggle_tfr.schema import SOURCES, Labels, RecordSchema, load_schema
 from kaggle_tfr.shards import choose_schema, list_inputs, share_labels
 
+# Names such as "train-00000-of-00002", whose content decides.
+_NUMBERED = re.compile(r"-\d+-of-\d+$")
 INSPECTED = 20  # records of a shard, from which INPUT_SCHEMA: auto infers the schema
 _READ = {"label", "labels", "image_id"}  # of SOURCES; the others are computed again
 
 
-def read_records(settings: InputSettings) -> Table:
+def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
     """Return the records of all shards as a table, and their labels.
 
     No image is decoded. A damaged record is a row with a problem, and so is a shard
     that cannot be read.
     image_id: that of the record, or its address below INPUT_DIR if there is none or if
     it repeats. Other features with one value are columns.
+    known: the labels of the main input, for a further one.
     Raises: FileNotFoundError: no shard; ValueError: INPUT_SCHEMA does not fit, or no
     record can be read.
     """
     input_dir = settings.input_dir
-    shards, outside = _list_shards(settings)
+    shards = list_shards(settings)
+    if shards.empty:
+        raise FileNotFoundError(
+            f"no TFRecord shard in {input_dir} is an input: there is none that fits "
+            "PATTERN, or they are in WORK_DIR or OUT_DIR. Set INPUT_DIR to the folder "
+            "of the shards, and PATTERN to their names, such as '*.tfrec'."
+        )
+    is_outside = shards["problem"] != ""
+    outside = shards[is_outside]
+    outside = outside.assign(path=outside["path"] + "#0")
+    shards = shards[~is_outside]
     schemas = {}
     for split, paths in shards.groupby("split")["path"]:
         schemas[str(split)] = _choose_schema(paths.tolist(), str(split), settings)
@@ -53,15 +78,44 @@ def read_records(settings: InputSettings) -> Table:
     records = pd.concat([records, outside], ignore_index=True)
     _check_readable(records, len(shards), input_dir)
 
-    known = _read_labels(shards["path"], input_dir)
-    classes = read_classes(input_dir, settings.label_map)
-    labelled, labels = _label_records(records, schemas, known, classes)
-    if settings.label_columns:
+    saved = _read_labels(shards["path"], input_dir)
+    labelled, labels = _label_records(records, schemas, saved, known, settings)
+    if settings.has_labels:
         _check_labels(records, labelled, schemas)
     images = records.assign(image_id=_name_records(records, input_dir))
     images = images[["image_id", "path", "split"]]
     others = _list_others(records, labels.label_columns)
     return pd.concat([images, labelled, others], axis=1), labels
+
+
+def list_shards(settings: InputSettings) -> pd.DataFrame:
+    """Return path, split and problem of each shard in INPUT_DIR.
+
+    PATTERN chooses them, else their names, or their content if these are unusual.
+    """
+    input_dir = settings.input_dir
+    files = list_files(input_dir, (), settings.excluded, with_products=True)
+    names = sorted([*files.images, *files.others])
+    patterns = list_texts(settings.pattern)
+    if patterns:
+        matches = (fnmatch.filter(names, pattern) for pattern in patterns)
+        names = sorted(set().union(*matches))
+    else:
+        names = [name for name in names if _is_shard(f"{input_dir}/{name}")]
+    paths = [f"{input_dir}/{name}" for name in names]
+    splits = list_inputs(input_dir, paths, with_missing=not patterns)
+    shards = pd.DataFrame({"path": list(splits), "problem": ""}, dtype=str)
+    shards["split"] = shards["path"].map(splits)
+    outside = [f"{input_dir}/{name}" for name in files.outside]
+    shards.loc[shards["path"].isin(outside), "problem"] = LINK_PROBLEM
+    return shards
+
+
+def _is_shard(path: str) -> bool:
+    """Return whether a file has the name of a shard, or is numbered like one."""
+    if is_shard_name(path):
+        return True
+    return bool(_NUMBERED.search(path)) and is_record_file(path)
 
 
 def _check_readable(records: pd.DataFrame, n_shards: int, input_dir: str) -> None:
@@ -80,25 +134,6 @@ def _list_others(records: pd.DataFrame, label_columns: Iterable[str]) -> pd.Data
     used = ["path", "split", "problem", *_READ, *label_columns]
     others = records.drop(columns=used, errors="ignore").infer_objects()
     return others.convert_dtypes(convert_string=False, convert_floating=False)
-
-
-def _list_shards(settings: InputSettings) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return path and split of each shard, and a record for each link to outside."""
-    input_dir = settings.input_dir
-    splits = list_inputs(input_dir, settings.pattern)
-    paths = files.keep_inputs(list(splits), input_dir, settings.excluded)
-    shards = pd.DataFrame({"path": paths, "problem": ""}, dtype=str)
-    shards["split"] = shards["path"].map(splits)
-    shards = files.reject_links(shards, input_dir)
-    is_outside = shards["problem"] != ""
-    if is_outside.all():
-        raise FileNotFoundError(
-            f"none of the {len(splits)} TFRecord shards in {input_dir} is an input: "
-            f"they are in WORK_DIR or OUT_DIR, or are links outside INPUT_DIR. "
-            f"Set INPUT_DIR to the folder that contains the shards."
-        )
-    outside = shards[is_outside]
-    return shards[~is_outside], outside.assign(path=outside["path"] + "#0")
 
 
 def _find_above(folder: str, name: str, input_dir: str) -> str:
@@ -125,12 +160,12 @@ def _choose_schema(
     """Return the schema of a split: INPUT_SCHEMA, a schema.json, or an inferred one."""
     folder = ""
     schema = settings.input_schema
-    if schema == "auto":
+    if schema in ("", "auto"):
         schema = ""
         shard_dir = os.path.dirname(paths[0])
         folder = _find_above(shard_dir, "schema.json", settings.input_dir)
     if not schema and not folder:
-        reads_labels = bool(settings.label_columns)
+        reads_labels = settings.has_labels
         return _infer_schema(paths, split, reads_labels=reads_labels)
     try:
         return choose_schema(folder, paths[0], schema).for_split(split)
@@ -161,7 +196,7 @@ def _walk_records(
     try:
         index = index_shard(path, image_key)
     except OSError as error:
-        yield 0, {}, files.explain_unreadable(error)
+        yield 0, {}, explain_unreadable(error)
         return
 
     missing = []
@@ -262,7 +297,7 @@ def _name_column(name: str, schema: RecordSchema) -> str:
     if source in SOURCES or isinstance(source, tuple):
         return ""
     column = source or name
-    return f"record_{column}" if column in RESERVED | SOURCES.keys() else column
+    return f"record_{column}" if column in {*RESERVED, *SOURCES} else column
 
 
 def _name_records(records: pd.DataFrame, input_dir: str) -> pd.Series:
@@ -280,41 +315,47 @@ def _name_records(records: pd.DataFrame, input_dir: str) -> pd.Series:
 def _label_records(
     records: pd.DataFrame,
     schemas: Mapping[str, RecordSchema],
-    known: Labels,
-    classes: list | None,
+    saved: Labels,
+    known: Labels | None,
+    settings: InputSettings,
 ) -> Table:
     """Return the columns of labels and problems.
 
-    known: the labels.json of the shards. classes: those of LABEL_MAP.
+    saved: the labels.json of the shards. known: the labels of the main input.
     """
     kind = "multi" if "labels" in records else _find_kind(schemas.values())
     is_test = records["split"] == "test"
+    is_optional = is_test | (records["problem"] != "")
+    images = Images(records["path"], is_optional, is_test)
+    settings = replace(settings, label_kind=kind, label_separator="")
+    problem = records["problem"]
+    if known is None and saved.kind == kind and saved.classes:
+        known = None if settings.label_map else saved
     if kind == "single":
-        known_classes = list(known.classes) if known.kind == "single" else []
-        table, labels = _name_classes(records, known_classes, classes)
+        name_of = _find_names(records, saved)
+        if known is None and name_of and not settings.label_map:
+            names = [name_of[label] for label in sorted(name_of)]
+            known = Labels("single", tuple(names))
+        text, problem = _name_classes(records, name_of)
+        table, labels = read_labels(text, images, settings, known)
+        problem = first_problem(records["problem"], problem)
     else:
         columns = max((schema.label_columns for schema in schemas.values()), key=len)
-        values = _spread_labels(records, known.label_columns or columns)
-        if kind == "multi":
-            text = values.fillna("").astype(str)
-            table, labels = read_flags(text, is_test, kind, classes)
+        values = _spread_labels(records, saved.label_columns or columns)
+        text = values.fillna("").astype(str)
+        if kind == "masks":
+            table, labels, _ = name_codes(text)
+            table = blank_missing(table, labels, values.notna().all(axis=1), images)
         else:
-            table, labels = _read_codes(values)
-        labels = replace(labels, classes=known.classes or labels.classes)
-    table = unlabel_test_rows(table, labels, is_test)
-    return keep_problems(records["problem"], table), labels
+            table, labels = read_labels(text, images, settings, known)
+        labels = replace(labels, classes=saved.classes or labels.classes)
+    return table.assign(problem=first_problem(problem, table["problem"])), labels
 
 
 def _find_kind(schemas: Iterable[RecordSchema]) -> str:
     """Return the kind of labels: "single" unless a split has another one."""
     kinds = {schema.kind for schema in schemas}
     return min(kinds - {"single"}, default="single")
-
-
-def _read_codes(values: pd.DataFrame) -> Table:
-    """Return the table of masks; a record that lacks one of the features has none."""
-    problem = np.where(values.isna().any(axis=1), "no label", "")
-    return multi_label_table(values.fillna("").astype(str), "masks", problem)
 
 
 def _spread_labels(records: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
@@ -331,21 +372,33 @@ def _spread_labels(records: pd.DataFrame, columns: Sequence[str]) -> pd.DataFram
     return values.reindex(records.index)
 
 
-def _name_classes(
-    records: pd.DataFrame, known: list[Any], classes: list | None
-) -> Table:
-    """Return the table of labels, one class a record.
+def _find_names(records: pd.DataFrame, saved: Labels) -> dict[Any, str]:
+    """Return the name of each number of a label, {} if numbers have no names.
 
-    known: the class of each number, or []. classes: of LABEL_MAP, which comes first.
+    The names are those of labels.json, or of a feature with the name of each class.
     """
     if "label" not in records:
-        return unlabelled_table(records.index)
+        return {}
+    classes = saved.classes if saved.kind == "single" else ()
     # Numbers without a class are left out.
-    name_of = {label: name for name, label in number_names(known).items()}
+    name_of: dict[Any, str] = {
+        label: name for name, label in number_names(classes).items()
+    }
+    return name_of or find_text_column(records)
+
+
+def _name_classes(
+    records: pd.DataFrame, name_of: Mapping[Any, str]
+) -> tuple[pd.DataFrame, pd.Series]:
+    """Return the class of each record as a column, none without labels; and problems.
+
+    name_of: the class of each number, {} if the numbers are the classes.
+    """
+    if "label" not in records:
+        return pd.DataFrame(index=records.index), pd.Series("", records.index)
     named = [_name_class(value, name_of) for value in records["label"]]
     columns = pd.DataFrame(named, records.index, ["class", "problem"])
-    table, labels = single_label_table(columns["class"], classes or known or None)
-    return keep_problems(columns["problem"], table), labels
+    return columns[["class"]], columns["problem"]
 
 
 def _name_class(value: Any, name_of: Mapping[int, str]) -> tuple[str, str]:

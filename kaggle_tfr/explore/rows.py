@@ -1,290 +1,269 @@
-"""Join the rows of CSVs with files: each image's path, split, labels and problem."""
+"""List the rows of CSVs, joined to files by name, and the files without a row."""
 
-import glob
 import os
 import re
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.explore import files, splits
-from kaggle_tfr.explore.csvs import read_csv, template_columns
-from kaggle_tfr.explore.labels import (
-    RESERVED,
-    Table,
-    first_problem,
-    multi_label_table,
-    read_classes,
-    read_flags,
-    single_label_table,
-    split_labels,
-    spread_codes,
-    unlabel_test_rows,
-    unlabelled_table,
-)
-from kaggle_tfr.explore.settings import InputSettings
-from kaggle_tfr.explore.splits import FOLDER_COLUMN, MISSING
-from kaggle_tfr.naming import near_miss
-from kaggle_tfr.schema import Labels
+from kaggle_tfr.explore import csvs
+from kaggle_tfr.explore.csvs import FOLDER_COLUMN, LONG, SPLIT_OF_CSV
+from kaggle_tfr.explore.files import Files, name_split
+from kaggle_tfr.explore.names import remove_ending
+from kaggle_tfr.explore.settings import LABELS_CSV, InputSettings, list_texts
+from kaggle_tfr.naming import SPLIT_NAMES
 
-NO_ROW = "no row"  # begins the problem of a file that no CSV names
+FOLDER = "folder"  # a rule: the folder of the class
+NAMES = "names: "  # begins a rule with a regular expression
+NONE = "none"  # SPLIT_COLUMN without given splits, not even those of folders
+NO_ROW = "no row"  # begins the problem of a file that no CSV lists
+LINK_PROBLEM = "link leads outside INPUT_DIR"
+# Columns beside those of the CSV. "/" cannot begin the name of one of its columns.
+ID, FILE, SPLIT, PROBLEM, TAIL = "/image_id", "/path", "/split", "/problem", "/tail"
+COLUMNS = [ID, FILE, SPLIT, PROBLEM]
 
 
-def read_label_csv(settings: InputSettings) -> Table:
-    """Return the images of a CSV with a row per image, and their labels."""
-    rows = read_csv(settings)
-    split, _ = splits.read_splits(rows, settings.split_column)
-    is_test = split == "test"
-    classes = read_classes(settings.input_dir, settings.label_map)
-    columns = settings.label_columns
-    if not columns:
-        labelled = unlabelled_table(rows.index)
-    elif len(columns) > 1:
-        labelled = read_flags(rows[columns], is_test, settings.label_kind, classes)
-    elif settings.label_separator:
-        labelled = split_labels(rows[columns[0]], settings.label_separator)
-    else:
-        text = _drop_placeholders(rows[columns[0]], is_test)
-        labelled = single_label_table(text, classes)
-    return complete_rows(settings, rows, labelled)
+def has_csv(files: Files, settings: InputSettings) -> bool:
+    """Return whether LABELS_CSV is used; its default is, if the file exists."""
+    if settings.labels_csv == LABELS_CSV:
+        return bool(csvs.find_csvs(LABELS_CSV, files, settings.input_dir))
+    return bool(list_texts(settings.labels_csv))
 
 
-def _drop_placeholders(text: pd.Series, is_test: pd.Series) -> pd.Series:
-    """Return the labels, without those of test rows if no other row has one of them."""
-    classes = set(text[~is_test]) - set(MISSING)
-    test_classes = set(text[is_test]) - set(MISSING)
-    if not test_classes or classes & test_classes:
-        return text
-    print(
-        f"The test rows of LABELS_CSV have labels such as '{min(test_classes)}', which "
-        "are not classes of the other rows: they are read as images without labels."
-    )
-    return text.mask(is_test, "")
+def list_rows(files: Files, settings: InputSettings) -> pd.DataFrame:
+    """Return the rows of LABELS_CSV and TEST_CSV, and of the files without a row.
 
-
-def read_mask_csv(settings: InputSettings) -> Table:
-    """Return the images of a CSV of run-length codes, with a column per label."""
-    rows = read_csv(settings)
-    columns = settings.label_columns
-    if len(columns) not in (1, 2):
-        raise ValueError(
-            f"LABEL_COLUMN is {settings.label_column!r}. With 'rle_csv' set it to the "
-            "column of run-length codes, or to [label, code]."
-        )
-    ids, names = _split_mask_ids(rows, settings)
-    codes = spread_codes(ids, names, rows[columns[-1]])
-    images = rows.assign(**{settings.id_column: ids})[~ids.duplicated()]
-    images = images.reset_index(drop=True)
-    labelled = multi_label_table(codes.reset_index(drop=True), "masks", "")
-    return complete_rows(settings, images, labelled)
-
-
-def _split_mask_ids(
-    rows: pd.DataFrame, settings: InputSettings
-) -> tuple[pd.Series, pd.Series]:
-    """Return the image id and the label of each run-length code.
-
-    The label is in a column, or ends the id ("0011165.jpg_Fish"). Otherwise the ids are
-    plain, and there is one label, called like the column of codes.
+    Columns: `ID`; `FILE`, "" if it is missing; `SPLIT`; `PROBLEM`; `TAIL`, the labels
+    that end ids, if they do; and those of LABELS_CSV as text.
+    Raises: FileNotFoundError, ValueError: a setting does not fit the data.
     """
-    ids = rows[settings.id_column]
-    columns = settings.label_columns
-    if len(columns) == 2:
-        return ids, rows[columns[0]]
-
-    has_tail = ids.str.contains("_", regex=False)
-    # Ids with a tail may be plain too, as Carvana's 00087a6bd4dc_01.jpg.
-    is_plain = _are_plain_ids(rows, settings) if has_tail.all() else not has_tail.any()
-    if is_plain:
-        return ids, pd.Series(columns[0], rows.index)
-    if not has_tail.all():
-        without_tail = ids[~has_tail]
+    reads_csv = has_csv(files, settings)
+    labelled = pd.DataFrame(columns=COLUMNS, dtype=str)
+    if reads_csv:
+        labelled = _join_csv(settings.labels_csv, files, settings, "LABELS_CSV")
+        _check_found(labelled, files, settings)
+    elif settings.split_column not in ("", NONE):
         raise ValueError(
-            f"'rle_csv' takes ids such as '0011165.jpg_Fish', but {len(without_tail)} "
-            f"of {len(ids)} have no '_', the first is '{without_tail.iloc[0]}'. Set "
-            "LABEL_COLUMN to [label, code] if the labels have a column."
+            f"SPLIT_COLUMN is '{settings.split_column}', but there is no CSV with "
+            'columns. Set LABELS_CSV, or SPLIT_COLUMN to "".'
         )
-    halves = ids.str.rpartition("_")
-    return halves[0], halves[2]
+    rest = sorted(set(files.images).difference(labelled[FILE]))
+    in_test_folders = [image for image in rest if files.split_of(image) == "test"]
+    # Without a test folder, test images are beside the labelled ones.
+    beside = rest if reads_csv else []
+    tests = _list_tests(replace(files, images=in_test_folders or beside), settings)
+    rest = sorted(set(rest).difference(tests[FILE]))
+
+    unlisted = pd.DataFrame({ID: rest, FILE: rest, SPLIT: "", PROBLEM: ""}, dtype=str)
+    if reads_csv:
+        is_test = unlisted[FILE].isin(in_test_folders)
+        names = ", ".join(list_texts(settings.labels_csv))
+        unlisted.loc[~is_test, PROBLEM] = f"{NO_ROW} in {names}"
+    rows = pd.concat([labelled, tests, unlisted], ignore_index=True).fillna("")
+    rows.loc[rows[FILE].isin(files.outside), PROBLEM] = LINK_PROBLEM
+    return _fill_splits(rows, files, settings)
 
 
-def _are_plain_ids(rows: pd.DataFrame, settings: InputSettings) -> bool:
-    """Return whether ids name existing files as they are, by a sample of the rows."""
-    sample = rows.iloc[:: max(1, len(rows) // 20)]
-    paths, _ = _fill_paths(sample, settings)
-    return any(storage.exists(path) for path in paths if path)
-
-
-def complete_rows(
-    settings: InputSettings, rows: pd.DataFrame, labelled: Table
-) -> Table:
-    """Return the images of a CSV's rows, then of the files without a row, and labels.
-
-    labelled: labels and problems, one row for each of `rows`, and their description.
-    Raises: FileNotFoundError: no image exists; ValueError: a setting does not fit.
-    """
-    label_table, labels = labelled
-    _check_label_names(labels)
-    paths, path_problem = _fill_paths(rows, settings)
-    split, split_problem = splits.read_splits(rows, settings.split_column)
-    label_table = unlabel_test_rows(label_table, labels, split == "test")
-    ids = _make_unique(rows, paths, settings)
-    repeat_problem = _find_repeats(ids, label_table, split)
-    problem = first_problem(
-        repeat_problem, label_table["problem"], split_problem, path_problem
-    )
-    label_table["problem"] = problem.mask(rows[settings.id_column] == "", "no id")
-    ids = ids.map(storage.escape)
-    images = pd.DataFrame({"image_id": ids, "path": paths, "split": split})
-    other_columns = _list_other_columns(rows, settings)
-    images = pd.concat([images, label_table, other_columns], axis=1)
-    unlisted = _list_files_without_row(images, labels, settings)
-    if len(unlisted):
-        images = pd.concat([images, unlisted], ignore_index=True)
-    return images, labels
-
-
-def _check_label_names(labels: Labels) -> None:
-    """Raise a ValueError for a label column with the name of another column."""
-    reserved = RESERVED.intersection(labels.label_columns)
-    if reserved:
+def _check_found(rows: pd.DataFrame, files: Files, settings: InputSettings) -> None:
+    """Raise a ValueError if no row has a file."""
+    if rows.empty or (rows[FILE] == "").all():
+        key = settings.path_template or settings.id_column
+        looked_for = f"no column has the names of images such as '{files.images[0]}'"
+        if len(rows):
+            looked_for = f"no image is called like '{rows[ID].iloc[0]}' (by {key})"
         raise ValueError(
-            f"a label is called '{min(reserved)}', like a column of images.parquet. "
-            "Rename the label in LABELS_CSV."
+            f"LABELS_CSV {settings.labels_csv!r}: {looked_for}. Set ID_COLUMN to the "
+            'column of names, or LABELS_CSV: "" to read the images without it.'
         )
 
 
-def _list_other_columns(rows: pd.DataFrame, settings: InputSettings) -> pd.DataFrame:
-    """Return the columns that are neither ids nor labels.
-
-    Integers stay integers beside rows of another input that lacks their column.
-    """
-    used = [settings.id_column, *settings.label_columns]
-    if not settings.split_column:
-        splits.warn_unused(rows, used)
-    others = rows.drop(columns=used)
-    others = others.rename(columns={name: f"csv_{name}" for name in RESERVED})
-    integers = others.select_dtypes("integer")
-    return others.astype(dict.fromkeys(integers, "Int64"))
-
-
-def _find_repeats(ids: pd.Series, table: pd.DataFrame, split: pd.Series) -> pd.Series:
-    """Return the problem of each row whose id has other rows, "" for other rows."""
-    problem = pd.Series("", ids.index)
-    problem = problem.mask(ids.duplicated(), "listed twice: the first row counts")
-    names = first_problem(table["problem"], table["label_name"])
-    for noun, values in (("labels", names), ("splits", split)):
-        clash = ids.map(f"listed with different {noun}: " + _list_clashes(ids, values))
-        problem = clash.fillna(problem)
-    return problem
+def _list_tests(files: Files, settings: InputSettings) -> pd.DataFrame:
+    """Return the rows of TEST_CSV, none if it does not exist or names no image."""
+    tests = pd.DataFrame(columns=COLUMNS, dtype=str)
+    name = settings.test_csv
+    is_listed = name in list_texts(settings.labels_csv)
+    if not name or is_listed or not csvs.find_csvs(name, files, settings.input_dir):
+        return tests
+    settings = replace(settings, id_column="", path_template="", split_column="")
+    rows = _join_csv(name, files, settings, "TEST_CSV")
+    if (rows[FILE] == "").all():
+        print(f"TEST_CSV '{name}' names no image, so it is not used.")
+        return tests
+    return rows[COLUMNS].drop_duplicates(ID).assign(**{SPLIT: "test"})
 
 
-def _list_clashes(ids: pd.Series, values: pd.Series) -> pd.Series:
-    """Return the values of each id that has several, as text, by the ids."""
-    repeated = ids[ids.duplicated(keep=False)]
-    values_of_id = values[repeated.index].groupby(repeated).unique().map(sorted)
-    return values_of_id[values_of_id.map(len) > 1].str.join(", ")
-
-
-def _make_unique(
-    rows: pd.DataFrame, paths: pd.Series, settings: InputSettings
-) -> pd.Series:
-    """Return the ids; one that several CSVs' folders share gets its folder in front."""
-    ids = rows[settings.id_column]
-    if FOLDER_COLUMN not in rows:
-        return ids
-    is_shared = paths.groupby(ids).transform("nunique") > 1
-    folders = rows[FOLDER_COLUMN].astype(str)
-    return ids.mask(is_shared & (folders != ""), folders + "/" + ids)
-
-
-def _fill_paths(
-    rows: pd.DataFrame, settings: InputSettings
-) -> tuple[pd.Series, pd.Series]:
-    """Return the path of each row by PATH_TEMPLATE and "", or "" and its problem.
-
-    Raises: ValueError: PATH_TEMPLATE names a column that the rows lack, or fits no row.
-    """
-    template = settings.path_template
-    rows = rows.assign(image_id=rows[settings.id_column])  # templates know both names
-    columns = list(template_columns(template))
-    _check_template(template, columns, list(map(str, rows)))
-    filled = [
-        _fill_template(dict(zip(columns, values, strict=True)), settings)
-        for values in rows[columns].itertuples(index=False, name=None)
-    ]
-    paths, problems = zip(*filled, strict=True)
-    if not any(paths):
-        source = f"PATH_TEMPLATE '{template}'"
-        storage.check_inside(template, source, f"'{settings.input_dir}'")
-        raise ValueError(
-            f"{source} fits no row, the first is '{rows['image_id'].iloc[0]}': "
-            f"{problems[0]}."
-        )
-    return pd.Series(paths, rows.index), pd.Series(problems, rows.index)
-
-
-def _check_template(template: str, columns: list[str], existing: list[str]) -> None:
-    """Raise a ValueError if one of the template's columns does not exist."""
-    for column in columns:
-        if column not in existing:
-            raise ValueError(
-                f"PATH_TEMPLATE '{template}' names the column '{column}', which does "
-                f"not exist.{near_miss(column, existing)} The columns are "
-                f"{', '.join(existing)}."
-            )
-
-
-def _fill_template(row: Mapping[str, Any], settings: InputSettings) -> tuple[str, str]:
-    """Return the path of a row and "", or "" and its problem."""
-    template = settings.path_template
-    if row.get(FOLDER_COLUMN) == "":
-        template = template.replace(f"{{{FOLDER_COLUMN}}}/", "")
-    try:
-        name = template.format_map(row)
-    except IndexError:
-        return "", f"id too short for PATH_TEMPLATE '{template}'"
-    if storage.OUTSIDE.search(name):
-        return "", "id is outside INPUT_DIR"
-    return f"{settings.input_dir}/{storage.escape(name)}", ""
-
-
-def _list_files_without_row(
-    images: pd.DataFrame, labels: Labels, settings: InputSettings
+def _join_csv(
+    name: str | list[str], files: Files, settings: InputSettings, parameter: str
 ) -> pd.DataFrame:
-    """Return the files that no row names, which have a problem and no label.
+    """Return the rows of CSVs with `COLUMNS`; none if no column names images."""
+    rows = csvs.read_csvs(name, files, settings, parameter)
+    key, has_tails, problem = _find_names(rows, files, settings)
+    if not key:
+        return rows.assign(**dict.fromkeys(COLUMNS, "")).iloc[:0]
+    names = rows[key]
+    ids = rows[settings.id_column or key]
+    if has_tails:
+        halves = names.str.rpartition("_")  # such as 0011165.jpg_Fish
+        ids = names = halves[0]
+        rows[TAIL] = halves[2]
+    rows[SPLIT], split_problem = _read_splits(rows, settings)
 
-    Raises: FileNotFoundError: none of the images exists.
-    """
-    listed = set(images["path"]) - {""}
-    found = _find_beside(listed, settings)
-    if listed.isdisjoint(found):
-        raise FileNotFoundError(
-            f"none of the {len(images)} images exists; the first would be "
-            f"'{min(listed)}'. {len(found)} other files are in its folder or beside "
-            "other images. Point INPUT_DIR at the folder above the images' "
-            "folder, or set PATH_TEMPLATE."
-        )
-    image_dir = files.fixed_folder(settings.input_dir, settings.path_template)
-    unlisted = pd.DataFrame({"path": sorted(found - listed)}, dtype=str)
-    return unlisted.assign(
-        image_id=unlisted["path"].str.removeprefix(f"{image_dir}/"),
-        split="train",
-        problem=f"{NO_ROW} in {os.path.basename(settings.labels_csv)}",
-        label=-1,
-        label_name="",
-        **labels.blanks(),
+    # An id is looked up beside its CSV first.
+    folders = rows[FOLDER_COLUMN]
+    paths = names.where((folders == "") | (names == ""), folders + "/" + names)
+    folder_splits = folders.map(files.splits).fillna("")
+    splits = rows[SPLIT].where(rows[SPLIT] != "", folder_splits)
+    found = _find_files(paths, splits.replace("", "train"), files, settings)
+    rows[FILE] = found["file"]
+    rows[PROBLEM] = first_problem(
+        pd.Series("more cells than the header", rows.index).where(rows[LONG], ""),
+        pd.Series("no id", rows.index).where((names == "") & (problem == ""), ""),
+        problem,
+        split_problem,
+        found["problem"],
     )
+    rows[ID] = _make_unique(ids, rows[FILE]).map(storage.escape)
+    unused = {LONG, SPLIT_OF_CSV, key, settings.id_column}
+    if folders.nunique() < 2:
+        unused.add(FOLDER_COLUMN)
+    return rows.drop(columns=list(unused & set(rows)))
 
 
-def _find_beside(paths: set[str], settings: InputSettings) -> set[str]:
-    """Return the files that may be images in the folders of these paths."""
-    ending = re.split("[}/]", settings.path_template)[-1]
-    pattern = "*" + glob.escape(ending)
-    found = set[str]()
-    for folder in set(map(os.path.dirname, paths)):
-        if storage.is_folder(folder):
-            found.update(files.list_images(pattern, folder, settings))
-    return found
+def _find_names(
+    rows: pd.DataFrame, files: Files, settings: InputSettings
+) -> tuple[str, bool, pd.Series]:
+    """Return the column of the names of images, "" for none; whether they end in
+    labels; and the problem of each row.
+
+    The names by PATH_TEMPLATE become a column.
+    """
+    problem = pd.Series("", rows.index)
+    key = settings.id_column
+    if key:
+        csvs.check_column(key, rows, "ID_COLUMN")
+    if template := settings.path_template:
+        ids = {"image_id": rows[key]} if key and "image_id" not in rows else {}
+        rows[template], problem = csvs.fill_template(template, rows.assign(**ids))
+        return template, False, problem
+    of_masks = settings.label_kind == "masks"
+    if key and not of_masks:
+        return key, False, problem
+    candidates = rows[[key]] if key else rows.drop(columns=FOLDER_COLUMN)
+    found, has_tails = csvs.find_ids(candidates, files.names, of_masks=of_masks)
+    return key or found, has_tails, problem
+
+
+def _find_files(
+    names: pd.Series, splits: pd.Series, files: Files, settings: InputSettings
+) -> pd.DataFrame:
+    """Return the file of each row, and its problem.
+
+    A bucket whose files are not listed has a file for each row, until 01 reads it.
+    """
+    if is_unlisted(settings):
+        return pd.DataFrame({"file": names, "problem": ""})
+    return csvs.find_images(names, splits, files)
+
+
+def is_unlisted(settings: InputSettings) -> bool:
+    """Return whether PATH_TEMPLATE replaces the listing of a bucket."""
+    return storage.is_remote(settings.input_dir) and "/" in settings.path_template
+
+
+def _read_splits(
+    rows: pd.DataFrame, settings: InputSettings
+) -> tuple[pd.Series, pd.Series]:
+    """Return the split of each row by SPLIT_COLUMN or by the names of several CSVs,
+    "" if neither has one, and its problem.
+
+    Raises: ValueError: there is no such column, or no row is to train on.
+    """
+    column = settings.split_column
+    if column in ("", NONE):
+        return rows[SPLIT_OF_CSV], pd.Series("", rows.index)
+    csvs.check_column(column, rows, "SPLIT_COLUMN")
+    words = rows[column].str.strip()
+    split = words.map({word: _name_split(word) for word in words.unique()})
+    if not (split != "").any() or set(split) <= {"", "test"}:
+        listed = ", ".join(map(repr, words.unique()[:5]))
+        raise ValueError(
+            f"SPLIT_COLUMN '{column}' has no row to train on: it contains {listed}. "
+            "Set it to a column of 'train', 'validation' and 'test', or leave it empty."
+        )
+    problem = f"column '{column}' contains '" + words + "', which is not a split"
+    problem = problem.mask(words == "", f"no split in column '{column}'")
+    return split, problem.where(split == "", "")
+
+
+def _name_split(word: str) -> str:
+    """Return "train", "validation" or "test" for a cell, which may be a path."""
+    names = map(name_split, reversed(word.rstrip("/").split("/")))
+    return SPLIT_NAMES.get(next(filter(None, names), ""), "")
+
+
+def _fill_splits(
+    rows: pd.DataFrame, files: Files, settings: InputSettings
+) -> pd.DataFrame:
+    """Return the rows; those without a split have that of their folders, or train."""
+    is_open = rows[SPLIT] == ""
+    if settings.split_column != NONE:
+        folders = rows.loc[is_open, FILE].map(os.path.dirname)
+        rows.loc[is_open, SPLIT] = folders.map(files.splits).fillna("")
+    rows[SPLIT] = rows[SPLIT].replace("", "train")
+    return rows
+
+
+def _make_unique(ids: pd.Series, file: pd.Series) -> pd.Series:
+    """Return the ids; one that several files share is replaced by their paths."""
+    pairs = pd.DataFrame({"id": ids, "file": file})[file != ""].drop_duplicates()
+    shared = pairs["id"][pairs["id"].duplicated()]
+    return ids.mask(ids.isin(shared) & (file != ""), file)
+
+
+def first_problem(*problems: pd.Series) -> pd.Series:
+    """Return the first problem of each row that is not ""."""
+    first = problems[0]
+    for problem in problems[1:]:
+        first = first.where(first != "", problem)
+    return first
+
+
+def read_column(
+    rule: str, rows: pd.DataFrame, files: Files, parameter: str
+) -> pd.Series:
+    """Return the text of a column, or what a rule reads from the paths of the files.
+
+    rule: a column of the CSV; "folder", the folder of the class; "names: REGEX", the
+    first parenthesis of a regular expression that is searched in the path without its
+    ending. "" if nothing fits.
+    Raises: ValueError: there is no such column, or the expression cannot be used.
+    """
+    if rule not in rows and rule == FOLDER:
+        return rows[FILE].map(os.path.dirname).map(files.classes)
+    if rule not in rows and rule.startswith(NAMES):
+        return match_names(rows[FILE], rule, parameter)
+    csvs.check_column(rule, rows, parameter)
+    return rows[rule]
+
+
+def match_names(paths: pd.Series, rule: str, parameter: str) -> pd.Series:
+    """Return what the rule "names: REGEX" reads from each path, "" for nothing.
+
+    Raises: ValueError: the expression cannot be used, or matches no path.
+    """
+    pattern = rule.removeprefix(NAMES)
+    try:
+        found = paths.map(remove_ending).str.extract(pattern)
+    except (ValueError, re.error) as error:
+        raise ValueError(
+            f"{parameter} '{rule}' needs a regular expression with a parenthesis, as "
+            f"in '{NAMES}([^/]+)_[0-9]+$': {error}."
+        ) from None
+    names = found.iloc[:, 0].fillna("")
+    if (names == "").all():
+        raise ValueError(
+            f"{parameter} '{rule}' matches none of the {len(paths):,} names, such as "
+            f"'{paths.iloc[0]}'. Change the regular expression."
+        )
+    return names

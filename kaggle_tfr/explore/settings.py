@@ -4,6 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kaggle_tfr.naming import SUBMISSION
+
+LABELS_CSV = "train.csv"
 NOT_A_PARAMETER = {"parameter": False}
 
 
@@ -12,39 +15,35 @@ class InputSettings:
     """Parameters of 01_explore by their names; `read_table` adds two fields.
 
     input_dir: absolute path or gs:// address, without a "/" at its end.
-    excluded: absolute paths of folders of output, WORK_DIR and OUT_DIR.
+    excluded: absolute paths of folders whose files are not input.
     """
 
     name: str = ""
-    source: str = "csv"
-    labels_csv: str = ""
+    pattern: str | Sequence[str] = ""
+    labels_csv: str | Sequence[str] = LABELS_CSV
     id_column: str = ""
+    path_template: str = ""
     label_column: str | Sequence[str] = ""
     label_kind: str = "auto"
     label_separator: str = ""
-    label_map: str | Mapping[str, int] = ""
+    label_map: str | Mapping[str, Any] = ""
     split_column: str = ""
-    path_template: str = ""
-    pattern: str = "*/*"
-    input_schema: str | Mapping[str, Any] = "auto"
-    test_csv: str = ""
-    test_id_column: str = ""
-    test_path_template: str = ""
-    more_inputs: Sequence[Mapping[str, Any]] = field(default_factory=list)
     group_column: str = ""
+    test_csv: str = SUBMISSION
+    more_inputs: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    input_schema: str | Mapping[str, Any] = ""
     limit: int = 0
     bit_depth: str = "scale"
     input_dir: str = field(default="", metadata=NOT_A_PARAMETER)
     excluded: Sequence[str] = field(default=(), metadata=NOT_A_PARAMETER)
 
     @property
-    def reads_csv(self) -> bool:
-        """Whether SOURCE is a table, whose columns may hold ids, labels and splits."""
-        return self.source in ("csv", "rle_csv")
+    def has_labels(self) -> bool:
+        """Whether images have labels: LABEL_COLUMN is not an empty list."""
+        return self.label_column != []
 
-    @property
-    def label_columns(self) -> list[str]:
-        """The columns of LABEL_COLUMN, none if it is empty."""
-        names = self.label_column
-        listed = [names] if isinstance(names, str) else names
-        return [name for name in listed if name]
+
+def list_texts(value: str | Sequence[str]) -> list[str]:
+    """Return the texts of a parameter that takes one or several, none for ""."""
+    listed = [value] if isinstance(value, str) else value
+    return [text for text in listed if text]

@@ -1,0 +1,118 @@
+"""Find tables of images that cannot be right."""
+
+import difflib
+import os
+from collections.abc import Sequence
+
+import pandas as pd
+
+from kaggle_tfr.explore.files import is_generic
+from kaggle_tfr.explore.labels import LEFT_OUT, NO_LABEL, number_names
+from kaggle_tfr.explore.names import loosen
+from kaggle_tfr.explore.rows import NO_ROW
+from kaggle_tfr.schema import Labels
+
+STOP = 0.5  # of the images, unusable for one reason
+DOUBT = 1 / 3
+FEW = 20  # images, which may be of as many classes
+NEAREST = 20_000  # files, among whose names the nearest is looked for
+# What to do about the most frequent problem.
+ADVICE = {
+    NO_LABEL: "Set LABEL_COLUMN to a column, to 'folder' or to 'names: REGEX'; [] "
+    "reads images without labels.",
+    "listed with different labels": "If an image can have several labels, set "
+    "LABEL_KIND: multi.",
+    "listed twice": "Set ID_COLUMN to the column of the images' names.",
+}
+
+
+def check_table(images: pd.DataFrame) -> None:
+    """Raise a ValueError if most images are unusable for one reason, or no image is
+    left to train on.
+    """
+    reason, share = find_main_problem(images)
+    is_train = (images["split"] != "test") & (images["problem"] == "")
+    if share <= STOP and is_train.any():
+        return
+    if not reason:
+        raise ValueError(
+            f"none of the {len(images):,} images is left to train on: all are in test "
+            "folders, or have no row in a CSV. Set SPLIT_COLUMN: none to train on the "
+            'images of all folders, or LABELS_CSV: "" to leave the CSV out.'
+        )
+    rows = images[images["problem"].str.partition(":")[0] == reason]
+    image_id = rows["image_id"].iloc[0]
+    advice = ADVICE.get(reason, "")
+    if reason == "missing file":
+        advice = _describe_nearest(image_id, images["path"])
+    raise ValueError(
+        f"{len(rows):,} of {len(images):,} images cannot be used, such as "
+        f"'{image_id}': {rows['problem'].iloc[0]}. {advice}".strip()
+    )
+
+
+def find_main_problem(images: pd.DataFrame) -> tuple[str, float]:
+    """Return the most frequent problem of images that are not for tests, and its share.
+
+    Files that no CSV lists and what LABEL_MAP leaves out do not count.
+    """
+    reasons = images["problem"][images["split"] != "test"].str.partition(":")[0]
+    reasons = reasons[~reasons.str.startswith((NO_ROW, LEFT_OUT))]
+    counts = reasons[reasons != ""].value_counts()
+    if counts.empty:
+        return "", 0.0
+    return str(counts.index[0]), float(counts.iloc[0] / len(reasons))
+
+
+def _describe_nearest(image_id: str, paths: pd.Series) -> str:
+    """Return what was looked for, and the file whose name is nearest to an id."""
+    files = paths[paths != ""].head(NEAREST)
+    path_of = {loosen(os.path.basename(path)): path for path in files}
+    name = loosen(os.path.basename(image_id))
+    near = difflib.get_close_matches(name, path_of, 1, 0)
+    nearest = f" The nearest name is '{path_of[near[0]]}'." if near else ""
+    return (
+        f"No file is called '{image_id}', with any ending, case and zeros, in any "
+        f"folder.{nearest}"
+    )
+
+
+def find_doubts(
+    images: pd.DataFrame, labels: Labels, label_column: str | Sequence[str]
+) -> list[str]:
+    """Return a sentence for each reason why the table is probably wrong.
+
+    label_column: LABEL_COLUMN; classes that the user has set are not doubted.
+    """
+    doubts = []
+    reason, share = find_main_problem(images)
+    if share > DOUBT:
+        advice = ADVICE.get(reason, "rejects.csv lists them.")
+        doubts.append(
+            f"{share:.0%} of the images cannot be used for one reason: {reason}. "
+            f"{advice}"
+        )
+    if labels.kind != "single" or not labels.classes:
+        return doubts
+    good = images[(images["problem"] == "") & (images["label"] >= 0)]
+    names = list(number_names(labels.classes))
+    n_classes = len(names)
+    if n_classes == 1:
+        doubts.append(
+            f"All images are of one class, '{names[0]}'. Set LABEL_COLUMN to a column, "
+            "to 'folder' or to 'names: REGEX'; [] reads images without labels."
+        )
+    elif len(good) > FEW and n_classes > len(good) / 2:
+        doubts.append(
+            f"{len(good):,} images are of {n_classes:,} classes, so most classes have "
+            "one image. Set LABEL_COLUMN to another column or rule, or LABEL_KIND: "
+            "number for a quantity."
+        )
+    generic = [name for name in names if is_generic(name)]
+    if generic and label_column == "":
+        doubts.append(
+            f"A class is called '{generic[0]}', like a split or a folder of all "
+            "images. Set LABEL_COLUMN: folder if it is a class, else to a column or "
+            "to 'names: REGEX'."
+        )
+    return doubts
