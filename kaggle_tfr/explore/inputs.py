@@ -13,7 +13,7 @@ from kaggle_tfr import storage
 from kaggle_tfr.explore.checks import check_table
 from kaggle_tfr.explore.files import Files, check_images, check_link, list_files
 from kaggle_tfr.explore.groups import add_groups
-from kaggle_tfr.explore.labels import RESERVED, Images, Table, read_labels
+from kaggle_tfr.explore.labels import RESERVED, Table, number_labels, read_labels
 from kaggle_tfr.explore.records import list_shards, read_records
 from kaggle_tfr.explore.rows import (
     COLUMNS,
@@ -81,9 +81,7 @@ def read_table(
         more = _mark_further(more, number, images)
         images = pd.concat([images, more], ignore_index=True)
     images = _drop_listed_elsewhere(images)
-    if labels.kind in ("multi", "masks"):
-        combinations = images["label_name"].where(images["label"] >= 0)
-        images["label"], _ = pd.factorize(combinations, sort=True)
+    images, labels = number_labels(images, labels)
     texts = ["image_id", "path", "split", "label_name", "problem"]
     images = images.astype({**dict.fromkeys(texts, str), "input_dir": "category"})
     images = _limit_rows(images, settings.limit)
@@ -202,10 +200,10 @@ def _read_files(files: Files, settings: InputSettings, known: Labels | None) -> 
     if settings.label_kind == "masks" and len(text.columns):
         rows[PROBLEM] = _accept_unlisted(rows[PROBLEM], text.iloc[:, -1])
     is_test = rows[SPLIT] == "test"
+    is_optional = is_test | rows[PROBLEM].str.startswith(NO_ROW)
     names = rows[FILE].where(rows[FILE] != "", rows[ID])
-    is_unlisted_file = rows[PROBLEM].str.startswith(NO_ROW)
-    in_rows = Images(names, is_unlisted_file | is_test, is_test)
-    labelled, labels = read_labels(text, in_rows, settings, known)
+    images = {"image": names, "is_test": is_test, "is_optional": is_optional}
+    labelled, labels = read_labels(text, pd.DataFrame(images), settings, known)
 
     rows = rows.loc[labelled.index].reset_index(drop=True)
     labelled = labelled.reset_index(drop=True)

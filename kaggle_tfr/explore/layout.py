@@ -152,11 +152,10 @@ def _read_tables(files: Files, folder: str, recipe: Recipe) -> list[Table]:
     """Return the CSVs whose ids name images."""
     names = [name for name in files.others if csvs.TABLE_NAME.search(name)]
     names.sort(key=lambda name: (name.count("/"), "train" not in name.lower(), name))
-    settings = InputSettings(input_dir=folder)
     tables = []
     for name in names[:MOST_CSVS]:
         try:
-            rows = csvs.read_csvs(name, files, settings, "CSV")
+            rows = csvs.read_csvs(name, files, folder, "CSV")
         except ValueError as error:
             recipe.doubt(str(error))
             continue

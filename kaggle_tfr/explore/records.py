@@ -22,10 +22,9 @@ from kaggle_tfr.explore.features import (
 from kaggle_tfr.explore.files import explain_unreadable, list_files
 from kaggle_tfr.explore.labels import (
     RESERVED,
-    Images,
     Table,
-    blank_missing,
-    name_codes,
+    complete_labels,
+    name_labels,
     number_names,
     read_labels,
 )
@@ -325,8 +324,13 @@ def _label_records(
     """
     kind = "multi" if "labels" in records else _find_kind(schemas.values())
     is_test = records["split"] == "test"
-    is_optional = is_test | (records["problem"] != "")
-    images = Images(records["path"], is_optional, is_test)
+    rows = pd.DataFrame(
+        {
+            "image": records["path"],
+            "is_test": is_test,
+            "is_optional": is_test | (records["problem"] != ""),
+        }
+    )
     settings = replace(settings, label_kind=kind, label_separator="")
     problem = records["problem"]
     if known is None and saved.kind == kind and saved.classes:
@@ -337,17 +341,18 @@ def _label_records(
             names = [name_of[label] for label in sorted(name_of)]
             known = Labels("single", tuple(names))
         text, problem = _name_classes(records, name_of)
-        table, labels = read_labels(text, images, settings, known)
+        table, labels = read_labels(text, rows, settings, known)
         problem = first_problem(records["problem"], problem)
     else:
         columns = max((schema.label_columns for schema in schemas.values()), key=len)
         values = _spread_labels(records, saved.label_columns or columns)
         text = values.fillna("").astype(str)
         if kind == "masks":
-            table, labels, _ = name_codes(text)
-            table = blank_missing(table, labels, values.notna().all(axis=1), images)
+            table, labels = name_labels(text, "masks")
+            table.loc[values.isna().any(axis=1), "label"] = -1
+            table = complete_labels(table, labels, rows)
         else:
-            table, labels = read_labels(text, images, settings, known)
+            table, labels = read_labels(text, rows, settings, known)
         labels = replace(labels, classes=saved.classes or labels.classes)
     return table.assign(problem=first_problem(problem, table["problem"])), labels
 

@@ -2,15 +2,17 @@
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.explore import csvs
 from kaggle_tfr.explore.csvs import FOLDER_COLUMN, LONG, SPLIT_OF_CSV
 from kaggle_tfr.explore.files import Files, name_split
-from kaggle_tfr.explore.names import remove_ending
+from kaggle_tfr.explore.names import AMBIGUOUS, MISSING, join_names, remove_ending
 from kaggle_tfr.explore.settings import LABELS_CSV, InputSettings, list_texts
 from kaggle_tfr.naming import SPLIT_NAMES
 
@@ -18,7 +20,9 @@ FOLDER = "folder"  # a rule: the folder of the class
 NAMES = "names: "  # begins a rule with a regular expression
 NONE = "none"  # SPLIT_COLUMN without given splits, not even those of folders
 NO_ROW = "no row"  # begins the problem of a file that no CSV lists
+MISSING_FILE = "missing file"
 LINK_PROBLEM = "link leads outside INPUT_DIR"
+MAX_TIED = 0.01  # of the rows, whose name several files have
 # Columns beside those of the CSV. "/" cannot begin the name of one of its columns.
 ID, FILE, SPLIT, PROBLEM, TAIL = "/image_id", "/path", "/split", "/problem", "/tail"
 COLUMNS = [ID, FILE, SPLIT, PROBLEM]
@@ -42,65 +46,58 @@ def list_rows(files: Files, settings: InputSettings) -> pd.DataFrame:
     labelled = pd.DataFrame(columns=COLUMNS, dtype=str)
     if reads_csv:
         labelled = _join_csv(settings.labels_csv, files, settings, "LABELS_CSV")
-        _check_found(labelled, files, settings)
-    elif settings.split_column not in ("", NONE):
-        raise ValueError(
-            f"SPLIT_COLUMN is '{settings.split_column}', but there is no CSV with "
-            'columns. Set LABELS_CSV, or SPLIT_COLUMN to "".'
-        )
+    if settings.split_column not in ("", NONE):
+        csvs.check_column(settings.split_column, labelled, "SPLIT_COLUMN")
     rest = sorted(set(files.images).difference(labelled[FILE]))
     in_test_folders = [image for image in rest if files.split_of(image) == "test"]
     # Without a test folder, test images are beside the labelled ones.
     beside = rest if reads_csv else []
     tests = _list_tests(replace(files, images=in_test_folders or beside), settings)
-    rest = sorted(set(rest).difference(tests[FILE]))
 
+    rest = sorted(set(rest).difference(tests[FILE]))
     unlisted = pd.DataFrame({ID: rest, FILE: rest, SPLIT: "", PROBLEM: ""}, dtype=str)
     if reads_csv:
-        is_test = unlisted[FILE].isin(in_test_folders)
+        is_labelled = ~unlisted[FILE].isin(in_test_folders)
         names = ", ".join(list_texts(settings.labels_csv))
-        unlisted.loc[~is_test, PROBLEM] = f"{NO_ROW} in {names}"
+        unlisted.loc[is_labelled, PROBLEM] = f"{NO_ROW} in {names}"
     rows = pd.concat([labelled, tests, unlisted], ignore_index=True).fillna("")
     rows.loc[rows[FILE].isin(files.outside), PROBLEM] = LINK_PROBLEM
-    return _fill_splits(rows, files, settings)
-
-
-def _check_found(rows: pd.DataFrame, files: Files, settings: InputSettings) -> None:
-    """Raise a ValueError if no row has a file."""
-    if rows.empty or (rows[FILE] == "").all():
-        key = settings.path_template or settings.id_column
-        looked_for = f"no column has the names of images such as '{files.images[0]}'"
-        if len(rows):
-            looked_for = f"no image is called like '{rows[ID].iloc[0]}' (by {key})"
-        raise ValueError(
-            f"LABELS_CSV {settings.labels_csv!r}: {looked_for}. Set ID_COLUMN to the "
-            'column of names, or LABELS_CSV: "" to read the images without it.'
-        )
+    if settings.split_column != NONE:
+        folders = rows[FILE].map(os.path.dirname)
+        of_folder = folders.map(files.splits).fillna("")
+        rows[SPLIT] = rows[SPLIT].where(rows[SPLIT] != "", of_folder)
+    rows[SPLIT] = rows[SPLIT].replace("", "train")
+    return rows
 
 
 def _list_tests(files: Files, settings: InputSettings) -> pd.DataFrame:
     """Return the rows of TEST_CSV, none if it does not exist or names no image."""
     tests = pd.DataFrame(columns=COLUMNS, dtype=str)
     name = settings.test_csv
-    is_listed = name in list_texts(settings.labels_csv)
-    if not name or is_listed or not csvs.find_csvs(name, files, settings.input_dir):
+    if not (files.images and name and csvs.find_csvs(name, files, settings.input_dir)):
         return tests
     settings = replace(settings, id_column="", path_template="", split_column="")
-    rows = _join_csv(name, files, settings, "TEST_CSV")
-    if (rows[FILE] == "").all():
+    try:
+        rows = _join_csv(name, files, settings, "TEST_CSV")
+    except NoIdsError:
         print(f"TEST_CSV '{name}' names no image, so it is not used.")
         return tests
     return rows[COLUMNS].drop_duplicates(ID).assign(**{SPLIT: "test"})
 
 
+class NoIdsError(ValueError):
+    """No column of a CSV contains the names of images."""
+
+
 def _join_csv(
-    name: str | list[str], files: Files, settings: InputSettings, parameter: str
+    name: str | Sequence[str], files: Files, settings: InputSettings, parameter: str
 ) -> pd.DataFrame:
-    """Return the rows of CSVs with `COLUMNS`; none if no column names images."""
-    rows = csvs.read_csvs(name, files, settings, parameter)
-    key, has_tails, problem = _find_names(rows, files, settings)
-    if not key:
-        return rows.assign(**dict.fromkeys(COLUMNS, "")).iloc[:0]
+    """Return the rows of CSVs with `COLUMNS`.
+
+    Raises: FileNotFoundError; NoIdsError; ValueError: a setting does not fit.
+    """
+    rows = csvs.read_csvs(name, files, settings.input_dir, parameter)
+    key, has_tails = _find_names(rows, files, settings, parameter)
     names = rows[key]
     ids = rows[settings.id_column or key]
     if has_tails:
@@ -112,58 +109,52 @@ def _join_csv(
     # An id is looked up beside its CSV first.
     folders = rows[FOLDER_COLUMN]
     paths = names.where((folders == "") | (names == ""), folders + "/" + names)
-    folder_splits = folders.map(files.splits).fillna("")
-    splits = rows[SPLIT].where(rows[SPLIT] != "", folder_splits)
-    found = _find_files(paths, splits.replace("", "train"), files, settings)
+    of_folder = folders.map(files.splits).fillna("")
+    split = rows[SPLIT].where(rows[SPLIT] != "", of_folder).replace("", "train")
+    found = pd.DataFrame({"file": names, "problem": ""})
+    if not is_unlisted(settings):
+        found = find_images(paths, split, files)
     rows[FILE] = found["file"]
+    is_long = rows[LONG].astype(bool)
     rows[PROBLEM] = first_problem(
-        pd.Series("more cells than the header", rows.index).where(rows[LONG], ""),
-        pd.Series("no id", rows.index).where((names == "") & (problem == ""), ""),
-        problem,
+        pd.Series("", rows.index).mask(is_long, "more cells than the header"),
+        rows.get(PROBLEM, pd.Series("", rows.index)),
+        pd.Series("", rows.index).mask(names == "", "no id"),
         split_problem,
         found["problem"],
     )
     rows[ID] = _make_unique(ids, rows[FILE]).map(storage.escape)
-    unused = {LONG, SPLIT_OF_CSV, key, settings.id_column}
-    if folders.nunique() < 2:
-        unused.add(FOLDER_COLUMN)
-    return rows.drop(columns=list(unused & set(rows)))
+    unused = [LONG, SPLIT_OF_CSV, key, settings.id_column]
+    unused += [FOLDER_COLUMN] if folders.nunique() < 2 else []
+    return rows.drop(columns=unused, errors="ignore")
 
 
 def _find_names(
-    rows: pd.DataFrame, files: Files, settings: InputSettings
-) -> tuple[str, bool, pd.Series]:
-    """Return the column of the names of images, "" for none; whether they end in
-    labels; and the problem of each row.
+    rows: pd.DataFrame, files: Files, settings: InputSettings, parameter: str
+) -> tuple[str, bool]:
+    """Return the column of the names of images, and whether they end in labels.
 
-    The names by PATH_TEMPLATE become a column.
+    The names by PATH_TEMPLATE become a column. Raises: NoIdsError; ValueError.
     """
-    problem = pd.Series("", rows.index)
     key = settings.id_column
     if key:
         csvs.check_column(key, rows, "ID_COLUMN")
     if template := settings.path_template:
-        ids = {"image_id": rows[key]} if key and "image_id" not in rows else {}
-        rows[template], problem = csvs.fill_template(template, rows.assign(**ids))
-        return template, False, problem
+        named = rows.assign(image_id=rows[key]) if key else rows
+        rows[[template, PROBLEM]] = csvs.fill_template(template, named)
+        return template, False
     of_masks = settings.label_kind == "masks"
     if key and not of_masks:
-        return key, False, problem
+        return key, False
     candidates = rows[[key]] if key else rows.drop(columns=FOLDER_COLUMN)
     found, has_tails = csvs.find_ids(candidates, files.names, of_masks=of_masks)
-    return key or found, has_tails, problem
-
-
-def _find_files(
-    names: pd.Series, splits: pd.Series, files: Files, settings: InputSettings
-) -> pd.DataFrame:
-    """Return the file of each row, and its problem.
-
-    A bucket whose files are not listed has a file for each row, until 01 reads it.
-    """
-    if is_unlisted(settings):
-        return pd.DataFrame({"file": names, "problem": ""})
-    return csvs.find_images(names, splits, files)
+    if not (key or found):
+        raise NoIdsError(
+            f"no column of {parameter} contains the names of images such as "
+            f"'{files.images[0]}'. Set ID_COLUMN to the column of names, PATH_TEMPLATE "
+            f'if a name is in several columns, or {parameter}: "" to leave it out.'
+        )
+    return key or found, has_tails
 
 
 def is_unlisted(settings: InputSettings) -> bool:
@@ -171,47 +162,72 @@ def is_unlisted(settings: InputSettings) -> bool:
     return storage.is_remote(settings.input_dir) and "/" in settings.path_template
 
 
+def find_images(names: pd.Series, splits: pd.Series, files: Files) -> pd.DataFrame:
+    """Return the file of each row by its name ("" if it is missing), and its problem.
+
+    Of several images with a name, the one in the folder of the row's split counts,
+    else the one outside of all splits. Files that are not called like images are found
+    by their whole names.
+    Raises: ValueError: too many names are those of several images.
+    """
+    unique = names[names != ""].unique()
+    joined = pd.Series(join_names(unique, files.names), unique)
+    position = names.map(joined).fillna(MISSING).astype(int)
+    split_of = np.array([files.splits.get(os.path.dirname(p), "") for p in files.images])
+    for split, tied in names[position == AMBIGUOUS].groupby(splits):
+        for wanted in (split, ""):
+            chosen = np.flatnonzero(split_of == wanted)
+            found = join_names(tied, [files.images[place] for place in chosen.tolist()])
+            position[tied.index[found >= 0]] = chosen[found[found >= 0]]
+            tied = tied[found < 0]
+
+    others = [path for path in files.others if not csvs.TABLE_NAME.search(path)]
+    missing = names[(position == MISSING) & (names != "")]
+    if others and len(missing):
+        found = join_names(missing, others)
+        position[missing.index[found >= 0]] = len(files.images) + found[found >= 0]
+    paths = np.array([*files.images, *others, "", ""], object)  # for negative numbers
+    table = pd.DataFrame({"file": paths[position], "problem": ""}, names.index)
+    table.loc[position == MISSING, "problem"] = MISSING_FILE
+    tied = names[position == AMBIGUOUS]
+    if len(tied):
+        table.loc[tied.index, "problem"] = _explain_ties(tied, files.images, len(names))
+    return table
+
+
+def _explain_ties(tied: pd.Series, images: Sequence[str], n_rows: int) -> str:
+    """Return the problem of rows whose name several images have.
+
+    Raises: ValueError: there are too many such rows.
+    """
+    name = tied.iloc[0]
+    alike = [image for image in images if join_names([name], [image])[0] >= 0]
+    problem = f"several files: '{alike[0]}', '{alike[1]}'"
+    if len(tied) > max(1, MAX_TIED * n_rows):
+        raise ValueError(
+            f"{len(tied):,} of {n_rows:,} rows have names of {problem}. Set PATTERN to "
+            f"the folder of the images, as '{os.path.dirname(alike[0])}/*', or "
+            "PATH_TEMPLATE to the columns of folder and file, as '{folder}/{file}'."
+        )
+    return problem
+
+
 def _read_splits(
     rows: pd.DataFrame, settings: InputSettings
 ) -> tuple[pd.Series, pd.Series]:
-    """Return the split of each row by SPLIT_COLUMN or by the names of several CSVs,
-    "" if neither has one, and its problem.
+    """Return the split of each row ("" for none), and its problem.
 
-    Raises: ValueError: there is no such column, or no row is to train on.
+    It is that of SPLIT_COLUMN, else of the names of several CSVs.
     """
     column = settings.split_column
     if column in ("", NONE):
         return rows[SPLIT_OF_CSV], pd.Series("", rows.index)
     csvs.check_column(column, rows, "SPLIT_COLUMN")
     words = rows[column].str.strip()
-    split = words.map({word: _name_split(word) for word in words.unique()})
-    if not (split != "").any() or set(split) <= {"", "test"}:
-        listed = ", ".join(map(repr, words.unique()[:5]))
-        raise ValueError(
-            f"SPLIT_COLUMN '{column}' has no row to train on: it contains {listed}. "
-            "Set it to a column of 'train', 'validation' and 'test', or leave it empty."
-        )
+    split = words.map(name_split).map(SPLIT_NAMES).fillna("")
     problem = f"column '{column}' contains '" + words + "', which is not a split"
     problem = problem.mask(words == "", f"no split in column '{column}'")
     return split, problem.where(split == "", "")
-
-
-def _name_split(word: str) -> str:
-    """Return "train", "validation" or "test" for a cell, which may be a path."""
-    names = map(name_split, reversed(word.rstrip("/").split("/")))
-    return SPLIT_NAMES.get(next(filter(None, names), ""), "")
-
-
-def _fill_splits(
-    rows: pd.DataFrame, files: Files, settings: InputSettings
-) -> pd.DataFrame:
-    """Return the rows; those without a split have that of their folders, or train."""
-    is_open = rows[SPLIT] == ""
-    if settings.split_column != NONE:
-        folders = rows.loc[is_open, FILE].map(os.path.dirname)
-        rows.loc[is_open, SPLIT] = folders.map(files.splits).fillna("")
-    rows[SPLIT] = rows[SPLIT].replace("", "train")
-    return rows
 
 
 def _make_unique(ids: pd.Series, file: pd.Series) -> pd.Series:
@@ -240,7 +256,7 @@ def read_column(
     Raises: ValueError: there is no such column, or the expression cannot be used.
     """
     if rule not in rows and rule == FOLDER:
-        return rows[FILE].map(os.path.dirname).map(files.classes)
+        return rows[FILE].map(os.path.dirname).map(files.classes).fillna("")
     if rule not in rows and rule.startswith(NAMES):
         return match_names(rows[FILE], rule, parameter)
     csvs.check_column(rule, rows, parameter)
@@ -252,15 +268,14 @@ def match_names(paths: pd.Series, rule: str, parameter: str) -> pd.Series:
 
     Raises: ValueError: the expression cannot be used, or matches no path.
     """
-    pattern = rule.removeprefix(NAMES)
     try:
-        found = paths.map(remove_ending).str.extract(pattern)
+        found = paths.map(remove_ending).str.extract(rule.removeprefix(NAMES))
     except (ValueError, re.error) as error:
         raise ValueError(
             f"{parameter} '{rule}' needs a regular expression with a parenthesis, as "
             f"in '{NAMES}([^/]+)_[0-9]+$': {error}."
         ) from None
-    names = found.iloc[:, 0].fillna("")
+    names = found[0].fillna("")
     if (names == "").all():
         raise ValueError(
             f"{parameter} '{rule}' matches none of the {len(paths):,} names, such as "
