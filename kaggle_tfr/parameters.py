@@ -338,6 +338,14 @@ YOUR_DATA = {
     "TFREC_DIRS",
     "LICENSE",
 }
+# What to write in place of parameters of version 0.2.
+REMOVED = {
+    "SOURCE": "Leave it out; for TFRecords set INPUT_SCHEMA: auto, for masks LABEL_KIND: "
+    'masks, and for class folders LABEL_COLUMN: folder and LABELS_CSV: "".',
+    "TEST_ID_COLUMN": "Leave it out: the column of the names is found.",
+    "TEST_PATH_TEMPLATE": "Leave it out: the names of TEST_CSV, and the images in test "
+    "folders, are found; PATTERN leaves images out.",
+}
 CLUSTER = {"N_JOBS", "BACKEND", "SCHEDULER"}
 FOLDERS = (
     "WORK_DIR",
@@ -488,6 +496,8 @@ def check_globals(values: Values) -> None:
 
 def check_value(name: str, value: Any) -> None:
     """Check the value of a parameter; raise a ValueError as `check_parameters` does."""
+    if name in REMOVED:
+        raise ValueError(f"{name} is not a parameter any more. {REMOVED[name]}")
     if name not in PARAMETERS:
         meant = near_miss(name, PARAMETERS)
         advice = " To list all parameters, run: kaggle-tfr run --help"
@@ -646,7 +656,11 @@ def _load_yaml(text: str) -> Any:
     try:
         return yaml.load(text, RecipeLoader)  # noqa: S506  # a safe loader
     except yaml.YAMLError as error:
-        raise ValueError(error) from None
+        mark = getattr(error, "problem_mark", None)
+        line = text.splitlines()[mark.line] if mark else ""
+        name, colon, value = line.partition(":")
+        advice = f" Put the value of {name} in quotes." if re.search(r"[{}*]", value) else ""
+        raise ValueError(f"{error}{advice}") from None
 
 
 def _find_recipe(path: str) -> Path:

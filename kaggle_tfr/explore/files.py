@@ -139,13 +139,13 @@ def _walk(
     """Return the paths of all files; add to `outside` those that links lead out to.
 
     skipped: real paths of folders. products: names of files whose folder is skipped.
+    A link to a folder in INPUT_DIR is not followed, since that is listed anyway.
     """
     root = storage.real_path(input_dir)
     paths = []
-    # Each with the targets of the links that lead to it, which may be circular.
-    pending: list[tuple[str, frozenset[str]]] = [("", frozenset())]
+    pending = [("", False)]
     while pending:
-        folder, targets = pending.pop()
+        folder, is_outside = pending.pop()
         with os.scandir(os.path.join(root, folder)) as entries:
             visible = [
                 entry
@@ -156,52 +156,44 @@ def _walk(
             continue
         for entry in visible:
             path = os.path.join(folder, entry.name)
-            target = storage.real_path(entry.path) if entry.is_symlink() else ""
+            is_link = entry.is_symlink()
+            leads_out = is_link and not storage.is_inside(entry.path, root)
             if not os.path.isdir(entry.path):
-                name = storage.escape(path)
-                paths.append(name)
-                if targets or target:
-                    _add_if_outside(name, entry.path, root, outside)
-            elif (target or entry.path) in skipped or target in targets:
-                continue
-            elif not target:
-                pending.append((path, targets))
-            elif not storage.is_inside(os.path.join(root, folder), target):
-                pending.append((path, targets | {target}))
+                paths.append(storage.escape(path))
+                if leads_out or is_outside:
+                    outside.add(storage.escape(path))
+            elif not is_link or (leads_out and not is_outside):
+                if entry.path not in skipped:
+                    pending.append((path, is_outside or leads_out))
     return paths
-
-
-def _add_if_outside(name: str, path: str, root: str, outside: set[str]) -> None:
-    """Add the name of a file to `outside` if its real path is not below the root."""
-    if not storage.is_inside(path, root):
-        outside.add(name)
 
 
 def _find_masks(images: Sequence[str]) -> list[str]:
     """Return the images that are masks of other images.
 
-    They are called like an image beside them and "_mask", or are in a folder masks/
-    and called like an image in a folder that is not a class, such as images/.
+    They are called like an image beside them and "_mask", or have the same place in a
+    folder masks/ as an image in a folder that is not a class, such as images/.
     """
     if not MASK_WORD.search("/".join(images)):
         return []
-    stems = {os.path.splitext(image)[0] for image in images}
-    is_mask_folder = {
-        folder: any(map(MASK_FOLDER.fullmatch, folder.split("/")))
-        for folder in set(map(os.path.dirname, images))
-    }
-    names = {
-        os.path.basename(stem)
-        for stem in stems
-        if is_generic(os.path.basename(os.path.dirname(stem)))
-    }
+    stems = [os.path.splitext(image)[0] for image in images]
+    known = set(stems)
+    in_folders = set[str]()
+    for stem in stems:
+        names = stem.split("/")
+        for depth, name in enumerate(["", *names[:-1]]):
+            if is_generic(name):
+                in_folders.add("/".join(names[depth:]))
     masks = []
-    for image in images:
-        stem, _ = os.path.splitext(image)
+    for image, stem in zip(images, stems, strict=True):
         match = MASK_NAME.fullmatch(stem)
-        name = os.path.basename(match[1] if match else stem)
-        is_beside = match is not None and match[1] in stems
-        if is_beside or (is_mask_folder[os.path.dirname(image)] and name in names):
+        of_image = match[1] if match else stem
+        names = of_image.split("/")
+        is_mask = match is not None and of_image in known
+        depths = [n for n, name in enumerate(names[:-1], 1) if MASK_FOLDER.fullmatch(name)]
+        for depth in range(*depths[:1], len(names) if depths else 0):
+            is_mask |= "/".join(names[depth:]) in in_folders
+        if is_mask:
             masks.append(image)
     return masks
 
@@ -247,35 +239,31 @@ def read_folders(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]
             folder = parent
     splits = {"": ""}
     classes = {"": ""}
+    apart = set[str]()  # folders without classes, such as seg_pred beside seg_train
     # A folder comes after the one above it.
     for parent in sorted(children):
-        generic = _choose_generic(children[parent])
+        generic, is_split_up = _choose_generic(children[parent])
         for name in children[parent]:
             folder = f"{parent}/{name}".lstrip("/")
             split = name_split(name) if name in generic else ""
             splits[folder] = splits[parent] or split
             classes[folder] = classes[parent] if name in generic else name
-            if split and not splits[parent]:
+            if not splits[folder] and (parent in apart or is_split_up):
+                apart.add(folder)
+            if folder in apart or (split and not splits[parent]):
                 classes[folder] = ""
     return splits, classes
 
 
-def _choose_generic(names: Collection[str]) -> set[str]:
-    """Return the names of folders beside each other that are not classes."""
-    by_prefix = defaultdict[str, set[str]](set)
-    for name in names:
-        if match := SPLIT.fullmatch(name):
-            by_prefix[match["prefix"]].add(match["word"].lower())
-    generic = set()
-    for name in names:
-        match = SPLIT.fullmatch(name)
-        # "stress_test" is not a split without "stress_train".
-        is_split = match and (
-            not match["prefix"] or len(by_prefix[match["prefix"]]) > 1
-        )
-        if is_split or CONTAINER.fullmatch(name) or MASK_FOLDER.fullmatch(name):
-            generic.add(name)
-    return generic if 2 * len(generic) >= len(names) else set()
+def _choose_generic(names: Collection[str]) -> tuple[set[str], bool]:
+    """Return the names of folders beside each other that are not classes.
+
+    Also whether they are of several splits.
+    """
+    is_split_up = len(set(map(name_split, names)) - {""}) > 1
+    generic = {name for name in names if is_generic(name) or MASK_FOLDER.fullmatch(name)}
+    is_usual = is_split_up or 2 * len(generic) >= len(names)
+    return generic if is_usual else set(), is_split_up
 
 
 def check_images(files: Files, input_dir: str) -> None:

@@ -126,8 +126,8 @@ def follow_classes(groups: pd.Series, classes: pd.Series) -> bool:
     classes = classes[classes != ""]
     if classes.nunique() < 2:
         return False
-    counts = classes.groupby([classes, groups[classes.index]]).size()
-    of_class = counts.groupby(level=0)
+    pairs = pd.DataFrame({"class": classes, "group": groups})
+    of_class = pairs.value_counts().groupby("class")
     is_one_group = of_class.max() >= 0.9 * of_class.sum()
     return bool(is_one_group.mean() >= 0.9)
 

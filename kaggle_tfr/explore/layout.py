@@ -20,7 +20,7 @@ from kaggle_tfr.explore.files import (
 from kaggle_tfr.explore.groups import SUBJECTS, find_rule, follow_classes
 from kaggle_tfr.explore.inputs import LABEL_NAME
 from kaggle_tfr.explore.labels import FLAGS, MANY, MISSING, NUMBER, RUNS
-from kaggle_tfr.explore.names import join_names, remove_ending
+from kaggle_tfr.explore.names import AMBIGUOUS, join_names, remove_ending
 from kaggle_tfr.explore.recipe import Recipe, save_recipe, to_line
 from kaggle_tfr.explore.records import list_shards
 from kaggle_tfr.explore.rows import FOLDER, NAMES
@@ -44,6 +44,7 @@ CAMERA = re.compile(
     r"|frame|screenshot|train|test|val|isic)([ _-].*)?"
 )
 TEST_CSV = re.compile(r"(?i)submission|(^|[/_-])test")
+OTHER_TABLE = re.compile(r"(?i)\.(jsonl?|xlsx?|xml|parquet|mat)$")
 BOXES = re.compile(r"(?i)(^|/)(labels|annotations)/.*\.(txt|json|xml)$")
 
 
@@ -58,12 +59,17 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A CSV whose ids name images. rows: some of them, spread over all."""
+    """A CSV whose ids name images.
+
+    rows: some of them, spread over all. template: PATH_TEMPLATE, if it is needed.
+    """
 
     name: str
     rows: pd.DataFrame
     id_column: str
     has_tails: bool
+    n_ids: int
+    template: str = ""
 
     @property
     def columns(self) -> list[str]:
@@ -131,7 +137,7 @@ def detect_layout(folder: str) -> Recipe:
     else:
         used = []
         recipe.parameters["LABELS_CSV"] = ""
-        _detect_names(recipe, files, has_csv=bool(others))
+        _detect_names(recipe, files, sorted(others, key=_rank_name))
     tests = [table.name for table in tables if table.name not in used]
     tests = [name for name in tests if TEST_CSV.search(name)]
     if tests:
@@ -151,7 +157,7 @@ def detect_layout(folder: str) -> Recipe:
 def _read_tables(files: Files, folder: str, recipe: Recipe) -> list[Table]:
     """Return the CSVs whose ids name images."""
     names = [name for name in files.others if csvs.TABLE_NAME.search(name)]
-    names.sort(key=lambda name: (name.count("/"), "train" not in name.lower(), name))
+    names.sort(key=_rank_name)
     tables = []
     for name in names[:MOST_CSVS]:
         try:
@@ -159,19 +165,41 @@ def _read_tables(files: Files, folder: str, recipe: Recipe) -> list[Table]:
         except ValueError as error:
             recipe.doubt(str(error))
             continue
-        rows = rows.iloc[:: max(1, len(rows) // ROWS)]
+        n_rows = len(rows)
+        rows = rows.iloc[:: max(1, n_rows // ROWS)]
         added = [csvs.FOLDER_COLUMN, csvs.SPLIT_OF_CSV, csvs.LONG]
         rows = rows.drop(columns=added)
         of_masks = any(map(_is_code, map(rows.get, rows)))
         id_column, has_tails = csvs.find_ids(rows, files.names, of_masks=of_masks)
         if id_column:
-            tables.append(Table(name, rows, id_column, has_tails))
+            template = _find_template(rows, id_column, files)
+            n_ids = n_rows * rows[id_column].nunique() // len(rows)
+            tables.append(Table(name, rows, id_column, has_tails, n_ids, template))
     return tables
 
 
-def _rank(table: Table) -> bool:
-    """Return whether a column is called like a label; else the first CSV is used."""
-    return any(map(LABEL_NAME.fullmatch, table.columns))
+def _find_template(rows: pd.DataFrame, id_column: str, files: Files) -> str:
+    """Return a PATH_TEMPLATE by which most names have one file, "" if they have it."""
+    ids = rows[id_column].head(csvs.SAMPLE)
+    is_tied = join_names(ids, files.names) == AMBIGUOUS
+    if is_tied.mean() < 0.5:
+        return ""
+    for column in rows.columns.drop(id_column):
+        names = rows[column].head(csvs.SAMPLE) + "/" + ids
+        if (join_names(names, files.names) >= 0).mean() > 0.5:
+            return f"{{{column}}}/{{{id_column}}}"
+    return ""
+
+
+def _rank_name(name: str) -> tuple[int, bool, str]:
+    """Return a sort key of CSVs: those at the top, and of training images, first."""
+    return name.count("/"), "train" not in name.lower(), name
+
+
+def _rank(table: Table) -> int:
+    """Return how many images a CSV names, twice as many for one with labels."""
+    has_label = any(map(LABEL_NAME.fullmatch, table.columns))
+    return table.n_ids * (1 + has_label)
 
 
 def _choose_csvs(recipe: Recipe, table: Table, tables: Sequence[Table]) -> list[str]:
@@ -187,6 +215,8 @@ def _choose_csvs(recipe: Recipe, table: Table, tables: Sequence[Table]) -> list[
     elif len(alike) > 1 and all(stems) and len(set(stems)) > 1:
         names = used = alike
     recipe.parameters |= {"LABELS_CSV": names, "ID_COLUMN": table.id_column}
+    if table.template:
+        recipe.parameters |= {"ID_COLUMN": "", "PATH_TEMPLATE": table.template}
     return used
 
 
@@ -214,7 +244,8 @@ def _detect_columns(recipe: Recipe, table: Table) -> None:
     is_one_hot = len(flags) > 1 and (_count_ones(rows[flags]) == 1).mean() > 0.9
     chosen: str | list[str] = ""
     if named and len(rows[named].drop_duplicates()) == rows[named[0]].nunique():
-        chosen = named[0]
+        texts = [name for name in named if not rows[name].str.fullmatch(NUMBER).all()]
+        chosen = [*texts, *named][0]
     elif not named and len(flags) > 1 and (is_one_hot or not others):
         chosen = flags
     elif not named and len(others) == 1 and not FACT_NAME.match(others[0]):
@@ -233,7 +264,8 @@ def _detect_columns(recipe: Recipe, table: Table) -> None:
     text = f"{len(chosen)} columns of 0 and 1"
     if isinstance(chosen, str):
         text = f"{chosen}; columns with values: {listed}"
-        _detect_kind(recipe, rows[chosen], rows[table.id_column])
+        ids = [name for name in table.rows if name in table.template]
+        _detect_kind(recipe, rows[chosen], rows[ids or [table.id_column]].sum(axis=1))
     recipe.note(f"LABEL_COLUMN: {text}")
     _detect_groups(recipe, table, columns["group"], chosen)
 
@@ -278,10 +310,12 @@ def _detect_kind(recipe: Recipe, cells: pd.Series, ids: pd.Series) -> None:
     if is_many and len(numbers) > 0.9 * len(values):
         recipe.parameters["LABEL_KIND"] = "number"
         return
-    for separator in "|;, ":
-        words = values.str.split(separator, regex=False).explode().str.strip()
-        most = values.nunique() - (separator == " ")  # names can have blanks
-        if len(words) > len(values) and words.nunique() <= most:
+    for separator in ("||", "|", ";", ",", " "):
+        words = values.str.split(separator, regex=False).explode().str.strip().unique()
+        # Names of classes can have commas and blanks.
+        is_word = pd.Series(words).isin(values).mean() > 0.5
+        is_rare = separator in ("||", "|", ";")
+        if values.str.contains(separator, regex=False).any() and (is_word or is_rare):
             recipe.parameters["LABEL_SEPARATOR"] = separator
             return
     if cells.groupby(ids).nunique().max() > 1:
@@ -309,7 +343,7 @@ def _detect_groups(
             recipe.parameters["N_FOLDS"] = n_groups
 
 
-def _detect_names(recipe: Recipe, files: Files, *, has_csv: bool) -> None:
+def _detect_names(recipe: Recipe, files: Files, tables: Sequence[str]) -> None:
     """Add the parameters for labels and groups in the names of folders and files."""
     images = [name for name in files.images if files.split_of(name) != "test"]
     images = images or list(files.images)
@@ -340,9 +374,10 @@ def _detect_names(recipe: Recipe, files: Files, *, has_csv: bool) -> None:
         classes = prefixes
         listed = ", ".join(f"{name} ({count})" for name, count in sizes[:6].items())
         recipe.note(f"{len(sizes)} classes by the beginnings of names: {listed}")
-    elif has_csv:
+    elif tables or any(map(OTHER_TABLE.search, files.others)):
         label = ""
-        recipe.doubt("no CSV names the images: set LABELS_CSV and ID_COLUMN to one")
+        recipe.parameters["LABELS_CSV"] = tables[0] if tables else ""
+        recipe.doubt("no CSV names the images; set LABELS_CSV to one with image_id,label")
         recipe.note("or set LABEL_COLUMN: [] to read the images without labels")
     else:
         recipe.note("No labels found: the images are read without labels")

@@ -78,14 +78,10 @@ _STEPS = {
         "`oof.csv`, `oof.npy`, a model per fold; `submission.csv` of test images",
     ),
 }
-# The three lines to change for other data, by SOURCE; for training, by "".
-_OWN_DATA = {
-    "csv": ("INPUT_DIR", "LABELS_CSV", "PATH_TEMPLATE"),
-    "rle_csv": ("INPUT_DIR", "LABELS_CSV", "PATH_TEMPLATE"),
-    "folders": ("INPUT_DIR", "PATTERN", "IMAGE_SIZE"),
-    "tfrecords": ("INPUT_DIR", "PATTERN", "INPUT_SCHEMA"),
-    "": ("TFREC_DIRS", "FOLD", "EPOCHS"),
-}
+# The three lines to change for other data: images, shards, and for training.
+_OWN_IMAGES = ("INPUT_DIR", "LABELS_CSV", "LABEL_COLUMN")
+_OWN_SHARDS = ("INPUT_DIR", "PATTERN", "INPUT_SCHEMA")
+_OWN_PARTS = ("TFREC_DIRS", "FOLD", "EPOCHS")
 # The inputs and their pages, by their keys in kernel-metadata.json.
 _PAGES = {
     "competition_sources": ("the competition", "https://www.kaggle.com/competitions"),
@@ -141,9 +137,9 @@ class Kernel:
         """Return the parameters to change for other data, () if they do not suffice."""
         if self.family:
             return ()
-        is_training = EXPLORE not in self.steps
-        source = self.values.get("SOURCE", DEFAULTS["SOURCE"])
-        return _OWN_DATA["" if is_training else source]
+        if EXPLORE not in self.steps:
+            return _OWN_PARTS
+        return _OWN_SHARDS if self.values.get("INPUT_SCHEMA") else _OWN_IMAGES
 
 
 def format_notebook(kernel: Kernel) -> str:

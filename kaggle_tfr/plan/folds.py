@@ -172,7 +172,7 @@ def _check_column(table: pd.DataFrame, group_column: str) -> None:
         raise ValueError(
             f"The table has no column '{group_column}', only "
             f"{', '.join(map(str, table))}. "
-            'Set GROUP_COLUMN to one of these, or to "". For "from names" and '
+            'Set GROUP_COLUMN to one of these, or to "". For "folder" and '
             '"names: REGEX", run 01_explore with the same GROUP_COLUMN first.'
         )
 

@@ -192,7 +192,7 @@ def _find_parts(folder: str) -> list[str]:
             f"'{folder}' is not a part that 04_write wrote: it contains none of "
             f"{', '.join(PART_SIGNS)}. Name a folder that 04_write wrote, or one that "
             "contains such folders. To check other TFRecord files, read them by "
-            "01_explore with SOURCE: tfrecords."
+            "01_explore with INPUT_SCHEMA: auto."
         )
     return sorted(part_dirs)
 
