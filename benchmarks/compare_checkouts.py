@@ -6,13 +6,15 @@ Inputs are those of all recipes, the sample, and two datasets that grow twice. T
 drawn once. Each checkout runs its own recipes on them, in the same folder. All files of
 a part and the tables of the work folder must have the same bytes, apart from those of
 CONTENT, whose differing keys, columns or files are listed. A sign before a name means
-that only the revision (-) or only this checkout (+) has it. Exit code 1: bytes differ.
+that only the revision (-) or only this checkout (+) has it. In the table, * is
+any number; --json prints all names. Exit code 1: bytes differ.
 """
 
 import argparse
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -102,21 +104,20 @@ def run_checkout(checkout, runs):
     run = subprocess.run(
         [sys.executable, "-c", DRIVER, json.dumps(runs)],
         cwd=checkout,
-        env=os.environ | {"PYTHONPATH": str(checkout), "TF_CPP_MIN_LOG_LEVEL": "2"},
+        env=os.environ | {"PYTHONPATH": str(checkout)},
         capture_output=True,
         text=True,
         check=False,
     )
     if run.returncode:
-        output = run.stdout[-500:] + run.stderr[-3000:]
-        raise RuntimeError(f"{checkout} failed:\n{output}")
+        raise RuntimeError(f"{checkout} failed:\n{run.stderr[-3000:]}")
 
 
 def write_outputs(revision, names, scratch):
     """Write the outputs of both checkouts to before/ and after/."""
     reference = scratch / "checkout"
     archive = f"{reference}.tar"
-    git = ["git", "archive", "--output", archive, revision]
+    git = ["git", "archive", f"--output={archive}", revision]
     subprocess.run(git, cwd=ROOT, check=True)
     shutil.unpack_archive(archive, reference, filter="data")
 
@@ -170,15 +171,11 @@ def read_files(folder):
 
 def list_differences(before, after):
     """Return the names whose values differ, with a sign if one side lacks it."""
-    names = []
-    for name in sorted(before.keys() | after.keys()):
-        if name not in after:
-            names.append(f"-{name}")
-        elif name not in before:
-            names.append(f"+{name}")
-        elif before[name] != after[name]:
-            names.append(name)
-    return names
+    gone = [f"-{name}" for name in before if name not in after]
+    new = [f"+{name}" for name in after if name not in before]
+    common = before.keys() & after.keys()
+    changed = [name for name in common if before[name] != after[name]]
+    return sorted([*gone, *new, *changed])
 
 
 def compare_outputs(before, after):
@@ -192,20 +189,28 @@ def compare_outputs(before, after):
             content[name] = list_differences(before_files[name], after_files[name])
         else:
             different.append(name)
-    n_files = len(before_files.keys() | after_files.keys())
+    n_files = len(before_files | after_files)
     return {"files": n_files, "different": different, "content": content}
 
 
+def summarize(names):
+    """Return the names with * for numbers, each once."""
+    return " ".join(dict.fromkeys(re.sub(r"\d+", "*", name) for name in names))
+
+
 def print_table(results):
-    """Print the counts of each dataset, and what differs."""
+    """Print the counts of each dataset, what differs, and the keys of CONTENT."""
+    files_by_keys = {}
     print(f"{'dataset':18} {'files':>5} {'equal':>5}  different")
-    for name, result in results.items():
+    for dataset, result in results.items():
         names = [*result["different"], *result["content"]]
         n_equal = result["files"] - len(names)
-        print(f"{name:18} {result['files']:5} {n_equal:5}  {' '.join(names)}")
-    for name, result in results.items():
+        print(f"{dataset:18} {result['files']:5} {n_equal:5}  {summarize(names)}")
         for file, keys in result["content"].items():
-            print(f"{name}/{file}: {', '.join(keys)}")
+            group = files_by_keys.setdefault(summarize(keys), [])
+            group.append(f"{dataset}/{file}")
+    for keys, files in files_by_keys.items():
+        print(f"\n{summarize(files)}:\n    {keys}")
 
 
 def main():
@@ -213,14 +218,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("revision", help="of git, such as HEAD~3")
     parser.add_argument("--only", nargs="+", choices=DATASETS, default=DATASETS)
-    parser.add_argument("--keep", default="", help="empty folder that stays")
+    parser.add_argument("--keep", default="", help="an empty folder, which stays")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
 
     results = {}
     with tempfile.TemporaryDirectory() as temporary:
         scratch = Path(options.keep or temporary).absolute()
-        scratch.mkdir(parents=True, exist_ok=True)
         write_outputs(options.revision, options.only, scratch)
         for name in options.only:
             before = scratch / "before" / name
