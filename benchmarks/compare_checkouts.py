@@ -218,7 +218,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("revision", help="of git, such as HEAD~3")
     parser.add_argument("--only", nargs="+", choices=DATASETS, default=DATASETS)
-    parser.add_argument("--keep", default="", help="an empty folder, which stays")
+    parser.add_argument("--keep", help="an empty folder, which stays")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
 
