@@ -6,8 +6,8 @@ Inputs are those of all recipes, the sample, and two datasets that grow twice. T
 drawn once. Each checkout runs its own recipes on them, in the same folder. All files of
 a part and the tables of the work folder must have the same bytes, apart from those of
 CONTENT, whose differing keys, columns or files are listed. A sign before a name means
-that only the revision (-) or only this checkout (+) has it. In the table, * is
-any number; --json prints all names. Exit code 1: bytes differ.
+that only the revision (-) or only this checkout (+) has it. In the table,
+* is any number; --json prints all names. Exit code 1: bytes differ.
 """
 
 import argparse
