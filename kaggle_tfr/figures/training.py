@@ -73,7 +73,7 @@ def _list_baselines(
     labels: pd.Series, classes: Sequence[Any]
 ) -> dict[str, tuple[float, str, str]]:
     """Return the score of a blind guess in each metric, its text and its format."""
-    if not len(classes):
+    if not classes:
         median = labels.median()
         error = (labels - median).abs().mean()
         return {"error": (error, f"always {median:.3g}: {error:.3g}", ".3g")}
@@ -127,7 +127,7 @@ def plot_predictions(oof: pd.DataFrame, classes: Sequence[Any]) -> Figure | None
     oof: columns label and predicted (indices of `classes`); of a quantity, whose
     classes are (), also error.
     """
-    if not len(classes):
+    if not classes:
         return _plot_quantities(oof)
     mistakes = oof[oof["label"] != oof["predicted"]]
     title = f"{len(mistakes):,} of {len(oof):,} images misclassified"

@@ -313,13 +313,13 @@ def save_oof(
     oof = oof.iloc[order].reset_index(drop=True)
 
     named = oof
-    if len(classes):
+    if classes:
         names = np.array([str(name) for name in classes], dtype=object)
         named = oof.assign(label=names[oof["label"]], predicted=names[oof["predicted"]])
     columns = ["image_id", "fold", "label", "predicted", "probability", "loss", "error"]
     text = named.filter(columns).to_csv(
         index=False,
-        float_format="%.6g" if len(classes) else None,
+        float_format="%.6g" if classes else None,
         lineterminator="\n",
     )
     storage.write_atomically(storage.join(folder, "oof.csv"), text.encode())
@@ -350,9 +350,9 @@ def list_mistakes(
     worst = nlargest(N_MISTAKES, mistakes, key=_size)
     titles = []
     for mistake in worst:
-        title = f"{mistake.label:g} → {mistake.predicted:.4g}"
-        if len(classes):
-            names = (classes[mistake.label], classes[mistake.predicted])
-            title = f"{names[0]} → {names[1]}\n{mistake.size:.0%}"
+        true, predicted = mistake.label, mistake.predicted
+        title = f"{true:.4g} → {predicted:.4g}"
+        if classes:
+            title = f"{classes[true]} → {classes[predicted]}\n{mistake.size:.0%}"
         titles.append(title)
     return [mistake.image for mistake in worst], titles

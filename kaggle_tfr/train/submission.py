@@ -96,12 +96,12 @@ def fill_submission(
     submission = template.copy()
     columns = list(template.columns.drop(id_column))
     names = [str(name) for name in classes]
-    if len(columns) == 1 and not names:
-        submission[columns[0]] = filled[:, 0]
-    elif len(columns) == 1:
+    if len(columns) != 1:
+        submission[columns] = filled[:, _find_positions(columns, names)]
+    elif names:
         submission[columns[0]] = np.array(names, object)[filled.argmax(axis=1)]
     else:
-        submission[columns] = filled[:, _find_positions(columns, names)]
+        submission[columns[0]] = filled[:, 0]
     return submission
 
 

@@ -161,7 +161,7 @@ def test_the_largest_errors_come_first(trained):
     images, titles = train.list_mistakes(trained.results, ())
     worst = trained.oof.nlargest(12, "error").iloc[0]
     assert len(images) == 12
-    assert titles[0] == f"{worst['label']:g} → {worst['predicted']:.4g}"
+    assert titles[0] == f"{worst['label']:.4g} → {worst['predicted']:.4g}"
 
 
 def test_a_trained_model_is_trained_further_from_its_features(ages, trained):
