@@ -203,9 +203,9 @@ def _count_splits(images: pd.DataFrame) -> pd.DataFrame:
 def _count_classes(images: pd.DataFrame, labels: Labels) -> pd.DataFrame:
     """Return the number of images of each class in each split, none without labels."""
     good = images[images["problem"] == ""]
-    if labels.label_columns:
+    if labels.class_columns:
         blanks = pd.Series(labels.blanks())
-        has_label = good[list(labels.label_columns)].ne(blanks)
+        has_label = good[list(labels.class_columns)].ne(blanks)
         counts = has_label.groupby(good["split"]).sum().T
     else:
         labelled = good[good["label"] >= 0]

@@ -104,7 +104,7 @@ def plan_dataset(values: Values, work: str) -> None:
         n_folds=values["N_FOLDS"],
         seed=values["SEED"],
         validation_size=values["VALIDATION_SIZE"],
-        label_columns=labels.label_columns,
+        label_columns=labels.class_columns,
         group_column=values["GROUP_COLUMN"],
         extra_in_validation=values["EXTRA_IN_VALIDATION"],
     )

@@ -275,8 +275,8 @@ def _show_classes(run: Run, hide: HideFolders) -> Markup:
 
 def _count_classes(table: pd.DataFrame, labels: Labels) -> pd.Series:
     """Return the number of images of each class by its name."""
-    if labels.label_columns:
-        return list_marks(table, labels.label_columns).sum()
+    if labels.class_columns:
+        return list_marks(table, labels.class_columns).sum()
     names = {label: name for name, label in number_names(labels.classes).items()}
     return table["label"].map(names).value_counts()
 

@@ -129,10 +129,12 @@ def _convert_json(value: Any, hint: Any) -> Any:
 class Labels(JsonDataclass):
     """The contents of labels.json.
 
-    kind: "single" (one class per image), "multi" (0 or 1 for each class) or "masks"
-        (a run-length code for each class).
-    classes: index = label, sorted, with the type of the original ids.
-    label_columns: the table's columns of a multi-label or mask dataset, one per class.
+    kind: "single" (one class per image), "multi" (0 or 1 for each class), "masks"
+        (a run-length code for each class) or "number" (a quantity per image).
+    classes: index = label, sorted, with the type of the original ids; of a quantity
+        the names of its bins.
+    label_columns: the table's columns of a multi-label or mask dataset, one per class;
+        the column of a quantity.
     bit_depth: how 16-bit images were read, see `to_rgb`.
     """
 
@@ -144,8 +146,14 @@ class Labels(JsonDataclass):
 
     def blanks(self) -> dict[str, Any]:
         """Return the values of the label columns of an image without labels."""
-        blank = "" if self.kind == "masks" else np.int8(0)
+        blanks = {"masks": "", "number": np.nan}
+        blank = blanks.get(self.kind, np.int8(0))
         return dict.fromkeys(self.label_columns, blank)
+
+    @property
+    def class_columns(self) -> tuple[str, ...]:
+        """The label columns, unless the column `label` has the class, or the bin."""
+        return () if self.kind == "number" else self.label_columns
 
 
 @dataclass(frozen=True)
@@ -225,7 +233,8 @@ def load_schema(
     schema: the name of a preset, a RecordSchema, {feature: source}, or
         {feature: {from, type, size}}; `from` may be a list.
     images, labels: of `explore.read_table`. The field from `label` becomes a list
-        for several labels, and one field per class for masks; every column is checked.
+        for several labels, one field per class for masks, and a float for a quantity;
+        every column is checked.
     Raises: ValueError: an unknown preset, source or type; a missing column; no image.
     """
     if isinstance(schema, str):
@@ -328,6 +337,8 @@ def _fit_label(field: Field, labels: Labels) -> list[Field]:
         return [field]
     if labels.kind == "multi":
         return [replace(field, source="labels", size=len(columns))]
+    if labels.kind == "number":
+        return [replace(field, source=columns[0], type="float")]
     return [Field(column, column) for column in columns]
 
 

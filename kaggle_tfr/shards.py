@@ -367,6 +367,8 @@ def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
         if not text or _JSON_LIST.fullmatch(text):
             continue
         labels = Labels.parse(text, f"{folder}/labels.json", COPY_AGAIN)
+        if labels.kind == "number":  # its bins are for the folds only
+            labels = replace(labels, classes=())
         if not first:
             first = folder
             shared = labels

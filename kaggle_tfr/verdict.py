@@ -29,7 +29,7 @@ FAULT = "✗"  # the result is wrong or incomplete
 SERIOUSNESS = (FAULT, LOOK, NOTE, GOOD)
 SHARD_COLUMNS = ["file", "part", "count", "bytes", "refused"]
 LICENSES = PARAMETERS["LICENSE"].choices[1:]  # the first one is ""
-OOF_COLUMNS = {"fold", "label", "predicted"}
+OOF_COLUMNS = {"fold", "label", "predicted", "probability"}  # not of a quantity
 METADATA_FILE = "dataset-metadata.json"
 MAX_SIZES = 10  # folds whose sizes are listed
 MAX_NAMED = 3  # classes, and remarks in the headline
@@ -502,7 +502,7 @@ def _judge_quality(printed: str) -> list[Finding]:
 
 def _judge_classes(labels: Labels, plan: pd.DataFrame) -> Finding:
     """Name the classes without an image in a fold or split, or in all of them."""
-    table = find_missing_classes(plan, label_columns=labels.label_columns)
+    table = find_missing_classes(plan, label_columns=labels.class_columns)
     missing = [
         f"{row['class']} ({count_of(row['images'], 'image')}) is missing from "
         f"{_name_places(row['missing_from'])}"
@@ -576,8 +576,8 @@ def _judge_score(oof: pd.DataFrame, plan: pd.DataFrame, n_refused: int) -> Findi
 def _list_absent(labels: Labels, plan: pd.DataFrame) -> list[str]:
     """Return the names of the classes without a labelled image in the plan."""
     labelled = plan[plan["split"] != "test"]
-    if labels.label_columns:
-        is_present = list_marks(labelled, labels.label_columns).any()
+    if labels.class_columns:
+        is_present = list_marks(labelled, labels.class_columns).any()
         return [str(name) for name in is_present.index[~is_present]]
     present = set(labelled["label"])
     names = number_names(labels.classes)

@@ -24,10 +24,10 @@ from kaggle_tfr.figures.grids import (
 from kaggle_tfr.figures.plan import plot_limits, plot_quality, plot_source_check
 from kaggle_tfr.figures.style import RED, styled
 from kaggle_tfr.figures.training import (
-    plot_confusion,
     plot_inflation,
     plot_leakage,
     plot_learning,
+    plot_predictions,
     plot_speeds,
     plot_windows,
 )
@@ -51,7 +51,6 @@ __all__ = [
     "new_figure",
     "plot_bits",
     "plot_class_balance",
-    "plot_confusion",
     "plot_counts",
     "plot_distances",
     "plot_fold_strip",
@@ -64,6 +63,7 @@ __all__ = [
     "plot_limits",
     "plot_masks",
     "plot_pairs",
+    "plot_predictions",
     "plot_quality",
     "plot_sizes",
     "plot_source_check",

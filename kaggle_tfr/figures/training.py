@@ -32,50 +32,58 @@ FOLD_STYLES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
 
 @styled
 def plot_learning(
-    histories: Mapping[int, Mapping[str, Sequence[float]]], label_names: pd.Series
+    histories: Mapping[int, Mapping[str, Sequence[float]]],
+    labels: pd.Series,
+    classes: Sequence[Any],
 ) -> Figure:
     """Plot cross-entropy and accuracy by epoch: a thin line per fold, and the means.
 
-    Dotted lines are what the shares of the classes give without a look at an image.
-    histories: of `model.fit`, with the metrics of 06, by fold. label_names: of the
-    validation images.
+    Of a quantity, plot its mean absolute error. Dotted lines are what the shares of the
+    classes, or the median, give without a look at an image.
+    histories: of `model.fit`, with the metrics of 06, by fold. labels: of the
+    validation images: indices of `classes`, which are () of a quantity.
     """
-    last_epochs = pd.DataFrame(
-        {fold: pd.DataFrame(history).iloc[-1] for fold, history in histories.items()}
-    )
-    reached = last_epochs.mean(axis=1)
-    n_epochs = len(next(iter(histories.values()))["cross_entropy"])
-    shares = label_names.value_counts(normalize=True)
-    entropy = float(-(shares * np.log(shares)).sum())
-    title = (
-        f"After epoch {n_epochs}, the last: cross-entropy "
-        f"{reached['val_cross_entropy']:.2f} (class shares: {entropy:.2f}), accuracy "
-        f"{reached['val_accuracy']:.1%} (largest class: {shares.max():.1%})"
-    )
-    figure, axes = new_figure(7.2, 3.8, title, columns=2)
-    for axis, name in zip(axes.flat, ("cross_entropy", "accuracy"), strict=True):
+    baselines = _list_baselines(labels, classes)
+    scores = []
+    for name, (_, text, form) in baselines.items():
+        curves = [history[f"val_{name}"] for history in histories.values()]
+        reached = np.mean(curves, axis=0)[-1]
+        scores.append(f"{name.replace('_', '-')} {reached:{form}} ({text})")
+    title = f"After epoch {len(curves[0])}, the last: {', '.join(scores)}"
+    figure, axes = new_figure(7.2, 3.8, title, columns=len(baselines))
+    for axis, name in zip(axes.flat, baselines, strict=True):
+        value, text, _ = baselines[name]
         _draw_metric(axis, histories, name)
-    _draw_baseline(axes[0, 0], entropy, f"class shares: {entropy:.2f}")
-    largest = shorten(str(shares.index[0]), 20)
-    _draw_baseline(axes[0, 1], shares.max(), f"always {largest}: {shares.max():.1%}")
-    axes[0, 0].set_ylim(0, max(1.2 * entropy, axes[0, 0].get_ylim()[1]))
-    axes[0, 1].set_ylim(0, 1)
+        axis.axhline(value, color=ORANGE, linestyle=":")
+        axis.annotate(
+            text,
+            (0.99, value),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha="right",
+        )
+        axis.set_ylim(0, max(1.2 * value, axis.get_ylim()[1]))
     lines, names = axes[0, 0].get_legend_handles_labels()
     figure.legend(lines, names, loc="outside lower left", ncols=4)
     return figure
 
 
-def _draw_baseline(axis: Axes, value: float, text: str) -> None:
-    """Draw a dotted line with its text, which is above its right end."""
-    axis.axhline(value, color=ORANGE, linestyle=":")
-    axis.annotate(
-        text,
-        (0.99, value),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, 3),
-        textcoords="offset points",
-        ha="right",
-    )
+def _list_baselines(
+    labels: pd.Series, classes: Sequence[Any]
+) -> dict[str, tuple[float, str, str]]:
+    """Return the score of a blind guess in each metric, its text and its format."""
+    if not classes:
+        median = labels.median()
+        error = (labels - median).abs().mean()
+        return {"error": (error, f"always {median:.3g}: {error:.3g}", ".3g")}
+    shares = labels.value_counts(normalize=True)
+    entropy = float(-(shares * np.log(shares)).sum())
+    largest = shorten(str(classes[shares.index[0]]), 20)
+    return {
+        "cross_entropy": (entropy, f"class shares: {entropy:.2f}", ".2f"),
+        "accuracy": (shares.max(), f"always {largest}: {shares.max():.1%}", ".1%"),
+    }
 
 
 def _draw_metric(
@@ -111,17 +119,18 @@ def _draw_metric(
 
 
 @styled
-def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure | None:
+def plot_predictions(oof: pd.DataFrame, classes: Sequence[Any]) -> Figure | None:
     """Plot images by true and predicted class; the right ones are framed.
 
     For more than 40 classes, those of the most frequent mistakes; without a mistake, a
-    line is printed.
-    confusions: columns true and predicted (indices of `classes`) and images; one row
-    for each pair that occurs.
+    line is printed. Of a quantity, plot a point for each image.
+    oof: columns label and predicted (indices of `classes`); of a quantity, whose
+    classes are (), also error.
     """
-    mistakes = confusions[confusions["true"] != confusions["predicted"]]
-    n_mistakes = mistakes["images"].sum()
-    title = f"{n_mistakes:,} of {confusions['images'].sum():,} images misclassified"
+    if not classes:
+        return _plot_quantities(oof)
+    mistakes = oof[oof["label"] != oof["predicted"]]
+    title = f"{len(mistakes):,} of {len(oof):,} images misclassified"
     drawn = list(range(len(classes)))
     if len(classes) > MANY_CLASSES:
         if mistakes.empty:
@@ -131,7 +140,7 @@ def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure |
         title += f", the {len(drawn)} most confused of {len(classes):,} classes"
 
     names = [shorten(str(classes[number]), 30) for number in drawn]
-    counts = _tabulate(confusions, drawn)
+    counts = _tabulate(oof, drawn)
     counts.index = counts.columns = pd.Index(names)
     side = min(12, 2 + 0.55 * max(len(names), 6))
     figure, axis = new_plot(side, side, title)
@@ -145,19 +154,32 @@ def plot_confusion(confusions: pd.DataFrame, classes: Sequence[Any]) -> Figure |
     return figure
 
 
-def _tabulate(confusions: pd.DataFrame, drawn: list[int]) -> pd.DataFrame:
+def _plot_quantities(oof: pd.DataFrame) -> Figure:
+    """Plot the predicted against the true quantities."""
+    error = oof["error"].mean()
+    title = f"The mean absolute error of {len(oof):,} images is {error:.4g}"
+    figure, axis = new_plot(5.5, 5.5, title)
+    axis.scatter(oof["label"], oof["predicted"], s=12, color=BLUE, alpha=0.5)
+    mean = oof["label"].mean()
+    axis.axline((mean, mean), slope=1, color=GREY)
+    axis.axis("equal")
+    axis.set(xlabel="true (on the line: predicted exactly)", ylabel="predicted")
+    return figure
+
+
+def _tabulate(oof: pd.DataFrame, drawn: list[int]) -> pd.DataFrame:
     """Return the images by true (rows) and predicted class, of the drawn classes."""
-    is_drawn = confusions[["true", "predicted"]].isin(drawn).all(axis=1)
-    pairs = confusions[is_drawn]
-    counts = pairs.pivot_table("images", "true", "predicted", aggfunc="sum")
-    return counts.reindex(index=drawn, columns=drawn).fillna(0).astype("int64")
+    is_drawn = oof[["label", "predicted"]].isin(drawn).all(axis=1)
+    counts = pd.crosstab(oof["label"][is_drawn], oof["predicted"][is_drawn])
+    return counts.reindex(index=drawn, columns=drawn, fill_value=0)
 
 
 def _find_most_confused(mistakes: pd.DataFrame) -> list[int]:
     """Return the classes, sorted, of the most frequent mistakes."""
-    most_frequent = mistakes.sort_values("images", ascending=False, kind="stable")
-    pairs = most_frequent[["true", "predicted"]].to_numpy()
-    return sorted(pd.unique(pairs.ravel())[:MANY_CLASSES].tolist())
+    pairs = mistakes.groupby(["label", "predicted"], as_index=False).size()
+    pairs = pairs.sort_values("size", ascending=False, kind="stable")
+    classes = pairs[["label", "predicted"]].to_numpy().ravel()
+    return sorted(pd.unique(classes)[:MANY_CLASSES].tolist())
 
 
 @styled
@@ -206,7 +228,9 @@ def plot_windows(
         axes, images, windows, crops, strict=True
     ):
         for number, color in enumerate(colors):
-            _draw_framed(row[number + 1], image_crops[number], color)
+            axis = row[number + 1]
+            axis.imshow(image_crops[number])
+            axis.spines[:].set(visible=True, color=color, linewidth=2.5)
         _draw_bars(row[0], image, image_windows, colors)
     return figure
 
@@ -234,12 +258,6 @@ def _draw_bars(
     is_wide = windows[0][2] == height
     axis.set_xlim(-0.5, width - 0.5 + (0 if is_wide else margin))
     axis.set_ylim(height - 0.5 + (margin if is_wide else 0), -0.5)
-
-
-def _draw_framed(axis: Axes, image: np.ndarray, color: str) -> None:
-    """Draw an image in a frame of a colour."""
-    axis.imshow(image)
-    axis.spines[:].set(visible=True, color=color, linewidth=2.5)
 
 
 @styled

@@ -137,8 +137,8 @@ def read_batches(
     training: endless and shuffled, (images, labels). Otherwise one exact pass in order,
         (images, labels, mask); the mask is 1.0 for an image and 0.0 for the padding of
         the last batch, as Keras's sample_weight.
-    labels: int64 classes; float32 (batch, classes) if multi-label; uint8
-        masks, stacked along the last axis.
+    labels: int64 classes; float32 quantities; float32 (batch, classes) if multi-label;
+        uint8 masks, stacked along the last axis.
     crop: "random" (the default in training) or "center", see `choose_window`.
     mean_std: return (pixel / 255 − mean) / std as float32.
     flip, extra: see `decode_record`.
@@ -357,8 +357,8 @@ def decode_record(
 ) -> tuple:
     """Decode a record: (image, label), then 1.0 unless training, then the `extra`.
 
-    label: int64 class (−1 without one), float32 0/1 of several, or uint8 masks, stacked
-        along the last axis.
+    label: int64 class (−1 without one), float32 quantity or 0/1 of several, or uint8
+        masks, stacked along the last axis.
     jpeg: all images are JPEG, so that none is tested for its format.
     flip: mirror half of the images from left to right.
     extra: names of further features.
@@ -389,7 +389,7 @@ def decode_record(
 
 
 def _join_labels(label_values: list[tf.Tensor], kind: str) -> tf.Tensor:
-    """Return the class, −1 without one, or the flags of several labels, float32."""
+    """Return the class or quantity, −1 without one, or flags of several, float32."""
     if kind == "multi":
         flags = [tf.reshape(value, [-1]) for value in label_values]
         return tf.concat([tf.cast(flag, tf.float32) for flag in flags], 0)

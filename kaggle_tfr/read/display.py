@@ -86,9 +86,11 @@ def name_validation(validation: pd.DataFrame) -> str:
 def format_labels(labels: np.ndarray, classes: Sequence[Any]) -> list[str]:
     """Return the names of each image's labels, "" for an image without a label.
 
-    labels: of `read_batches`: classes (n,) from −1, flags (n, classes), or masks
-        (n, height, width, classes).
+    labels: of `read_batches`: classes (n,) from −1, quantities (n,), flags
+        (n, classes), or masks (n, height, width, classes).
     """
+    if labels.ndim == 1 and labels.dtype.kind == "f":
+        return [f"{quantity:g}" for quantity in labels]
     names = [str(name) for name in classes]
     absent = "" if labels.ndim == 1 else "none"
     return [

@@ -34,10 +34,11 @@ class Records(Sequence[tuple[Any, Any]]):
     can be pickled. Each record that is read is verified by its checksum.
 
     image: uint8 (height, width, 3), red first. Images may differ in size.
-    label: int, the class; float32 (classes,) for several labels; uint8 (height, width,
-        classes) for masks. Images of the test split usually have no label: the second
-        value is then their id, str, or −1 if the records have no id either.
-    classes: the names of the classes; their positions are the labels.
+    label: int, the class; float, a quantity; float32 (classes,) for several labels;
+        uint8 (height, width, classes) for masks. Images of the test split usually have
+        no label: the second value is then their id, str, or −1 if the records have no
+        id either.
+    classes: the names of the classes; their positions are the labels. () of quantities.
     """
 
     def __init__(

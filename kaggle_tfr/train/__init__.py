@@ -4,8 +4,6 @@ from kaggle_tfr.train.devices import Devices, find_devices
 from kaggle_tfr.train.folds import (
     FoldResult,
     Predictions,
-    count_confusions,
-    describe_scores,
     list_mistakes,
     predict_records,
     save_oof,
@@ -25,7 +23,6 @@ from kaggle_tfr.train.model import (
     IMAGENET,
     build_model,
     check_labels,
-    compare_throughput,
     copy_state,
     normalization,
     predict,

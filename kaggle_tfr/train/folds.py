@@ -33,12 +33,16 @@ N_MISTAKES = 12  # images that are kept to be displayed
 
 @dataclass(frozen=True)
 class Mistake:
-    """An image of the wrong class by the model, uint8 (height, width, 3)."""
+    """An image that the model predicted wrong, uint8 (height, width, 3).
 
-    probability: float
+    size: the probability of the wrong class, or the error of a quantity.
+    label, predicted: the number of a class, or a quantity.
+    """
+
+    size: float
     image: np.ndarray
-    label: int
-    predicted: int
+    label: Any
+    predicted: Any
 
 
 @dataclass(frozen=True)
@@ -46,10 +50,12 @@ class Predictions:
     """The predictions of a model for the records of shards.
 
     table: a row per record: image_id, label (−1 without one), predicted, probability
-        (of the predicted class) and loss, −log of the probability of the label.
-    scores: probabilities, float32 (n, classes); None if there are more than
-        `LIMIT_BYTES`.
-    mistakes: the most confident ones first, `N_MISTAKES` at most.
+        (of the predicted class) and loss, −log of the probability of the label. Of a
+        quantity: image_id, label and predicted, float32, and error, its absolute error
+        (NaN without a label).
+    scores: probabilities, float32 (n, classes), or quantities (n, 1); None if there are
+        more than `LIMIT_BYTES`.
+    mistakes: the most confident ones or the largest errors first, `N_MISTAKES` at most.
     """
 
     table: pd.DataFrame
@@ -111,9 +117,9 @@ def train_fold(
     of_validation = predict_records(model, validation, **sizes)
     of_tests = None if tests.empty else predict_records(model, tests, **sizes)
     result = FoldResult(fold, of_validation, of_tests, history, seconds)
-    accuracy, cross_entropy = _score(of_validation.table)
+    scores = _score(of_validation.table).items()
     print(
-        f"fold {fold}: accuracy {accuracy:.1%}, cross-entropy {cross_entropy:.3f} on "
+        f"fold {fold}: {', '.join(f'{name} {score:.4g}' for name, score in scores)} on "
         f"{len(of_validation.table):,} images; {np.sum(seconds):.1f} s of training",
         flush=True,
     )
@@ -147,18 +153,20 @@ def predict_records(
     n_records = int(shards["count"].sum())
     n_classes = model.output_shape[-1]
     keeps_scores = n_records * n_classes * 4 <= LIMIT_BYTES
+    is_quantity = shards["labels"].iloc[0].kind == "number"
+    rate = _rate_quantities if is_quantity else _rate_classes
     tables: list[pd.DataFrame] = []
     scores: list[np.ndarray] = []
     mistakes: list[Mistake] = []
     sizes: dict[str, Any] = {"image_size": image_size, "batch_size": batch_size}
     for ids, images, labels in _read_shards(shards, **sizes):
-        log_probabilities = _log_softmax(predict(model, images))[: len(ids)]
-        table = _tabulate(ids, labels, log_probabilities)
+        outputs = predict(model, images)[: len(ids)]
+        table, scores_of_batch = rate(ids, labels, outputs)
         found = _list_mistakes(images, table)
-        mistakes = nlargest(N_MISTAKES, mistakes + found, key=_probability)
+        mistakes = nlargest(N_MISTAKES, mistakes + found, key=_size)
         tables.append(table)
         if keeps_scores:
-            scores.append(np.exp(log_probabilities).astype(np.float32))
+            scores.append(scores_of_batch.astype(np.float32))
     return Predictions(
         table=pd.concat(tables, ignore_index=True),
         scores=np.concatenate(scores) if keeps_scores else None,
@@ -199,10 +207,11 @@ def _read_without_ids(
             first += count
 
 
-def _tabulate(
-    ids: list[str], labels: np.ndarray, log_probabilities: np.ndarray
-) -> pd.DataFrame:
-    """Return the rows of `Predictions.table`."""
+def _rate_classes(
+    ids: list[str], labels: np.ndarray, logits: np.ndarray
+) -> tuple[pd.DataFrame, np.ndarray]:
+    """Return the rows of `Predictions.table`, and the probabilities."""
+    log_probabilities = _log_softmax(logits)
     rows = np.arange(len(ids))
     predicted = log_probabilities.argmax(axis=1)
     loss = np.where(labels >= 0, -log_probabilities[rows, labels], np.nan)
@@ -213,7 +222,23 @@ def _tabulate(
         "probability": np.exp(log_probabilities[rows, predicted]),
         "loss": loss,
     }
-    return pd.DataFrame(columns)
+    return pd.DataFrame(columns), np.exp(log_probabilities)
+
+
+def _rate_quantities(
+    ids: list[str], labels: np.ndarray, outputs: np.ndarray
+) -> tuple[pd.DataFrame, np.ndarray]:
+    """Return the rows of `Predictions.table`, and the outputs."""
+    predicted = outputs[:, 0]
+    is_known = labels.dtype == np.float32  # those of test records are −1, int64
+    error = np.abs(predicted - labels) if is_known else np.nan
+    columns = {
+        "image_id": ids,
+        "label": labels,
+        "predicted": predicted,
+        "error": error,
+    }
+    return pd.DataFrame(columns), outputs
 
 
 def _log_softmax(logits: np.ndarray) -> np.ndarray:
@@ -225,67 +250,46 @@ def _log_softmax(logits: np.ndarray) -> np.ndarray:
 def _list_mistakes(images: np.ndarray, table: pd.DataFrame) -> list[Mistake]:
     """Return the mistakes of a batch."""
     is_wrong = (table["label"] >= 0) & (table["label"] != table["predicted"])
-    columns = ["probability", "label", "predicted"]
-    worst = table.loc[is_wrong, columns].nlargest(N_MISTAKES, "probability")
+    name = "probability"
+    if "error" in table:
+        is_wrong = table["error"] > 0
+        name = "error"
+    worst = table.loc[is_wrong, [name, "label", "predicted"]].nlargest(N_MISTAKES, name)
     return [
-        Mistake(float(probability), images[position], int(label), int(predicted))
-        for position, probability, label, predicted in worst.itertuples()
+        Mistake(size, images[position], label, predicted)
+        for position, size, label, predicted in worst.itertuples()
     ]
 
 
-def _probability(mistake: Mistake) -> float:
-    return mistake.probability
+def _size(mistake: Mistake) -> float:
+    return mistake.size
 
 
-def _score(table: pd.DataFrame) -> tuple[float, float]:
-    """Return accuracy and cross-entropy, means over the images alone."""
+def _score(table: pd.DataFrame) -> dict[str, float]:
+    """Return accuracy and cross-entropy, or mean error and R², of the images alone."""
+    if "error" in table:
+        variance = table["label"].var(ddof=0)
+        r_squared = 1 - (table["error"] ** 2).mean() / variance
+        return {"error": table["error"].mean(), "R²": r_squared}
     is_right = table["label"] == table["predicted"]
-    return float(is_right.mean()), float(table["loss"].mean())
+    return {"accuracy": is_right.mean(), "cross_entropy": table["loss"].mean()}
 
 
 def score_results(results: Sequence[FoldResult]) -> pd.DataFrame:
-    """Return images, accuracy and cross_entropy by fold, then their mean.
+    """Return images and the scores by fold, then their mean.
 
+    The scores are accuracy and cross_entropy, or the mean absolute error and R².
     For two folds or more, the last row is the standard deviation over folds (n − 1);
     its number of images is missing.
     """
     rows = {}
     for result in results:
         table = result.validation.table
-        accuracy, cross_entropy = _score(table)
-        rows[f"fold {result.fold}"] = {
-            "images": len(table),
-            "accuracy": accuracy,
-            "cross_entropy": cross_entropy,
-        }
+        rows[f"fold {result.fold}"] = {"images": len(table), **_score(table)}
     scores = pd.DataFrame(rows).T
-    deviation = scores[["accuracy", "cross_entropy"]].std()
+    deviation = scores.drop(columns="images").std()
     summary = pd.DataFrame({"mean": scores.mean(), DEVIATION: deviation}).T
     return pd.concat([scores, summary]).dropna(how="all")
-
-
-def describe_scores(scores: pd.DataFrame) -> str:
-    """Return accuracy and cross-entropy as one line. scores: of `score_results`.
-
-    >>> columns = {"accuracy": [0.9], "cross_entropy": [0.25]}
-    >>> describe_scores(pd.DataFrame(columns, ["mean"]))
-    'accuracy 90.0%, cross-entropy 0.250'
-    >>> columns = {"accuracy": [0.9, 0.05], "cross_entropy": [0.25, 0.1]}
-    >>> print(describe_scores(pd.DataFrame(columns, ["mean", DEVIATION])))
-    accuracy 90.0% ± 5.0 points, cross-entropy 0.250 ± 0.100 (mean ± standard \
-deviation of the folds)
-    """
-    mean = scores.loc["mean"]
-    accuracy = f"accuracy {mean['accuracy']:.1%}"
-    cross_entropy = f"cross-entropy {mean['cross_entropy']:.3f}"
-    if DEVIATION not in scores.index:
-        return f"{accuracy}, {cross_entropy}"
-    deviation = scores.loc[DEVIATION]
-    return (
-        f"{accuracy} ± {100 * deviation['accuracy']:.1f} points, "
-        f"{cross_entropy} ± {deviation['cross_entropy']:.3f} "
-        f"(mean ± {DEVIATION} of the folds)"
-    )
 
 
 def save_oof(
@@ -294,9 +298,11 @@ def save_oof(
     """Save the out-of-fold predictions as oof.csv and oof.npy, and return the table.
 
     oof.csv: a row per image, sorted by image_id: image_id, fold, label, predicted,
-        probability (of the predicted class), loss.
-    oof.npy: float32 (n, classes), the probabilities of the same rows; not written if
-        it were larger than `LIMIT_BYTES`, which is printed.
+        probability (of the predicted class), loss; of a quantity, error in place of
+        the last two.
+    oof.npy: float32 (n, classes), the probabilities of the same rows, or (n, 1), the
+        quantities; not written if it were larger than `LIMIT_BYTES`, which is printed.
+    classes: () of a quantity.
     """
     tables = [
         result.validation.table.assign(fold=result.fold).astype({"image_id": str})
@@ -306,12 +312,14 @@ def save_oof(
     order = np.argsort(oof["image_id"].to_numpy(), kind="stable")
     oof = oof.iloc[order].reset_index(drop=True)
 
-    names = np.array([str(name) for name in classes], dtype=object)
-    named = oof.assign(label=names[oof["label"]], predicted=names[oof["predicted"]])
-    columns = ["image_id", "fold", "label", "predicted", "probability", "loss"]
-    text = named[columns].to_csv(
+    named = oof
+    if classes:
+        names = np.array([str(name) for name in classes], dtype=object)
+        named = oof.assign(label=names[oof["label"]], predicted=names[oof["predicted"]])
+    columns = ["image_id", "fold", "label", "predicted", "probability", "loss", "error"]
+    text = named.filter(columns).to_csv(
         index=False,
-        float_format="%.6g",
+        float_format="%.6g" if classes else None,
         lineterminator="\n",
     )
     storage.write_atomically(storage.join(folder, "oof.csv"), text.encode())
@@ -331,29 +339,20 @@ def save_oof(
     return oof
 
 
-def count_confusions(oof: pd.DataFrame) -> pd.DataFrame:
-    """Count images by (true, predicted) class; int64 columns, sorted.
-
-    oof: with the columns label and predicted. The third column is `images`. Only pairs
-    that occur are rows, so memory does not grow with the number of classes.
-    """
-    pairs = oof[["label", "predicted"]].astype(np.int64)
-    pairs.columns = pd.Index(["true", "predicted"])
-    return pairs.groupby(["true", "predicted"]).size().reset_index(name="images")
-
-
 def list_mistakes(
     results: Sequence[FoldResult], classes: Sequence[Any]
 ) -> tuple[list[np.ndarray], list[str]]:
-    """Return the most confident mistakes of all folds, and titles "true → predicted".
+    """Return the worst mistakes of all folds, and titles "true → predicted".
 
-    Wrong labels are often among them.
+    Wrong labels are often among them. classes: () of a quantity.
     """
     mistakes = [mistake for result in results for mistake in result.validation.mistakes]
-    worst = nlargest(N_MISTAKES, mistakes, key=_probability)
-    titles = [
-        f"{classes[mistake.label]} → {classes[mistake.predicted]}\n"
-        f"{mistake.probability:.0%}"
-        for mistake in worst
-    ]
+    worst = nlargest(N_MISTAKES, mistakes, key=_size)
+    titles = []
+    for mistake in worst:
+        true, predicted = mistake.label, mistake.predicted
+        title = f"{true:.4g} → {predicted:.4g}"
+        if classes:
+            title = f"{classes[true]} → {classes[predicted]}\n{mistake.size:.0%}"
+        titles.append(title)
     return [mistake.image for mistake in worst], titles

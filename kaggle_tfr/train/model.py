@@ -6,15 +6,16 @@ import time
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from kaggle_tfr.parameters import as_size
+from kaggle_tfr.read.batches import read_batches
 from kaggle_tfr.train.weights import find_weights, load_backbone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import keras
+    import pandas as pd
 
     from kaggle_tfr.read.batches import MeanStd
 else:
@@ -28,6 +29,7 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 # Of Adam. A pretrained network forgets what it knows at the rate of a new one.
 LEARNING_RATE = 3e-3
 FINE_TUNING_RATE = 3e-4
+SCALE_IMAGES = 512  # whose labels have nearly the mean and deviation of all
 
 # Records that 06 does not train on, and what to do with them.
 OTHER_LABELS = {
@@ -38,25 +40,26 @@ OTHER_LABELS = {
 
 
 def check_labels(shards: pd.DataFrame) -> None:
-    """Check that each labelled record has one class, which is what 06 trains.
+    """Check that each labelled record has one class or quantity, which 06 can learn.
 
     shards: of `find_shards`. Raises: ValueError, with how to train on other labels.
     """
     labelled = shards[shards["split"] != "test"]
-    columns = [labelled[name] for name in ("folder", "schema", "labels")]
-    for folder, schema, labels in zip(*columns, strict=True):
-        has_labels = labels.classes and schema.label_keys
-        kind = schema.kind if has_labels else "none"
+    for shard in labelled.to_dict("records"):
+        schema = shard["schema"]
+        has_labels = shard["labels"].classes or schema.kind == "number"
+        kind = schema.kind if has_labels and schema.label_keys else "none"
         if kind in OTHER_LABELS:
             raise ValueError(
-                "06_train trains a network that gives each image one class, but the "
-                f"records in '{folder}' {OTHER_LABELS[kind]}. read.read_batches gives "
-                "the images and their labels as arrays (docs/reading.md has examples)."
+                "06_train trains a network that gives each image one label, but the "
+                f"records in '{shard['folder']}' {OTHER_LABELS[kind]}. "
+                "read.read_batches gives the images and their labels as arrays "
+                "(docs/reading.md has examples)."
             )
 
 
 def predict(model: keras.Model, images: np.ndarray) -> np.ndarray:
-    """Return the logits (batch, …) of uint8 images, split over the model's devices."""
+    """Return the outputs (batch, …) of uint8 images, split over the model's devices."""
     distribution = keras.distribution.distribution()
     if distribution is not None:
         layout = distribution.get_data_layout(images.shape)
@@ -92,9 +95,12 @@ def build_model(
     *,
     weights: str = "",
     seed: int = 0,
+    training: pd.DataFrame | None = None,
 ) -> keras.Model:
     """Build a compiled network: uint8 images to logits (batch, classes).
 
+    training: for a quantity, which has 0 classes: shards whose labels have its mean
+        and deviation. The output (batch, 1) starts there, and learns in their scale.
     weights: "" for a small network that learns from nothing, or what `find_weights`
         takes: a pretrained network gets a new last layer, and all layers are trained.
     Neither has a random layer of ours (the reader flips images), so an exported model
@@ -111,10 +117,20 @@ def build_model(
     else:
         features = _add_small_network(inputs)
         name = "small_network"
-    logits = keras.layers.Dense(classes, dtype="float32")(features)
-    model = keras.Model(inputs, logits, name=name)
-    _compile(model, FINE_TUNING_RATE if weights else LEARNING_RATE)
+    outputs = keras.layers.Dense(max(1, classes), dtype="float32")(features)
+    if training is not None and not classes:
+        outputs = _scale_as(training)(outputs)
+    model = keras.Model(inputs, outputs, name=name)
+    _compile(model, FINE_TUNING_RATE if weights else LEARNING_RATE, classes)
     return model
+
+
+def _scale_as(shards: pd.DataFrame) -> keras.Layer:
+    """Return a layer from mean 0 and deviation 1 to those of the labels of shards."""
+    batches = read_batches(shards, training=True, image_size=8, batch_size=SCALE_IMAGES)
+    _, labels = next(batches.as_numpy_iterator())
+    deviation = float(labels.std()) or 1.0
+    return keras.layers.Rescaling(deviation, float(labels.mean()), dtype="float32")
 
 
 def copy_state(model: keras.Model) -> dict:
@@ -145,20 +161,24 @@ def _build_block(filters: int) -> list[keras.Layer]:
     ]
 
 
-def _compile(model: keras.Model, learning_rate: float) -> None:
-    """Set the optimizer, the loss and the metrics of a classifier that gives logits."""
-    cross_entropy = keras.metrics.SparseCategoricalCrossentropy(
-        "cross_entropy", from_logits=True
-    )
+def _compile(model: keras.Model, learning_rate: float, classes: int) -> None:
+    """Set the optimizer, the loss and the metrics of logits, or of a quantity."""
+    loss = keras.losses.MeanSquaredError()
+    metrics = [keras.metrics.MeanAbsoluteError("error")]
+    if classes:
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        metrics = [
+            keras.metrics.SparseCategoricalAccuracy("accuracy"),
+            keras.metrics.SparseCategoricalCrossentropy(
+                "cross_entropy", from_logits=True
+            ),
+        ]
     model.compile(
         optimizer=keras.optimizers.Adam(learning_rate),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        loss=loss,
         # Weighted by the mask of validation batches. Keras's own val_loss is not a
         # mean over the images: it divides by the padding too.
-        weighted_metrics=[
-            keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
-            cross_entropy,
-        ],
+        weighted_metrics=metrics,
     )
     model.optimizer.build(model.trainable_variables)  # part of what folds start from
 
@@ -170,18 +190,3 @@ def time_epochs(seconds: list[float]) -> keras.callbacks.Callback:
         on_epoch_begin=lambda *_: starts.append(time.perf_counter()),
         on_test_begin=lambda *_: seconds.append(time.perf_counter() - starts[-1]),
     )
-
-
-def compare_throughput(
-    reader_speed: float, seconds: Sequence[float], images: int
-) -> pd.DataFrame:
-    """Return images/s of the reader, the first epoch and the later epochs (median).
-
-    seconds: of each epoch. images: number of images of an epoch.
-    """
-    speeds = {
-        "reader alone": reader_speed,
-        "first epoch, which compiles": images / seconds[0],
-        "later epochs": images / float(np.median(seconds[1:] or seconds)),
-    }
-    return pd.Series(speeds).to_frame("images/s")

@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.naming import SUBMISSION, near_miss
+from kaggle_tfr.naming import SUBMISSION
 from kaggle_tfr.read.batches import one_schema
+from kaggle_tfr.train.model import check_labels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,14 +27,15 @@ def write_submission(
     predictions: of one model or more, of the same test shards, as `predict_records`
         returns them.
     shards: of `find_shards`; without test shards a line is printed and None returned.
-    Raises: ValueError: an image can have several labels or masks, the test records
-    have no id, the probabilities were not kept, or as `fill_submission`.
+    Raises: ValueError: as `check_labels` and `fill_submission`; the test records have
+    no id; the probabilities were not kept.
     """
     test_shards = shards[shards["split"] == "test"]
     if test_shards.empty:
         print("There are no test shards, so there is nothing to submit.")
         return None
-    classes = _find_classes(test_shards)
+    check_labels(shards)
+    classes = test_shards["labels"].iloc[0].classes
     _check_ids(test_shards)
     scores = [part.scores for part in predictions if part.scores is not None]
     if not scores or len(scores) < len(predictions):
@@ -50,19 +52,6 @@ def write_submission(
     text = submission.to_csv(index=False, lineterminator="\n")
     storage.write_atomically(storage.join(folder, "submission.csv"), text.encode())
     return submission
-
-
-def _find_classes(test_shards: pd.DataFrame) -> Sequence[Any]:
-    """Return the classes. Raises: ValueError: an image can have more than one."""
-    first = test_shards.iloc[0]
-    labels = first["labels"]
-    if labels.kind != "single":
-        raise ValueError(
-            "A submission is written for one class per image, but the labels of "
-            f"'{first['folder']}' are of the kind '{labels.kind}'. Read the test "
-            "images with read.read_batches and write the file yourself."
-        )
-    return labels.classes
 
 
 def _check_ids(test_shards: pd.DataFrame) -> None:
@@ -92,9 +81,10 @@ def fill_submission(
 ) -> pd.DataFrame:
     """Return the template's rows in its order, with predictions in its columns.
 
-    scores: float (n, classes) from 0 to 1, one row per id. A single column gets the
-    name of the class, a column per class its score. An image without prediction gets
-    the class most often predicted, and is printed.
+    scores: float (n, classes) from 0 to 1, one row per id; without classes a quantity
+    (n, 1). A single column gets the name of the class or the quantity, a column per
+    class its score. An image without prediction gets the class most often predicted, or
+    the mean quantity, and is printed.
     Raises: ValueError: a column is not a class, or no predicted id is in the template.
     """
     if template is None:
@@ -106,19 +96,25 @@ def fill_submission(
     submission = template.copy()
     columns = list(template.columns.drop(id_column))
     names = [str(name) for name in classes]
-    if len(columns) == 1:
+    if len(columns) != 1:
+        submission[columns] = filled[:, _find_positions(columns, names)]
+    elif names:
         submission[columns[0]] = np.array(names, object)[filled.argmax(axis=1)]
     else:
-        submission[columns] = filled[:, _find_positions(columns, names)]
+        submission[columns[0]] = filled[:, 0]
     return submission
 
 
 def _fill_missing(scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the scores at positions; for -1, 1 for the class most often predicted."""
+    """Return the scores at positions; for -1, 1 for the class most often predicted.
+
+    A single column has the mean there.
+    """
     predicted = scores.argmax(axis=1)
     most_common = np.bincount(predicted).argmax()
+    is_most_common = np.arange(scores.shape[1]) == most_common
     filled = scores[rows]
-    filled[rows < 0] = np.arange(scores.shape[1]) == most_common
+    filled[rows < 0] = scores.mean(axis=0) if scores.shape[1] == 1 else is_most_common
     return filled
 
 
@@ -127,8 +123,8 @@ def _find_positions(columns: Sequence[str], classes: Sequence[str]) -> list[int]
     for column in columns:
         if column not in classes:
             raise ValueError(
-                f"{SUBMISSION} has the column '{column}', which is not a class."
-                f"{near_miss(column, classes)} There are {', '.join(classes)}."
+                f"{SUBMISSION} has the column '{column}', which is not a class. There "
+                f"are {', '.join(classes)}."
             )
     return [classes.index(column) for column in columns]
 
@@ -156,8 +152,7 @@ def _print_missing(ids: np.ndarray) -> None:
     if not len(ids):
         return
     names = ", ".join(ids[:10]) + (", …" if len(ids) > 10 else "")
-    if len(ids) == 1:
-        text = f"1 test image could not be read ({names}); it gets"
-    else:
-        text = f"{len(ids):,} test images could not be read ({names}); they get"
-    print(f"{text} the most frequent prediction.")
+    print(
+        f"Test images that could not be read: {len(ids):,} ({names}). Each gets the "
+        "most frequent class, or the mean of a quantity."
+    )

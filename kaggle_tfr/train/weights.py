@@ -128,8 +128,10 @@ def _load_model(path: str, size: tuple[int, int]) -> keras.Model:
 
 
 def _cut_classifier(model: keras.Model) -> keras.Model:
-    """Return the model without its last layer if this is dense."""
+    """Return the model without its last layer if this is dense, scaled or not."""
     last = model.layers[-1]
+    if isinstance(last, keras.layers.Rescaling):
+        last = model.layers[-2]
     if not isinstance(last, keras.layers.Dense):
         return model
     return keras.Model(model.input, last.input, name=model.name)

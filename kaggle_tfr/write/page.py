@@ -65,7 +65,7 @@ def count_classes(plan: Plan, part_dir: str, shards: pd.DataFrame) -> dict[str, 
     totals = [0] * len(names)
     labelled = shards[shards["split"] != "test"]
     for split, n_images in labelled.groupby("split")["count"].sum().items():
-        columns = list(plan.schema.label_columns) or ["label"]
+        columns = list(plan.labels.class_columns) or ["label"]
         table = read_part_table(part_dir, f"{split}.csv", ["file", *columns])
         if len(table) != n_images:
             raise ValueError(
@@ -78,12 +78,12 @@ def count_classes(plan: Plan, part_dir: str, shards: pd.DataFrame) -> dict[str, 
 
 def _count_labels(plan: Plan, table: pd.DataFrame) -> list[int]:
     """Return the number of rows with each class."""
-    if not plan.schema.label_columns:
+    if not plan.labels.class_columns:
         labels = pd.to_numeric(table["label"])
         n_classes = len(plan.labels.classes)
         return labels.value_counts().reindex(range(n_classes), fill_value=0).tolist()
     # Several labels are 0 or 1; of masks, no code means that the class is absent.
-    is_absent = table[list(plan.schema.label_columns)].isin(["", "0"])
+    is_absent = table[list(plan.labels.class_columns)].isin(["", "0"])
     return (~is_absent).sum().tolist()
 
 

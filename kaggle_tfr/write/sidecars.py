@@ -187,11 +187,8 @@ def _format_schema(plan: Plan) -> str:
 
 def _format_classes(classes: Iterable[object]) -> str:
     """Return the text of labels.txt, a line for each class."""
-    lines = []
-    for number, name in enumerate(classes):
-        line = str(name).replace("\n", " ")
-        lines.append(f"{number}:{line}\n")
-    return "".join(lines)
+    names = [str(name).replace("\n", " ") for name in classes]
+    return "".join(f"{number}:{name}\n" for number, name in enumerate(names))
 
 
 def _list_rejects(rows: Iterable[ShardRow]) -> pd.DataFrame:

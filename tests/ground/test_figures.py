@@ -42,9 +42,11 @@ LIMITS = pd.DataFrame(
     {"value": 10.0, "low": 9.0, "high": 12.0, "limit": 19.0, "text": "10 of 19"},
     index=["part 1"],
 )
-CONFUSIONS = pd.DataFrame(
-    {"true": [0, 1, 1], "predicted": [0, 1, 2], "images": [5, 3, 1]}
+PREDICTED = pd.DataFrame(
+    {"label": [0] * 5 + [1] * 4, "predicted": [0] * 5 + [1] * 3 + [2]}
 )
+AGES = pd.DataFrame({"label": [1.5, 30, 12], "predicted": [4, 28, 12.5]})
+AGES["error"] = (AGES["label"] - AGES["predicted"]).abs()
 EXTRA_SOURCE = pd.DataFrame(
     {
         "split": ["train", "train", "validation"],
@@ -97,6 +99,7 @@ OVERVIEW = waterfall.Overview(
 
 
 METRICS = ["cross_entropy", "val_cross_entropy", "accuracy", "val_accuracy"]
+AGE_HISTORY = {"error": [9, 5], "val_error": [8, 6]}
 HISTORY = {name: [0.9, 0.4, 0.6] for name in METRICS}
 INFLATIONS = pd.DataFrame(
     {
@@ -174,8 +177,11 @@ FIGURES = {
     "pairs": lambda: figures.plot_pairs(
         [(IMAGE, IMAGE)] * 4, [("a", "b")] * 4, title="Pairs"
     ),
-    "confusion": lambda: figures.plot_confusion(CONFUSIONS, ["daisy", "rose", "tulip"]),
-    "many_confusions": lambda: figures.plot_confusion(CONFUSIONS, range(81_313)),
+    "confusion": lambda: figures.plot_predictions(
+        PREDICTED, ["daisy", "rose", "tulip"]
+    ),
+    "many_confusions": lambda: figures.plot_predictions(PREDICTED, range(81_313)),
+    "ages": lambda: figures.plot_predictions(AGES, ()),
     "held_out": lambda: figures.plot_folds(HELD_OUT),
     "most_classes": lambda: figures.plot_folds(make_folds(20_000)),
     "lacking": lambda: figures.plot_folds(INCOMPLETE_FOLDS),
@@ -189,7 +195,7 @@ FIGURES = {
     "long_classes": lambda: figures.plot_counts(
         dict.fromkeys(LONG_NAMES, 1), "word " * 40, "images"
     ),
-    "long_confusions": lambda: figures.plot_confusion(CONFUSIONS, LONG_NAMES),
+    "long_confusions": lambda: figures.plot_predictions(PREDICTED, LONG_NAMES),
     "leakage": lambda: figures.plot_leakage(INFLATIONS, "Copies add 30 points"),
     "inflation": lambda: figures.plot_inflation(
         CURVE, INFLATIONS.xs("all images", level=1), 0.1, "Copies add 30 points"
@@ -199,7 +205,10 @@ FIGURES = {
         [IMAGE], [[[0, 0, 20, 20], [0, 5, 20, 20]]], [[IMAGE, IMAGE]], ["a"], "Windows"
     ),
     "overview": lambda: waterfall.plot_overview(OVERVIEW),
-    "learning": lambda: figures.plot_learning({0: HISTORY, 1: HISTORY}, NAMES),
+    "learning": lambda: figures.plot_learning(
+        {0: HISTORY, 1: HISTORY}, pd.Series([0, 1, 2, 0]), ["cat", "cow", "dog"]
+    ),
+    "learning_ages": lambda: figures.plot_learning({0: AGE_HISTORY}, AGES["label"], ()),
     "masks": lambda: figures.plot_masks(
         IMAGE, {"fish": np.eye(20, 30, dtype=np.uint8)}
     ),
@@ -278,7 +287,7 @@ def test_folds_show_what_never_validates_and_only_labelled_test_images():
             "0 records",
         ),
         (
-            lambda: figures.plot_confusion(CONFUSIONS.head(2), range(81_313)),
+            lambda: figures.plot_predictions(PREDICTED.head(8), range(81_313)),
             "0 of 8 images misclassified",
         ),
         (
@@ -298,11 +307,9 @@ def test_an_empty_case_is_a_line(draw, line, tmp_path, capsys):
 def test_confusions_of_many_classes_take_the_memory_of_those_drawn():
     """A table of all 4,000 mistaken classes would take 128 MB, of 81,313 over 50 GB."""
     classes = np.arange(4000)
-    confusions = pd.DataFrame(
-        {"true": classes, "predicted": classes[::-1], "images": 1}
-    )
+    oof = pd.DataFrame({"label": classes, "predicted": classes[::-1]})
     tracemalloc.start()
-    figure = figures.plot_confusion(confusions, range(81_313))
+    figure = figures.plot_predictions(oof, range(81_313))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 50e6
@@ -332,8 +339,10 @@ def test_titles_contain_the_finding():
         "fold_strip": "A splits 1 of 2 clusters of copies, the other splitters none",
         "learning": (
             "After epoch 3, the last: cross-entropy 0.60 (class shares: 1.04), "
-            "accuracy 60.0% (largest class: 50.0%)"
+            "accuracy 60.0% (always cat: 50.0%)"
         ),
+        "learning_ages": "After epoch 2, the last: error 6 (always 12: 9.5)",
+        "ages": "The mean absolute error of 3 images is 1.667",
         "confusion": "1 of 9 images misclassified",
     }
     for name, expected in expected_titles.items():
@@ -436,7 +445,8 @@ def test_a_size_plot_has_good_images_only():
 
 def test_a_single_epoch_is_in_the_middle():
     """It is epoch 1, with half an epoch on either side."""
-    figure = figures.plot_learning({0: {name: [0.5] for name in METRICS}}, NAMES)
+    history = {name: [0.5] for name in METRICS}
+    figure = figures.plot_learning({0: history}, pd.Series([0]), ["cat"])
     assert figure.axes[0].get_xlim() == (0.5, 1.5)
 
 

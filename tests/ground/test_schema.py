@@ -104,12 +104,11 @@ def test_a_schema_of_ones_own_has_fields_of_every_type():
     [
         ("multi", {"rust": [0], "scab": [1]}, ("label",), [[0, 1]]),
         ("masks", {"Fish": ["1 2"], "Sugar": [""]}, ("Fish", "Sugar"), [b"1 2", b""]),
+        ("number", {"age": [12.5]}, ("label",), [12.5]),
     ],
 )
-def test_several_labels_become_a_list_and_masks_a_field_each(
-    kind, columns, keys, values
-):
-    """They replace the label: 0 or 1 for each class, or its run-length codes."""
+def test_labels_of_other_kinds_replace_the_label(kind, columns, keys, values):
+    """0 or 1 for each class, run-length codes in fields of their own, or a float."""
     table, names = make_table(**columns), tuple(columns)
     schema = load_schema("default", table, Labels(kind, names, names))
     found = round_trip(schema, table.iloc[0].to_dict())
@@ -129,6 +128,20 @@ def test_the_same_row_gives_the_same_bytes():
     assert (
         encode(dict(reversed(row.items())), picture(), reversed_schema, AS_IS) == first
     )
+
+
+def test_a_quantity_is_of_one_column_and_of_no_classes():
+    """Images without it have NaN, and their records another schema without it."""
+    labels = Labels("number", ("1 to 2", "2 to 9"), ("age",))
+    tests = make_table(image_id="b.jpg", label=-1, split="test", **labels.blanks())
+    table = pd.concat([make_table(age=[7.5], split="train"), tests])
+    schema = load_schema("cassava", table, labels)
+
+    assert np.isnan(labels.blanks()["age"])
+    assert labels.class_columns == ()
+    assert RecordSchema.from_dict(json.loads(schema.to_json())) == schema
+    assert [field.name for field in schema.test_fields] == ["image", "image_name"]
+    assert feature_spec(schema)["target"].dtype == tf.float32
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -137,7 +137,7 @@ def test_test_images_are_shown_only_where_there_are_no_others(tmp_path, capsys):
 
 
 def test_labels_of_all_types_are_named():
-    """One class, several classes, and the classes that have a mask."""
+    """One class, several classes, the classes that have a mask, and a quantity."""
     classes = ["x", "y", 7]
     numbers = np.array([2, 0, -1])
     flags = np.array(
@@ -152,6 +152,7 @@ def test_labels_of_all_types_are_named():
     assert read.format_labels(numbers, classes) == ["7", "x", ""]
     assert read.format_labels(flags, classes) == ["x, 7", "none"]
     assert read.format_labels(masks, classes) == ["7"]
+    assert read.format_labels(np.float32([12.5, 120]), ()) == ["12.5", "120"]
 
 
 def test_labels_of_padding_and_of_tests_have_no_name():
