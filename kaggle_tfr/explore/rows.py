@@ -56,11 +56,12 @@ def list_rows(files: Files, settings: InputSettings) -> pd.DataFrame:
 
     rest = sorted(set(rest).difference(tests[FILE]))
     unlisted = pd.DataFrame({ID: rest, FILE: rest, SPLIT: "", PROBLEM: ""}, dtype=str)
+    is_test = unlisted[FILE].isin(in_test_folders) & reads_csv
     if reads_csv:
-        is_labelled = ~unlisted[FILE].isin(in_test_folders)
         names = ", ".join(list_texts(settings.labels_csv))
-        unlisted.loc[is_labelled, PROBLEM] = f"{NO_ROW} in {names}"
-    rows = pd.concat([labelled, tests, unlisted], ignore_index=True).fillna("")
+        unlisted.loc[~is_test, PROBLEM] = f"{NO_ROW} in {names}"
+    tables = [labelled, unlisted[~is_test], tests, unlisted[is_test]]
+    rows = pd.concat(tables, ignore_index=True).fillna("")
     rows.loc[rows[FILE].isin(files.outside), PROBLEM] = LINK_PROBLEM
     if settings.split_column != NONE:
         folders = rows[FILE].map(os.path.dirname)
