@@ -659,7 +659,9 @@ def _load_yaml(text: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         line = text.splitlines()[mark.line] if mark else ""
         name, colon, value = line.partition(":")
-        advice = f" Put the value of {name} in quotes." if re.search(r"[{}*]", value) else ""
+        advice = (
+            f" Put the value of {name} in quotes." if re.search(r"[{}*]", value) else ""
+        )
         raise ValueError(f"{error}{advice}") from None
 
 

@@ -52,7 +52,7 @@ class Files:
 
     others: CSVs, archives, shards, texts. masks: images that are left out as masks.
     outside: images that links lead to, out of INPUT_DIR.
-    splits, classes: of the folders of images; "" for none.
+    splits, classes: of the folders of images; "" for none. folder: that was listed.
     """
 
     images: Sequence[str]
@@ -61,6 +61,12 @@ class Files:
     outside: Collection[str] = ()
     splits: Mapping[str, str] = field(default_factory=dict)
     classes: Mapping[str, str] = field(default_factory=dict)
+    folder: str = ""
+
+    @property
+    def has_no_names(self) -> bool:
+        """Whether no file has the name of an image."""
+        return not any(map(storage.IMAGE_NAME.search, self.images))
 
     @cached_property
     def names(self) -> FileNames:
@@ -110,7 +116,7 @@ def list_files(
         masks = _find_masks(images)
         images = sorted(set(images).difference(masks))
     splits, classes = read_folders(map(os.path.dirname, images))
-    return Files(images, others, masks, outside, splits, classes)
+    return Files(images, others, masks, outside, splits, classes, input_dir)
 
 
 def _may_be_image(path: str) -> bool:
@@ -190,7 +196,9 @@ def _find_masks(images: Sequence[str]) -> list[str]:
         of_image = match[1] if match else stem
         names = of_image.split("/")
         is_mask = match is not None and of_image in known
-        depths = [n for n, name in enumerate(names[:-1], 1) if MASK_FOLDER.fullmatch(name)]
+        depths = [
+            n for n, name in enumerate(names[:-1], 1) if MASK_FOLDER.fullmatch(name)
+        ]
         for depth in range(*depths[:1], len(names) if depths else 0):
             is_mask |= "/".join(names[depth:]) in in_folders
         if is_mask:
@@ -261,7 +269,9 @@ def _choose_generic(names: Collection[str]) -> tuple[set[str], bool]:
     Also whether they are of several splits.
     """
     is_split_up = len(set(map(name_split, names)) - {""}) > 1
-    generic = {name for name in names if is_generic(name) or MASK_FOLDER.fullmatch(name)}
+    generic = {
+        name for name in names if is_generic(name) or MASK_FOLDER.fullmatch(name)
+    }
     is_usual = is_split_up or 2 * len(generic) >= len(names)
     return generic if is_usual else set(), is_split_up
 

@@ -262,7 +262,9 @@ def _label_flags(
     odd = text.where(is_odd).stack().dropna()
     if odd_rows.mean() > MAX_ODD:
         counts = odd.value_counts()[:4]
-        listed = ", ".join(f"'{cell}' {count:,} times" for cell, count in counts.items())
+        listed = ", ".join(
+            f"'{cell}' {count:,} times" for cell, count in counts.items()
+        )
         meant = ", ".join(f'"{cell}": 0' for cell in counts.index)
         raise ValueError(
             f"LABEL_COLUMN: {odd_rows.sum():,} of {len(text):,} rows contain something "
@@ -284,7 +286,9 @@ def _label_flags(
     if kind == "single":
         known = classes or sorted(_parse_names(text))
         table, labels = _label_classes(names.where(n_labels == 1, ""), rows, known)
-        several = "several labels where one is expected: " + names.str.replace("|", ", ")
+        several = "several labels where one is expected: " + names.str.replace(
+            "|", ", "
+        )
         table["problem"] = table["problem"].mask(n_labels > 1, several)
     else:
         flags = flags.reindex(columns=list(map(str, columns)), fill_value=np.int8(0))

@@ -174,7 +174,9 @@ def find_images(names: pd.Series, splits: pd.Series, files: Files) -> pd.DataFra
     unique = names[names != ""].unique()
     joined = pd.Series(join_names(unique, files.names), unique)
     position = names.map(joined).fillna(MISSING).astype(int)
-    split_of = np.array([files.splits.get(os.path.dirname(p), "") for p in files.images])
+    split_of = np.array(
+        [files.splits.get(os.path.dirname(p), "") for p in files.images]
+    )
     for split, tied in names[position == AMBIGUOUS].groupby(splits):
         for wanted in (split, ""):
             chosen = np.flatnonzero(split_of == wanted)
