@@ -187,6 +187,8 @@ def _find_masks(images: Sequence[str]) -> list[str]:
     in_folders = set[str]()
     for stem in stems:
         names = stem.split("/")
+        if any(map(MASK_FOLDER.fullmatch, names[:-1])):
+            continue
         for depth, name in enumerate(["", *names[:-1]]):
             if is_generic(name):
                 in_folders.add("/".join(names[depth:]))

@@ -178,7 +178,7 @@ def _read_input(settings: InputSettings, known: Labels | None = None) -> Table:
     if not (settings.input_schema or is_unlisted(settings)):
         patterns = list_texts(settings.pattern)
         files = list_files(input_dir, patterns, settings.excluded)
-    if settings.input_schema or (not files.images and list_shards(settings)):
+    if settings.input_schema or (files.has_no_names and len(list_shards(settings))):
         images, labels = read_records(settings, known)
     else:
         images, labels = _read_files(files, settings, known)
