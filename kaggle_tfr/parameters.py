@@ -659,7 +659,9 @@ def _load_yaml(text: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         line = text.splitlines()[mark.line] if mark else ""
         name, _, value = line.partition(":")
-        advice = f"Put the value of {name} in quotes: " if re.search("[{*]", value) else ""
+        advice = (
+            f"Put the value of {name} in quotes: " if re.search("[{*]", value) else ""
+        )
         raise ValueError(f"{advice}{error}") from None
 
 

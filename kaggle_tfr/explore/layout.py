@@ -27,6 +27,7 @@ from kaggle_tfr.explore.rows import FOLDER, NAMES
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.images.masks import EMPTY_CODES
 from kaggle_tfr.parameters import DEFAULTS
+from kaggle_tfr.storage import IMAGE_NAME
 
 ROWS = 2_000  # of a CSV, which are inspected
 MOST_CSVS = 20
@@ -91,9 +92,10 @@ def detect_layout(folder: str) -> Recipe:
     """
     files = list_files(folder)
     recipe = Recipe()
-    if files.has_no_names and len(list_shards(InputSettings(input_dir=folder))):
+    has_names = any(map(IMAGE_NAME.search, files.images))
+    if not has_names and len(list_shards(InputSettings(input_dir=folder))):
         return Recipe({"INPUT_SCHEMA": "auto"}, ["TFRecord shards"])
-    check_images(files, folder)
+    check_images(files)
     names = [name for name in files.others if csvs.TABLE_NAME.search(name)]
     names.sort(key=lambda name: (name.count("/"), "train" not in name.lower(), name))
     tables = _read_tables(names, files, recipe)
@@ -233,7 +235,9 @@ def _choose_label(
     # Several names of the same classes are as good as one.
     is_one = named and len(rows[named].drop_duplicates()) == counts.max()
     if is_only or is_one:
-        texts = [name for name in candidates if rows[name].str.contains("[a-zA-Z]").any()]
+        texts = [
+            name for name in candidates if rows[name].str.contains("[a-zA-Z]").any()
+        ]
         return [*texts, *candidates][0]
     flags_or_folder = f"the columns {flags}, folder" if flags else "folder"
     recipe.comments.append(
