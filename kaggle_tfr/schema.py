@@ -133,7 +133,7 @@ class Labels(JsonDataclass):
         (a run-length code for each class).
     classes: index = label, sorted, with the type of the original ids.
     label_columns: the table's columns of a multi-label or mask dataset, one per class.
-    bit_depth: how 16-bit images were read, see `to_rgb`.
+    bit_depth: how 16-bit images were read, see `read_rgb`.
     """
 
     kind: str = "single"

@@ -1,30 +1,18 @@
 """Read what a JPEG's header reveals about its origin: quality, camera, time."""
 
+import io
 import re
-from bisect import bisect_left
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, JpegImagePlugin
 
 from kaggle_tfr.images.header import list_segments
 
 EXIF = b"Exif\0\0"
 _TIME = re.compile(r"(\d{4}):(\d\d):(\d\d) (\d\d:\d\d:\d\d)")
-# The luma table of quality 50. Source: ITU-T T.81, table K.1.
-_LUMA_TABLE = np.array(
-    [
-        [16, 11, 10, 16, 24, 40, 51, 61],
-        [12, 12, 14, 19, 26, 58, 60, 55],
-        [14, 13, 16, 24, 40, 57, 69, 56],
-        [14, 17, 22, 29, 51, 87, 80, 62],
-        [18, 22, 37, 56, 68, 109, 103, 77],
-        [24, 35, 55, 64, 81, 104, 113, 92],
-        [49, 64, 78, 87, 103, 121, 120, 101],
-        [72, 92, 95, 98, 112, 100, 103, 99],
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -45,12 +33,8 @@ def read_facts(data: bytes) -> FileFacts:
     """Return the facts of an image file. Only JPEGs have any; damaged EXIF has none."""
     quality = 0
     camera = time = ""
-    start = 2
-    for marker, _, end in list_segments(data):
-        if marker == 0xDA:  # the scan
-            break
+    for marker, start, end in list_segments(data):
         content = data[start + 4 : end]
-        start = end
         if marker == 0xDB and not quality:
             quality = estimate_quality(content)
         elif marker == 0xE1 and content.startswith(EXIF) and not camera + time:
@@ -69,19 +53,21 @@ def estimate_quality(tables: bytes) -> int:
     if len(luma) < 64 * dtype.itemsize:
         return 0
     total = int(np.frombuffer(luma, dtype).sum())
-    # The first quality, in descending order, whose table has at least this sum.
-    place = bisect_left(_SUMS, total)
-    neighbors = [n for n in (place - 1, place) if 0 <= n < len(_SUMS)]
-    return 100 - min(neighbors, key=lambda n: abs(_SUMS[n] - total))
+    sums = _sum_luma_tables()
+    return min(sums, key=lambda quality: abs(sums[quality] - total))
 
 
-def _sum_luma_table(quality: int) -> int:
-    """Return the sum of libjpeg's luma table. Source: libjpeg, jpeg_quality_scaling."""
-    scale = 5000 // quality if quality < 50 else 200 - 2 * quality
-    return int(((_LUMA_TABLE * scale + 50) // 100).clip(1, 255).sum())
-
-
-_SUMS = [_sum_luma_table(quality) for quality in range(100, 0, -1)]
+@cache
+def _sum_luma_tables() -> dict[int, int]:
+    """Return the sum of libjpeg's luma table for each quality from 100 to 1."""
+    sums = {}
+    for quality in range(100, 0, -1):
+        file = io.BytesIO()
+        Image.new("L", (8, 8)).save(file, "JPEG", quality=quality)
+        file.seek(0)
+        tables = JpegImagePlugin.JpegImageFile(file).quantization
+        sums[quality] = sum(tables[0])
+    return sums
 
 
 def _read_exif(content: bytes) -> tuple[str, str]:

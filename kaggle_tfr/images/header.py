@@ -7,13 +7,14 @@ copied into a record unchanged.
 import io
 import os
 import struct
+from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from PIL import ExifTags, Image, ImageChops, ImageCms, TiffImagePlugin
+from PIL import ExifTags, Image, ImageChops, ImageCms
 
 from kaggle_tfr.images.orientation import ORIENTATIONS, apply_orientation
 
@@ -31,13 +32,20 @@ FORMATS = (
     "JPEG2000",
     "AVIF",
 )
-SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF")
+PNG = b"\x89PNG"
+SIGNATURES = (b"\xff\xd8\xff", PNG, b"GIF8", b"RIFF")
 SIMPLE_MODES = ("1", "L", "P", "RGB")
 OWN_PROFILE_MODES = ("L", "CMYK")  # a colour profile of RGB does not fit their pixels
-PNG_TEXTS = {b"eXIf", b"iTXt", b"tEXt", b"zTXt"}  # chunks that may hold an orientation
+# Chunks whose names say that they are optional, but that change the pixels or frames.
+PIXEL_CHUNKS = (b"tRNS", b"acTL", b"fcTL", b"fdAT")
 
-# Segments of a JPEG that do not change its pixels: tables, restarts, comment, APPn.
-HARMLESS_SEGMENTS = {0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)}
+# Segments of a JPEG: comment, APPn without those of JFIF and Adobe, which name colours.
+METADATA_SEGMENTS = {0xFE, *range(0xE1, 0xEE), 0xEF}
+# Those that do not change how a JPEG is decoded: these, tables and restarts.
+HARMLESS_SEGMENTS = {0xC4, 0xDB, 0xDD, 0xE0, 0xEE, *METADATA_SEGMENTS}
+LAST_MARKERS = (0xDA, 0xFF)  # of a scan, and padding
+
+Extent = tuple[float, float]  # rows and columns that an image fills, maybe in part
 
 
 class RejectedImage(ValueError):  # noqa: N818 - the run continues without it
@@ -106,6 +114,8 @@ def _explain_unidentified(data: bytes) -> str:
     if data[4:8] == b"ftyp":
         brand = data[8:12].decode("ascii", "replace")
         return f"unsupported format: {brand} (HEIF family)"
+    if data.startswith((b"II*\0", b"MM\0*")):
+        return "unsupported format: TIFF with bits or bands that Pillow cannot read"
     return "truncated" if data.startswith(SIGNATURES) else "not an image"
 
 
@@ -151,11 +161,11 @@ def _walk_jpeg(data: bytes) -> Header | None:
     """
     frame = bytes(6)
     plain = True
-    for marker, segment, end in list_segments(data):
+    for marker, start, end in list_segments(data):
         if marker in (0xC0, 0xC1):  # sequential, Huffman
-            frame = segment
+            frame = data[start + 4 : start + 10]
         elif marker == 0xDA:  # start of the scan
-            is_only_scan = segment[0] == frame[-1]  # has all channels
+            is_only_scan = data[start + 4] == frame[-1]  # has all channels
             has_end = data.rfind(b"\xff\xd9", end) >= 0
             return _read_frame(frame, plain, end) if is_only_scan and has_end else None
         elif marker in (0xE1, 0xE2):  # EXIF and XMP; profiles and further images
@@ -165,15 +175,15 @@ def _walk_jpeg(data: bytes) -> Header | None:
     return None
 
 
-def list_segments(data: bytes) -> Iterator[tuple[int, bytes, int]]:
-    """Yield the marker, the first six bytes and the end of each segment of a JPEG."""
-    position = 2 if data.startswith(b"\xff\xd8\xff") else len(data)
-    while position + 20 < len(data) and data[position] == 0xFF:
-        marker = data[position + 1]
-        length = int.from_bytes(data[position + 2 : position + 4])
-        segment = data[position + 4 : position + 10]
-        position += 2 + length
-        yield marker, segment, position
+def list_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield the marker, start and end of each segment of a JPEG up to its scan."""
+    start = 2 if data.startswith(b"\xff\xd8\xff") else len(data)
+    marker = 0
+    while start + 20 < len(data) and data[start] == 0xFF and marker not in LAST_MARKERS:
+        marker = data[start + 1]
+        end = start + 2 + int.from_bytes(data[start + 2 : start + 4])
+        yield marker, start, end
+        start = end
 
 
 def _read_frame(frame: bytes, plain: bool, scan: int) -> Header | None:
@@ -188,16 +198,16 @@ def _read_frame(frame: bytes, plain: bool, scan: int) -> Header | None:
 def _read_by_pillow(data: bytes, scan: int) -> Header:
     """Return the header of a file of any format that Pillow reads."""
     with rejecting(data):
-        image = Image.open(io.BytesIO(data))
+        image, is_readable = _open(data)
         check_size(*image.size)
-        # Pillow decodes a whole PNG to find EXIF or a text behind its pixels.
-        orientation = 1
-        if image.format != "PNG" or not PNG_TEXTS.isdisjoint(_list_chunks(data)):
-            orientation = _find_orientation(image)
-        is_animated = getattr(image, "is_animated", False)
     if image.format not in FORMATS:
         raise RejectedImage(f"unsupported format: {image.format}")
 
+    notes = [] if is_readable else ["unreadable metadata is ignored"]
+    is_animated = getattr(image, "is_animated", False)
+    if is_animated:
+        notes.append("several frames: the first is used")
+    orientation = _find_orientation(image)
     width, height = _upright_size(image, orientation)
     if image.format == "TIFF":  # Pillow rotates TIFFs itself
         orientation = 1
@@ -211,19 +221,72 @@ def _read_by_pillow(data: bytes, scan: int) -> Header:
         width=width,
         orientation=orientation,
         mode=image.mode,
-        note="several frames: the first is used" if is_animated else "",
-        plain=is_simple and not is_changed and not is_animated,
+        note="; ".join(notes),
+        plain=is_readable and is_simple and not is_changed and not is_animated,
         scan=scan,
         profile=profile,
     )
 
 
+def _open(data: bytes) -> tuple[Image.Image, bool]:
+    """Return an image that is not loaded, and whether its metadata are readable.
+
+    Unreadable metadata are left out. Raises almost any exception.
+    """
+    pixels, metadata = _split(data)
+    try:
+        image = _join(pixels, metadata)
+        Image.Image.getexif(image)
+    except Exception:  # noqa: BLE001 - Pillow raises almost any type
+        image = _join(pixels, [])
+    else:
+        return image, True
+    for part in metadata:
+        with suppress(Exception):
+            image.info |= _join(pixels, [part]).info
+    with suppress(Exception):  # which is not raised again, such as by load of a TIFF
+        Image.Image.getexif(image)
+    return image, False
+
+
+def _split(data: bytes) -> tuple[bytes, list[bytearray]]:
+    """Return a PNG or JPEG without its metadata, and the metadata of each name."""
+    pixels = bytearray()
+    metadata: dict[bytes | int, bytearray] = defaultdict(bytearray)
+    position = 0
+    for name, start, end in _list_metadata(data):
+        pixels += data[position:start]
+        metadata[name] += data[start:end]
+        position = end
+    pixels += data[position:]
+    return bytes(pixels), list(metadata.values())
+
+
+def _join(pixels: bytes, metadata: list[bytearray]) -> Image.Image:
+    """Return Pillow's image of a file, with all metadata before its pixels."""
+    start = 33 if pixels.startswith(PNG) else 2  # behind the size, or JPEG's signature
+    file = b"".join([pixels[:start], *metadata, pixels[start:]])
+    return Image.open(io.BytesIO(file))
+
+
+def _list_metadata(data: bytes) -> Iterator[tuple[bytes | int, int, int]]:
+    """Yield the name, start and end of the parts of a PNG or JPEG without pixels."""
+    for marker, start, end in list_segments(data):
+        if marker in METADATA_SEGMENTS:
+            yield marker, start, end
+    start = 8 if data.startswith(PNG) else len(data)
+    while (name := data[start + 4 : start + 8]) not in (b"", b"IEND"):
+        end = start + 12 + int.from_bytes(data[start : start + 4])
+        if name[:1].islower() and name not in PIXEL_CHUNKS:
+            yield name, start, end
+        start = end
+
+
 def _upright_size(image: Image.Image, orientation: int) -> tuple[int, int]:
     """Return the (width, height) of an image that is not loaded, once it is upright."""
-    size = image.size
-    if isinstance(image, TiffImagePlugin.TiffImageFile):
-        # As stored: versions of Pillow differ in whether `size` is rotated.
-        size = (image.tag_v2[0x0100], image.tag_v2[0x0101])
+    # As stored: versions of Pillow differ in whether the `size` of a TIFF is rotated.
+    tags = getattr(image, "tag_v2", {})
+    size = (tags.get(256, image.width), tags.get(257, image.height))
     return size[::-1] if ORIENTATIONS[orientation].transposes else size
 
 
@@ -235,19 +298,11 @@ def _count_bits(image: Image.Image, data: bytes) -> int:
     return tags.get(258, (8,))[0]
 
 
-def _list_chunks(data: bytes) -> Iterator[bytes]:
-    """Yield the names of a PNG's chunks."""
-    position = 8
-    while name := data[position + 4 : position + 8]:
-        yield name
-        length = int.from_bytes(data[position : position + 4])
-        position += 12 + length
-
-
 def _find_orientation(image: Image.Image) -> int:
-    """Return the EXIF orientation, 1 to 8; of a loaded TIFF it is 1."""
-    orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
-    return orientation if orientation in ORIENTATIONS else 1
+    """Return the EXIF orientation, 1 to 8, of an image that is not loaded."""
+    exif = Image.Image.getexif(image)  # that of a PNG decodes its pixels
+    orientation = exif.get(ExifTags.Base.Orientation)
+    return next((number for number in ORIENTATIONS if number == orientation), 1)
 
 
 def _find_profile(image: Image.Image) -> bytes:
@@ -264,7 +319,7 @@ def _srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | N
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
         srgb = ImageCms.createProfile("sRGB")
         transform = ImageCms.buildTransform(source, srgb, mode, "RGB")
-    except (ImageCms.PyCMSError, OSError, ValueError):
+    except (ImageCms.PyCMSError, OSError, TypeError, ValueError):
         return None
     return transform if _measure_change(transform, mode) > 3 else None
 
@@ -289,38 +344,56 @@ def read_upright(data: bytes, at_least: int = 0, bit_depth: str = "") -> np.ndar
     """Return the upright image as Pillow alone decodes it, uint8 RGB (h, w, 3).
 
     at_least: pixels a side to which a JPEG may be reduced; 0: full size.
-    bit_depth: see `to_rgb`.
+    bit_depth: see `read_rgb`.
     Raises: RejectedImage.
     """
-    with rejecting(data):
-        image = Image.open(io.BytesIO(data))
-        if at_least:
-            image.draft(None, (at_least, at_least))
-        image.load()
-        rgb = to_rgb(image, _find_profile(image), data, bit_depth)
-        return apply_orientation(np.asarray(rgb), _find_orientation(image))
+    header = read_header(data)
+    size = (at_least, at_least) if at_least else None
+    rgb, _ = read_rgb(data, header.profile, bit_depth, size)
+    return apply_orientation(np.asarray(rgb), header.orientation)
 
 
-def to_rgb(
-    image: Image.Image, profile: bytes, data: bytes, bit_depth: str
-) -> Image.Image:
-    """Return a loaded image of the file `data` as 8-bit sRGB, transparency over white.
+def read_rgb(
+    data: bytes,
+    profile: bytes,
+    bit_depth: str,
+    size: tuple[int, int] | None = None,
+    mode: str | None = None,
+) -> tuple[Image.Image, Extent]:
+    """Return an image by Pillow, as 8-bit sRGB, and the (rows, columns) that it fills.
 
+    It is as stored, except that TIFFs are upright, and transparency is over white.
+    profile: is applied; b"" for none.
     bit_depth: how 16 bits become 8. "scale" drops the low byte, and rejects images in
         the darkest quarter of the range; "stretch" maps the darkest to brightest value
         to 0 to 255; "" stretches only the images that "scale" rejects.
+    size, mode: a JPEG may be reduced to no less than this (width, height), and to "L".
     Raises: RejectedImage.
     """
-    image = _convert_16_bits(image, data, bit_depth) or image
+    with rejecting(data):
+        image, _ = _open(data)
+        drafted = image.draft(mode, size)
+        image.load()
+        rgb = _over_white(image)
+        rgb = _convert_16_bits(image, data, bit_depth) or rgb
+        _, _, columns, rows = drafted[1] if drafted else (0, 0, *image.size)
+        return to_srgb(rgb, profile), (rows, columns)
+
+
+def _over_white(image: Image.Image) -> Image.Image:
+    """Return a loaded image with 8 bits and without transparency."""
     if image.mode == "LAB":
         raise _unsupported_mode(image)
-    if image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA"))
-        image = image.convert("RGB")
-    elif image.mode not in ("RGB", *OWN_PROFILE_MODES):
-        image = image.convert("RGB")
-    return to_srgb(image, profile)
+    if not image.has_transparency_data:
+        is_known = image.mode in ("RGB", *OWN_PROFILE_MODES)
+        return image if is_known else image.convert("RGB")
+    rgba = image.convert("RGBA")
+    white = Image.new("RGBA", image.size, "white")
+    rgb = Image.alpha_composite(white, rgba).convert("RGB")
+    lowest, highest = rgba.getchannel("A").getextrema()
+    if lowest == 0 and rgb.getextrema() == ((255, 255),) * 3:
+        raise RejectedImage("white on transparent" if highest else "fully transparent")
+    return rgb
 
 
 def to_srgb(image: Image.Image, profile: bytes) -> Image.Image:
@@ -348,18 +421,19 @@ def _find_transparency(values: np.ndarray, image: Image.Image) -> np.ndarray | i
     """Return the transparency of uint16 values, from 0 to 1 for each pixel."""
     if values.ndim == 2:
         return values == image.info.get("transparency", -1)
-    if values.shape[2] == 4:
+    if values.shape[2] == 4 and image.has_transparency_data:
         return 1 - values[..., 3:] / np.float32(65535)
     return 0
 
 
 def _read_16_bits(image: Image.Image, data: bytes) -> np.ndarray | None:
     """Return uint16 (h, w), or (h, w, 3 or 4) with blue first; None for 8 bits."""
+    tags = getattr(image, "tag_v2", {})
     if image.mode.startswith(("I", "F")):
-        return _read_16_bit_grey(image)
+        values = _read_16_bit_grey(image)
+        return 65535 - values if tags.get(262) == 0 else values  # white is zero
     if _count_bits(image, data) != 16 or image.mode == "CMYK":
         return None
-    tags = getattr(image, "tag_v2", {})
     if tags.get(284) == 2 or 1 in tags.get(338, ()):
         raise RejectedImage(
             "unsupported format: 16 bits in planes, or with premultiplied alpha"
@@ -379,7 +453,7 @@ def _read_16_bit_grey(image: Image.Image) -> np.ndarray:
 
 
 def _reduce_to_8_bits(values: np.ndarray, bit_depth: str) -> np.ndarray:
-    """Return the uint8 levels of uint16 values; see `to_rgb` for `bit_depth`."""
+    """Return the uint8 levels of uint16 values; see `read_rgb` for `bit_depth`."""
     low = int(values.min())
     high = int(values.max())
     is_dark = high < DARK_LIMIT
