@@ -21,7 +21,7 @@ from kaggle_tfr.images.header import (
     read_rgb,
     to_srgb,
 )
-from kaggle_tfr.images.orientation import ORIENTATIONS
+from kaggle_tfr.images.orientation import ORIENTATIONS, Size, transpose_size
 from kaggle_tfr.parameters import check_parameters
 from kaggle_tfr.records import read_image_bytes
 
@@ -45,7 +45,6 @@ ZEROS_END_BLOCKS = re.compile(rb"(?s)\xff\xc4.{2,420}\x10.{16}\0")
 JPEG_MARKER = re.compile(rb"\xff[^\0\xff\xd0-\xd7]")
 
 Pixels = np.ndarray
-Size = tuple[int, int]  # height and width in pixels
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,7 @@ def make_pixels(data: bytes, header: Header, settings: ImageSettings) -> Pixels:
     height, width = _scaled_size(header.height, header.width, settings)
     # An image of one column can be scaled up to billions of pixels.
     check_size(width, height)
-    stored_size = _as_stored((height, width), header)
+    stored_size = transpose_size((height, width), header.orientation)
     pixels, extent = _decode(data, header, stored_size, settings.bit_depth)
     pixels = _resize(pixels, extent, stored_size, settings.resample)
     pixels = _to_upright_srgb(pixels, header)
@@ -182,7 +181,7 @@ def read_pixels(data: bytes, at_least: Size | None = None) -> Pixels:
     Raises: RejectedImage.
     """
     header = read_header(data)
-    stored_size = _as_stored(at_least, header) if at_least else None
+    stored_size = transpose_size(at_least, header.orientation) if at_least else None
     pixels, _ = _decode(data, header, stored_size, "")
     upright = _to_upright_srgb(pixels, header)
     return cv2.cvtColor(upright, cv2.COLOR_BGR2RGB)
@@ -211,12 +210,6 @@ def read_truncated(data: bytes) -> Pixels:
     """
     rgb, _ = read_rgb(data + END_OF_JPEG, profile=b"", bit_depth="")
     return np.asarray(rgb)
-
-
-def _as_stored(size: Size, header: Header) -> Size:
-    """Return the (rows, columns) in the file of a (height, width) of the image."""
-    is_transposed = ORIENTATIONS[header.orientation].transposes
-    return size[::-1] if is_transposed else size
 
 
 def _decode(
@@ -251,7 +244,7 @@ def _decode_scan(
     end = _find_scan_end(data, header)
     if end is None:
         return None
-    rows, columns = _as_stored((header.height, header.width), header)
+    rows, columns = transpose_size((header.height, header.width), header.orientation)
     scale = _choose_scale(rows, columns, at_least)
     extent = (rows / scale, columns / scale)
     pixels = _decode_reduced(data, color, scale)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from PIL import ExifTags, Image, JpegImagePlugin
+from PIL import ExifTags, Image
+from PIL.JpegImagePlugin import JpegImageFile
 
-from kaggle_tfr.images.header import list_segments
+from kaggle_tfr.images.header import open_image
 
-EXIF = b"Exif\0\0"
-_TIME = re.compile(r"(\d{4}):(\d\d):(\d\d) (\d\d:\d\d:\d\d)")
+_TIME = re.compile(r"(\d{4}):(\d\d):(\d\d \d\d:\d\d:\d\d)")
 
 
 @dataclass(frozen=True)
@@ -33,59 +33,36 @@ def read_facts(data: bytes) -> FileFacts:
     """Return the facts of an image file. Only JPEGs have any; damaged EXIF has none."""
     quality = 0
     camera = time = ""
-    for marker, start, end in list_segments(data):
-        content = data[start + 4 : end]
-        if marker == 0xDB and not quality:
-            quality = estimate_quality(content)
-        elif marker == 0xE1 and content.startswith(EXIF) and not camera + time:
-            camera, time = _read_exif(content)
+    # Pillow raises almost any type for damaged files.
+    with suppress(Exception):
+        image, _ = open_image(data)
+        if not isinstance(image, JpegImageFile):
+            return FileFacts()
+        quality = _estimate_quality(image)
+        exif = image.getexif()
+        make = exif.get(ExifTags.Base.Make, "")
+        model = exif.get(ExifTags.Base.Model, "")
+        # Some cameras fill their names up with zeros.
+        camera = " ".join(f"{make} {model}".replace("\0", " ").split())
+        taken = exif.get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.DateTimeOriginal)
+        if match := _TIME.match(str(taken)):
+            time = "-".join(match.groups())
     return FileFacts(quality, camera, time)
 
 
-def estimate_quality(tables: bytes) -> int:
-    """Return the libjpeg quality with the closest luma table, 1 to 100; 0 without one.
-
-    tables: the content of a JPEG's segment of quantization tables, the luma's first.
-    """
-    has_two_bytes = bool(tables[:1] and tables[0] >> 4)
-    dtype = np.dtype(">u2" if has_two_bytes else np.uint8)
-    luma = tables[1 : 1 + 64 * dtype.itemsize]
-    if len(luma) < 64 * dtype.itemsize:
-        return 0
-    total = int(np.frombuffer(luma, dtype).sum())
-    sums = _sum_luma_tables()
-    return min(sums, key=lambda quality: abs(sums[quality] - total))
+def _estimate_quality(image: JpegImageFile) -> int:
+    """Return the libjpeg quality with the closest luma table, 1 to 100."""
+    differences = np.abs(_sum_luma_tables() - sum(image.quantization[0]))
+    return 1 + int(differences.argmin())
 
 
 @cache
-def _sum_luma_tables() -> dict[int, int]:
-    """Return the sum of libjpeg's luma table for each quality from 100 to 1."""
-    sums = {}
-    for quality in range(100, 0, -1):
+def _sum_luma_tables() -> np.ndarray:
+    """Return the sums of the luma tables by which libjpeg saves quality 1 to 100."""
+    sums = []
+    for quality in range(1, 101):
         file = io.BytesIO()
         Image.new("L", (8, 8)).save(file, "JPEG", quality=quality)
         file.seek(0)
-        tables = JpegImagePlugin.JpegImageFile(file).quantization
-        sums[quality] = sum(tables[0])
-    return sums
-
-
-def _read_exif(content: bytes) -> tuple[str, str]:
-    """Return the camera and the time of an EXIF segment, "" for what it lacks."""
-    camera = time = ""
-    # Pillow raises almost any type for damaged files.
-    with suppress(Exception):
-        exif = Image.Exif()
-        exif.load(content)
-        names = [exif.get(ExifTags.Base.Make), exif.get(ExifTags.Base.Model)]
-        camera = " ".join(_clean(name) for name in names if name).strip()
-        taken = exif.get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.DateTimeOriginal)
-        if match := _TIME.match(str(taken)):
-            year, month, day, clock = match.groups()
-            time = f"{year}-{month}-{day} {clock}"
-    return camera, time
-
-
-def _clean(name: object) -> str:
-    """Return a name of EXIF as one line of text."""
-    return " ".join(str(name).replace("\0", " ").split())
+        sums.append(sum(JpegImageFile(file).quantization[0]))
+    return np.array(sums)

@@ -7,7 +7,6 @@ copied into a record unchanged.
 import io
 import os
 import struct
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -16,7 +15,12 @@ from functools import lru_cache
 import numpy as np
 from PIL import ExifTags, Image, ImageChops, ImageCms
 
-from kaggle_tfr.images.orientation import ORIENTATIONS, apply_orientation
+from kaggle_tfr.images.orientation import (
+    ORIENTATIONS,
+    Size,
+    apply_orientation,
+    transpose_size,
+)
 
 MAX_PIXELS = 178_956_970  # 0.5 GB of RGB; Pillow's own limit, unless it is changed
 DARK_LIMIT = 16_384  # of 65,535; below it two of the 8 bits would always be 0
@@ -33,17 +37,20 @@ FORMATS = (
     "AVIF",
 )
 PNG = b"\x89PNG"
-SIGNATURES = (b"\xff\xd8\xff", PNG, b"GIF8", b"RIFF")
+TIFF = (b"II*\0", b"MM\0*")
+SIGNATURES = (b"\xff\xd8\xff", PNG, b"GIF8", b"RIFF", *TIFF)
 SIMPLE_MODES = ("1", "L", "P", "RGB")
 OWN_PROFILE_MODES = ("L", "CMYK")  # a colour profile of RGB does not fit their pixels
-# Chunks whose names say that they are optional, but that change the pixels or frames.
-PIXEL_CHUNKS = (b"tRNS", b"acTL", b"fcTL", b"fdAT")
+MAX_PARTS = 99  # of metadata that are tried one by one; a file may have millions
 
-# Segments of a JPEG: comment, APPn without those of JFIF and Adobe, which name colours.
-METADATA_SEGMENTS = {0xFE, *range(0xE1, 0xEE), 0xEF}
-# Those that do not change how a JPEG is decoded: these, tables and restarts.
-HARMLESS_SEGMENTS = {0xC4, 0xDB, 0xDD, 0xE0, 0xEE, *METADATA_SEGMENTS}
-LAST_MARKERS = (0xDA, 0xFF)  # of a scan, and padding
+# Chunks of a PNG that are optional by their names, but change its pixels or frames.
+PIXEL_CHUNKS = (b"tRNS", b"acTL", b"fcTL", b"fdAT")
+# Segments of a JPEG: its comment and APPn. Those of JFIF and Adobe decide how colours
+# are decoded, unless they are too short.
+METADATA_SEGMENTS = {0xFE, *range(0xE0, 0xF0)}
+COLOR_SEGMENTS = (0xE0, 0xEE)
+# Segments that do not change how a JPEG is decoded here; also tables and restarts.
+HARMLESS_SEGMENTS = {0xC4, 0xDB, 0xDD, *METADATA_SEGMENTS}
 
 Extent = tuple[float, float]  # rows and columns that an image fills, maybe in part
 
@@ -114,8 +121,9 @@ def _explain_unidentified(data: bytes) -> str:
     if data[4:8] == b"ftyp":
         brand = data[8:12].decode("ascii", "replace")
         return f"unsupported format: {brand} (HEIF family)"
-    if data.startswith((b"II*\0", b"MM\0*")):
-        return "unsupported format: TIFF with bits or bands that Pillow cannot read"
+    tags_start = int.from_bytes(data[4:8], "little" if data[:1] == b"I" else "big")
+    if data.startswith(TIFF) and 8 <= tags_start < len(data):
+        return "unsupported format: TIFF with unknown bits, photometric or bands"
     return "truncated" if data.startswith(SIGNATURES) else "not an image"
 
 
@@ -140,8 +148,7 @@ def _check_extension(header: Header, name: str) -> Header:
     if expected == header.format:
         return header
     note = f"wrong extension: {extension} holds {header.format}"
-    notes = filter(None, [header.note, note])
-    return replace(header, note="; ".join(notes))
+    return replace(header, note="; ".join(filter(None, [header.note, note])))
 
 
 def check_size(width: int, height: int) -> None:
@@ -161,7 +168,7 @@ def _walk_jpeg(data: bytes) -> Header | None:
     """
     frame = bytes(6)
     plain = True
-    for marker, start, end in list_segments(data):
+    for marker, start, end in _list_segments(data):
         if marker in (0xC0, 0xC1):  # sequential, Huffman
             frame = data[start + 4 : start + 10]
         elif marker == 0xDA:  # start of the scan
@@ -175,11 +182,11 @@ def _walk_jpeg(data: bytes) -> Header | None:
     return None
 
 
-def list_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+def _list_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Yield the marker, start and end of each segment of a JPEG up to its scan."""
     start = 2 if data.startswith(b"\xff\xd8\xff") else len(data)
     marker = 0
-    while start + 20 < len(data) and data[start] == 0xFF and marker not in LAST_MARKERS:
+    while marker != 0xDA and start + 20 < len(data) and data[start] == 0xFF:
         marker = data[start + 1]
         end = start + 2 + int.from_bytes(data[start + 2 : start + 4])
         yield marker, start, end
@@ -198,7 +205,7 @@ def _read_frame(frame: bytes, plain: bool, scan: int) -> Header | None:
 def _read_by_pillow(data: bytes, scan: int) -> Header:
     """Return the header of a file of any format that Pillow reads."""
     with rejecting(data):
-        image, is_readable = _open(data)
+        image, is_readable = open_image(data)
         check_size(*image.size)
     if image.format not in FORMATS:
         raise RejectedImage(f"unsupported format: {image.format}")
@@ -207,13 +214,17 @@ def _read_by_pillow(data: bytes, scan: int) -> Header:
     is_animated = getattr(image, "is_animated", False)
     if is_animated:
         notes.append("several frames: the first is used")
+    profile = _find_profile(image)
     orientation = _find_orientation(image)
-    width, height = _upright_size(image, orientation)
+    # As stored: versions of Pillow differ in whether the size of a TIFF is rotated.
+    tags = getattr(image, "tag_v2", {})
+    size = (tags.get(256, image.width), tags.get(257, image.height))
+    width, height = transpose_size(size, orientation)
     if image.format == "TIFF":  # Pillow rotates TIFFs itself
         orientation = 1
 
-    profile = _find_profile(image)
-    is_simple = image.mode in SIMPLE_MODES and _count_bits(image, data) <= 8
+    is_deep = image.format == "PNG" and data[24] > 8
+    is_simple = image.mode in SIMPLE_MODES and not is_deep
     is_changed = orientation != 1 or profile or image.has_transparency_data
     return Header(
         format=image.format.replace("MPO", "JPEG"),
@@ -228,79 +239,64 @@ def _read_by_pillow(data: bytes, scan: int) -> Header:
     )
 
 
-def _open(data: bytes) -> tuple[Image.Image, bool]:
-    """Return an image that is not loaded, and whether its metadata are readable.
+def open_image(data: bytes) -> tuple[Image.Image, bool]:
+    """Return an image that is not loaded, and whether all its metadata is readable.
 
-    Unreadable metadata are left out. Raises almost any exception.
+    Unreadable metadata is left out. Raises almost any exception for other damage.
     """
-    pixels, metadata = _split(data)
+    start, pixels, *metadata = _split(data)
     try:
-        image = _join(pixels, metadata)
+        image = _join(start, *metadata, pixels)
         Image.Image.getexif(image)
     except Exception:  # noqa: BLE001 - Pillow raises almost any type
-        image = _join(pixels, [])
+        image = _join(start, pixels)
     else:
         return image, True
-    for part in metadata:
+    for part in metadata[:MAX_PARTS]:
         with suppress(Exception):
-            image.info |= _join(pixels, [part]).info
-    with suppress(Exception):  # which is not raised again, such as by load of a TIFF
+            image.info |= _join(start, part, pixels).info
+    with suppress(Exception):  # of broken EXIF, which is raised only once
         Image.Image.getexif(image)
     return image, False
 
 
-def _split(data: bytes) -> tuple[bytes, list[bytearray]]:
-    """Return a PNG or JPEG without its metadata, and the metadata of each name."""
-    pixels = bytearray()
-    metadata: dict[bytes | int, bytearray] = defaultdict(bytearray)
-    position = 0
-    for name, start, end in _list_metadata(data):
-        pixels += data[position:start]
-        metadata[name] += data[start:end]
+def _join(*parts: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(b"".join(parts)))
+
+
+def _split(data: bytes) -> list[bytes]:
+    """Return the start of a file, all that its pixels need, and parts of metadata.
+
+    Only PNG and JPEG have such parts. Pillow reads them first if they are first.
+    """
+    position = start_of_parts = 33 if data.startswith(PNG) else 2
+    pixels = []
+    metadata = []
+    for start, end in _list_metadata(data):
+        pixels.append(data[position:start])
+        metadata.append(data[start:end])
         position = end
-    pixels += data[position:]
-    return bytes(pixels), list(metadata.values())
+    pixels.append(data[position:])
+    return [data[:start_of_parts], b"".join(pixels), *metadata]
 
 
-def _join(pixels: bytes, metadata: list[bytearray]) -> Image.Image:
-    """Return Pillow's image of a file, with all metadata before its pixels."""
-    start = 33 if pixels.startswith(PNG) else 2  # behind the size, or JPEG's signature
-    file = b"".join([pixels[:start], *metadata, pixels[start:]])
-    return Image.open(io.BytesIO(file))
-
-
-def _list_metadata(data: bytes) -> Iterator[tuple[bytes | int, int, int]]:
-    """Yield the name, start and end of the parts of a PNG or JPEG without pixels."""
-    for marker, start, end in list_segments(data):
-        if marker in METADATA_SEGMENTS:
-            yield marker, start, end
-    start = 8 if data.startswith(PNG) else len(data)
+def _list_metadata(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of each part of a PNG or JPEG that no pixel needs."""
+    for marker, start, end in _list_segments(data):
+        is_color = marker in COLOR_SEGMENTS and end - start >= 16
+        if marker in METADATA_SEGMENTS and not is_color:
+            yield start, end
+    start = 33 if data.startswith(PNG) else len(data)
     while (name := data[start + 4 : start + 8]) not in (b"", b"IEND"):
         end = start + 12 + int.from_bytes(data[start : start + 4])
         if name[:1].islower() and name not in PIXEL_CHUNKS:
-            yield name, start, end
+            yield start, end
         start = end
 
 
-def _upright_size(image: Image.Image, orientation: int) -> tuple[int, int]:
-    """Return the (width, height) of an image that is not loaded, once it is upright."""
-    # As stored: versions of Pillow differ in whether the `size` of a TIFF is rotated.
-    tags = getattr(image, "tag_v2", {})
-    size = (tags.get(256, image.width), tags.get(257, image.height))
-    return size[::-1] if ORIENTATIONS[orientation].transposes else size
-
-
-def _count_bits(image: Image.Image, data: bytes) -> int:
-    """Return the bits of a value of a PNG or TIFF; 8 for other formats."""
-    if image.format == "PNG":
-        return data[24]
-    tags = getattr(image, "tag_v2", {})
-    return tags.get(258, (8,))[0]
-
-
 def _find_orientation(image: Image.Image) -> int:
-    """Return the EXIF orientation, 1 to 8, of an image that is not loaded."""
-    exif = Image.Image.getexif(image)  # that of a PNG decodes its pixels
+    """Return the EXIF orientation, 1 to 8, of an image of `open_image`."""
+    exif = Image.Image.getexif(image)  # the method of a PNG would decode its pixels
     orientation = exif.get(ExifTags.Base.Orientation)
     return next((number for number in ORIENTATIONS if number == orientation), 1)
 
@@ -336,20 +332,21 @@ def _measure_change(transform: ImageCms.ImageCmsTransform, mode: str) -> int:
 
 def count_channels(data: bytes) -> int:
     """Return the channels to which TensorFlow decodes a JPEG or PNG: 1, 2, 3 or 4."""
-    image = Image.open(io.BytesIO(data))
+    image = _join(data)
     return 3 if image.mode in ("P", "CMYK") else len(image.getbands())
 
 
-def read_upright(data: bytes, at_least: int = 0, bit_depth: str = "") -> np.ndarray:
+def read_upright(
+    data: bytes, at_least: int = MAX_PIXELS, bit_depth: str = ""
+) -> np.ndarray:
     """Return the upright image as Pillow alone decodes it, uint8 RGB (h, w, 3).
 
-    at_least: pixels a side to which a JPEG may be reduced; 0: full size.
+    at_least: pixels a side to which a JPEG may be reduced.
     bit_depth: see `read_rgb`.
     Raises: RejectedImage.
     """
     header = read_header(data)
-    size = (at_least, at_least) if at_least else None
-    rgb, _ = read_rgb(data, header.profile, bit_depth, size)
+    rgb, _ = read_rgb(data, header.profile, bit_depth, (at_least, at_least))
     return apply_orientation(np.asarray(rgb), header.orientation)
 
 
@@ -357,7 +354,7 @@ def read_rgb(
     data: bytes,
     profile: bytes,
     bit_depth: str,
-    size: tuple[int, int] | None = None,
+    size: Size | None = None,
     mode: str | None = None,
 ) -> tuple[Image.Image, Extent]:
     """Return an image by Pillow, as 8-bit sRGB, and the (rows, columns) that it fills.
@@ -371,7 +368,7 @@ def read_rgb(
     Raises: RejectedImage.
     """
     with rejecting(data):
-        image, _ = _open(data)
+        image, _ = open_image(data)
         drafted = image.draft(mode, size)
         image.load()
         rgb = _over_white(image)
@@ -391,7 +388,7 @@ def _over_white(image: Image.Image) -> Image.Image:
     white = Image.new("RGBA", image.size, "white")
     rgb = Image.alpha_composite(white, rgba).convert("RGB")
     lowest, highest = rgba.getchannel("A").getextrema()
-    if lowest == 0 and rgb.getextrema() == ((255, 255),) * 3:
+    if not lowest and rgb.getextrema() == ((255, 255),) * 3:
         raise RejectedImage("white on transparent" if highest else "fully transparent")
     return rgb
 
@@ -428,11 +425,12 @@ def _find_transparency(values: np.ndarray, image: Image.Image) -> np.ndarray | i
 
 def _read_16_bits(image: Image.Image, data: bytes) -> np.ndarray | None:
     """Return uint16 (h, w), or (h, w, 3 or 4) with blue first; None for 8 bits."""
-    tags = getattr(image, "tag_v2", {})
+    tags = getattr(image, "tag_v2", {262: 1})
     if image.mode.startswith(("I", "F")):
-        values = _read_16_bit_grey(image)
-        return 65535 - values if tags.get(262) == 0 else values  # white is zero
-    if _count_bits(image, data) != 16 or image.mode == "CMYK":
+        grey = _read_16_bit_grey(image)
+        return grey if tags.get(262) else 65535 - grey  # white is zero
+    bits = data[24] if image.format == "PNG" else tags.get(258, (8,))[0]
+    if bits != 16 or image.mode == "CMYK":
         return None
     if tags.get(284) == 2 or 1 in tags.get(338, ()):
         raise RejectedImage(
