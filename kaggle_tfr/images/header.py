@@ -49,8 +49,7 @@ PIXEL_CHUNKS = (b"tRNS", b"acTL", b"fcTL", b"fdAT")
 # are decoded, unless they are too short.
 METADATA_SEGMENTS = {0xFE, *range(0xE0, 0xF0)}
 COLOR_SEGMENTS = (0xE0, 0xEE)
-# Segments that do not change how a JPEG is decoded here; also tables and restarts.
-HARMLESS_SEGMENTS = {0xC4, 0xDB, 0xDD, *METADATA_SEGMENTS}
+HARMLESS_SEGMENTS = (0xC4, 0xDB, 0xDD)  # tables and restarts do not change it either
 
 Extent = tuple[float, float]  # rows and columns that an image fills, maybe in part
 
@@ -164,7 +163,7 @@ def _walk_jpeg(data: bytes) -> Header | None:
 
     This takes a tenth of Pillow's time. A decoder stops at any marker, so it does not
     run out of data if there is one behind the scan. The header is not plain where the
-    file may contain EXIF or a profile: Pillow then reads it again.
+    file contains metadata, such as EXIF or a profile: Pillow then reads it again.
     """
     frame = bytes(6)
     plain = True
@@ -175,8 +174,8 @@ def _walk_jpeg(data: bytes) -> Header | None:
             is_only_scan = data[start + 4] == frame[-1]  # has all channels
             has_end = data.rfind(b"\xff\xd9", end) >= 0
             return _read_frame(frame, plain, end) if is_only_scan and has_end else None
-        elif marker in (0xE1, 0xE2):  # EXIF and XMP; profiles and further images
-            plain = False
+        elif marker in METADATA_SEGMENTS:
+            plain = plain and (marker, end - start) == (0xE0, 18)  # JFIF's
         elif marker not in HARMLESS_SEGMENTS:
             return None
     return None
