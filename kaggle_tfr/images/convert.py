@@ -6,7 +6,7 @@ Inside this module pixels are (height, width, 3) with blue first, as in OpenCV.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 
 import cv2
 import numpy as np
@@ -416,4 +416,4 @@ def resize_mask(mask: Pixels, settings: ImageSettings) -> Pixels:
 def psnr(a: Pixels, b: Pixels) -> float:
     """Return the peak signal-to-noise ratio of two uint8 arrays in dB; inf if equal."""
     value = cv2.PSNR(a, b)  # 361 if equal, under 150 if one level differs
-    return value if value < 300 else float("inf")
+    return value if value < 300 else inf

@@ -246,7 +246,7 @@ def open_image(data: bytes) -> tuple[Image.Image, bool]:
     start, pixels, *metadata = _split(data)
     try:
         image = _join(start, *metadata, pixels)
-        Image.Image.getexif(image)
+        _find_orientation(image)
     except Exception:  # noqa: BLE001 - Pillow raises almost any type
         image = _join(start, pixels)
     else:
@@ -255,12 +255,13 @@ def open_image(data: bytes) -> tuple[Image.Image, bool]:
         with suppress(Exception):
             image.info |= _join(start, part, pixels).info
     with suppress(Exception):  # of broken EXIF, which is raised only once
-        Image.Image.getexif(image)
+        _find_orientation(image)
     return image, False
 
 
 def _join(*parts: bytes) -> Image.Image:
-    return Image.open(io.BytesIO(b"".join(parts)))
+    # A single part is not copied.
+    return Image.open(io.BytesIO(b"".join(filter(None, parts))))
 
 
 def _split(data: bytes) -> list[bytes]:
@@ -275,6 +276,8 @@ def _split(data: bytes) -> list[bytes]:
         pixels.append(data[position:start])
         metadata.append(data[start:end])
         position = end
+    if not metadata:
+        return [data, b""]
     pixels.append(data[position:])
     return [data[:start_of_parts], b"".join(pixels), *metadata]
 
@@ -297,7 +300,7 @@ def _find_orientation(image: Image.Image) -> int:
     """Return the EXIF orientation, 1 to 8, of an image of `open_image`."""
     exif = Image.Image.getexif(image)  # the method of a PNG would decode its pixels
     orientation = exif.get(ExifTags.Base.Orientation)
-    return next((number for number in ORIENTATIONS if number == orientation), 1)
+    return int(orientation) if orientation in ORIENTATIONS else 1
 
 
 def _find_profile(image: Image.Image) -> bytes:
