@@ -135,7 +135,7 @@ class Labels(JsonDataclass):
         the names of its bins.
     label_columns: the table's columns of a multi-label or mask dataset, one per class;
         the column of a quantity.
-    bit_depth: how 16-bit images were read, see `to_rgb`.
+    bit_depth: how 16-bit images were read, see `read_rgb`.
     """
 
     kind: str = "single"
