@@ -361,7 +361,7 @@ def _check_columns(fields: Sequence[Field], images: pd.DataFrame) -> None:
             if source not in known:
                 raise ValueError(
                     f"SCHEMA field '{field.name}' is from '{source}', which is not "
-                    f"a column of the table. There are "
+                    "a column of the table. There are "
                     f"{', '.join(images.columns)}."
                 )
         if isinstance(field.source, str) and field.source not in SOURCES:

@@ -78,7 +78,7 @@ def _check_kernel(values: Mapping[str, Any], folder: Path) -> Iterator[str]:
     shape = str(values.get("machine_shape", ""))
     if shape not in ("", *ACCELERATORS):
         # Kaggle would use another machine without a warning.
-        yield (f"machine_shape: '{shape}' is not one of {', '.join(ACCELERATORS)}.")
+        yield f"machine_shape: '{shape}' is not one of {', '.join(ACCELERATORS)}."
     yield from _check_lists(values)
     yield from _check_code(str(values.get("code_file", "")), folder)
 
