@@ -8,7 +8,7 @@ import shutil
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,7 +29,7 @@ from kaggle_tfr.parameters import DEFAULTS, load_recipe
 from kaggle_tfr.storage import parse_json
 from support.readers import make_example, write_shard
 
-Count = int | Container[int] | None
+Count = int | Container[int] | None  # any of these numbers, or any number
 HEIGHT = 80
 WIDTH = 96
 BLOCK = [f"{HEIGHT * column + 11} 40" for column in range(5, 15)]  # down the columns
@@ -41,7 +41,7 @@ CASES = []
 class Case:
     """A layout and the table of 01 that its owner wants.
 
-    Numbers are of images without a problem; None accepts any, a tuple its numbers.
+    Numbers are of images without a problem.
     classes: their names, or how many. groups: of GROUP_COLUMN. kept: by 02.
     labels: of files by the ends of their paths, several with "|", "" for none.
     cells: numbers in columns of images.parquet, within 3.
@@ -56,7 +56,7 @@ class Case:
     name: str
     build: Callable[[Path], None]
     train: Count
-    classes: int | Sequence[str] = 2
+    classes: Count | list[str] = 2
     validation: Count = 0
     test: Count = 0
     rejected: Count = 0
@@ -137,8 +137,8 @@ def run_steps(case, folder, recipe, work):
     with redirect_stdout(output):
         if not recipe.exists():
             layout.write_recipe(str(folder), str(recipe))
-            print(recipe.read_text(encoding="utf-8"))
             edit(recipe, case.recipe)
+        print(recipe.read_text(encoding="utf-8"))
         values = {**DEFAULTS, **load_recipe(str(recipe)), "N_JOBS": 1}
         pipeline.explore_images(values, str(work))
         if case.last != "explore":
@@ -165,7 +165,7 @@ def find_faults(case, recipe, work, output):
     good = images[images["problem"] == ""]
     split = good["split"].str[:3]
     train = good[split == "tra"]
-    if labels["kind"] == "single":
+    if labels["kind"] == "single" and labels["classes"]:
         train = train[train["label"] >= 0]
     classes = [str(name) for name in labels["classes"]]
     if labels["kind"] != "single":
@@ -178,7 +178,7 @@ def find_faults(case, recipe, work, output):
         "test": (split == "tes").sum(),
         "rejected": len(images) - len(good),
         "groups": groups.nunique(),
-        "classes": len(classes) if isinstance(case.classes, int) else classes,
+        "classes": classes if isinstance(case.classes, list) else len(classes),
     }
     if case.kept is not None:
         dropped = ~pd.read_parquet(work / "duplicates.parquet")["keep"]
@@ -186,10 +186,8 @@ def find_faults(case, recipe, work, output):
     faults = []
     for name, value in found.items():
         expected = getattr(case, name)
-        is_number = name not in ("kind", "classes")
-        is_choice = is_number and not isinstance(expected, int)
-        is_right = value in (expected or [value]) if is_choice else value == expected
-        if not is_right:
+        choices = expected if isinstance(expected, tuple | range) else (expected,)
+        if expected is not None and value not in choices:
             faults.append(f"{name}: {value}, not {expected}")
     for name, expected in case.labels.items():
         row = find_row(images, name)
@@ -620,7 +618,7 @@ def numbers(folder):
     train=200,
     rejected=10,
     kind="number",
-    classes=0,
+    classes=None,
     answer="LABEL_KIND: number\nLABEL_COLUMN: age_months",
 )
 def months(folder):
@@ -652,7 +650,8 @@ def long_ids(folder):
     train=40,
     classes=(8, 9),
     labels={"ISIC_0000003.jpg": "AK"},
-    answer="LABELS_CSV: ISIC_2019_Training_GroundTruth.csv\nLABEL_COLUMN: [MEL, NV, BCC, AK, BKL, DF, VASC, SCC]\nLABEL_KIND: single",
+    answer="""LABELS_CSV: ISIC_2019_Training_GroundTruth.csv
+LABEL_COLUMN: [MEL, NV, BCC, AK, BKL, DF, VASC, SCC]""",
 )
 def isic2019(folder):
     """One 1.0 a row, a column of zeros, and a second CSV of the same images."""
@@ -680,10 +679,12 @@ def isic2019(folder):
     kind="multi",
     classes=["Cardiomegaly", "Edema", "No Finding"],
     labels={"patient00002/study1/view1_frontal.jpg": "Cardiomegaly|Edema"},
-    answer='LABEL_COLUMN: [No Finding, Cardiomegaly, Edema]\nLABEL_MAP: {"": "0", "-1.0": "1"}',
+    answer="""LABELS_CSV: [train.csv, valid.csv]
+LABEL_COLUMN: [No Finding, Cardiomegaly, Edema]
+LABEL_MAP: {"": "0", "-1.0": "1"}""",
 )
 def chexpert(folder):
-    """A folder of the archive before all paths, two CSVs, -1 and blanks among 0 and 1."""
+    """The archive's folder in all paths, two CSVs, -1 and blanks among 0 and 1."""
     header = "Path,Sex,Age,Frontal/Lateral,AP/PA,No Finding,Cardiomegaly,Edema"
     facts = [["Male", "Female"], range(50, 77), ["Frontal"], ["AP"]]
     train = [
@@ -720,10 +721,12 @@ def chexpert(folder):
     kind="multi",
     classes=["Cardiomegaly", "Effusion", "Mass", "No Finding"],
     labels={"00000002_001.png": "Cardiomegaly|Effusion"},
-    answer="LABELS_CSV: Data_Entry_2017.csv\nLABEL_COLUMN: Finding Labels\nLABEL_SEPARATOR: '|'",
+    answer="""LABELS_CSV: Data_Entry_2017.csv
+LABEL_COLUMN: Finding Labels
+LABEL_SEPARATOR: '|'""",
 )
 def chest_xray14(folder):
-    """Images in numbered folders, lists in cells, a CSV of boxes that is first by name."""
+    """Images in numbered folders, lists in cells, another CSV that is first by name."""
     names = [f"{1 + n // 3:08}_{n % 3:03}.png" for n in range(60)]
     put(
         folder,
@@ -936,7 +939,7 @@ def intel_scenes(folder):
     test=4,
     classes=["0", "1"],
     rejected=None,
-    labels={"train_images/p02.png": "0"},
+    labels={"p02.png": "0", "p03.png": "1"},
     answer="LABELS_CSV: stage_2_train_labels.csv\nLABEL_COLUMN: Target",
 )
 def rsna_pneumonia(folder):
@@ -1014,7 +1017,7 @@ def carvana(folder):
     test=4,
     kind="multi",
     classes=["bug", "hole", "rust"],
-    labels={"train/3_jpg.rf.aa3.jpg": "bug|rust"},
+    labels={"train/5_jpg.rf.aa5.jpg": "hole|rust"},
 )
 def roboflow_several_labels(folder):
     for split, numbers in (
@@ -1029,9 +1032,9 @@ def roboflow_several_labels(folder):
             f"{split}/_classes.csv",
             "filename, bug, hole, rust",
             names,
-            " 1",
-            " 0",
-            ["0", "0", "0", " 1"],
+            [" 1", " 0"],
+            [" 0", " 0", " 1"],
+            [" 0", " 1", " 1", " 1"],
         )
 
 
@@ -1056,7 +1059,7 @@ def yolo(folder):
 def excel(folder, encoding="utf-8", separator=";", names=("Prüfung", "Größe")):
     files = each(names, "{}_{}.jpg", 12)
     put(folder, many("Bilder/{}", files))
-    header = separator.join(["Datei", "Fläche m²", "Klasse"])
+    header = separator.join(["Datei", "Fläche m²", "Label"])
     csv(
         folder,
         "Tabelle1.csv",
@@ -1251,8 +1254,8 @@ def json_lines(folder):
 @case(
     train=40,
     test=6,
-    classes=22,
-    labels={"train/0003.jpg": "new_whale", "train/0006.jpg": "w_2"},
+    classes=20,
+    labels={"train/0003.jpg": "new_whale", "train/0006.jpg": "w_6"},
     answer="LABEL_COLUMN: Id",
 )
 def humpback_whale(folder):
@@ -1260,7 +1263,7 @@ def humpback_whale(folder):
     names = many("{:04x}.jpg", 40)
     put(folder, many("train/{}", names))
     put(folder, many("test/f{}.jpg", 6))
-    labels = ["new_whale" if n % 2 else f"w_{min(n // 3, n - 4)}" for n in range(40)]
+    labels = ["new_whale" if n % 2 else f"w_{max(n, 2)}" for n in range(40)]
     csv(folder, "train.csv", "Image,Id", names, labels)
     csv(
         folder,
@@ -1277,7 +1280,10 @@ def humpback_whale(folder):
     classes=["0", "16", "2"],
     rejected=None,
     labels={"id03_green.png": "0|16"},
-    answer="PATH_TEMPLATE: '{Id}_green.png'\nLABEL_SEPARATOR: ' '\nPATTERN: '*_green.png'\nLABEL_COLUMN: Target",
+    answer="""PATTERN: "*_green.png"
+PATH_TEMPLATE: "{Id}_green"
+LABEL_COLUMN: Target
+LABEL_SEPARATOR: ' '""",
 )
 def protein_atlas(folder):
     """Four files for each row."""
@@ -1342,7 +1348,7 @@ def replace_link(folder):
 
 
 @case(train=24, classes=["cat", "dog"], answer=replace_link, asks="link")
-def linked(folder):
+def other_disk(folder):
     """The folder of images is a link to another disk."""
     disk = folder.parent / "disk"
     put(disk, each(["cat", "dog"], "{}/{}.jpg", 12))
