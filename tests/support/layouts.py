@@ -149,12 +149,14 @@ def run_steps(case, folder, recipe, work):
 
 
 def find_question_faults(case, question):
-    """Return what is wrong with a question, as texts."""
-    if not case.answer:
-        return [f"a question: {question}"]
+    """Return what is wrong with the sentence of a stop, as texts."""
     keys = [] if callable(case.answer) else re.findall(r"(?m)^(\w+):", case.answer)
     expression = case.asks or "|".join(keys)
-    return [] if re.search(expression, question) else [f"not the way out: {question}"]
+    if not case.answer:
+        return [f"an unexpected question: {question}"]
+    if "\n" in question or not re.search(expression, question):
+        return [f"not one sentence with the way out: {question}"]
+    return []
 
 
 def find_faults(case, recipe, work, output):
@@ -163,26 +165,14 @@ def find_faults(case, recipe, work, output):
     labels = parse_json((work / "labels.json").read_bytes(), "labels.json", "")
     group_column = load_recipe(str(recipe)).get("GROUP_COLUMN")
     good = images[images["problem"] == ""]
-    split = good["split"].str[:3]
-    train = good[split == "tra"]
-    if labels["kind"] == "single" and labels["classes"]:
-        train = train[train["label"] >= 0]
-    classes = [str(name) for name in labels["classes"]]
-    if labels["kind"] != "single":
-        classes = sorted(classes)
-    groups = good.get(group_column, pd.Series(dtype=str)).replace("", None)
-    found = {
-        "kind": labels["kind"],
-        "train": len(train),
-        "validation": (split == "val").sum(),
-        "test": (split == "tes").sum(),
-        "rejected": len(images) - len(good),
-        "groups": groups.nunique(),
-        "classes": classes if isinstance(case.classes, list) else len(classes),
-    }
+    found = count(good, labels, group_column)
+    found["rejected"] = len(images) - len(good)
     if case.kept is not None:
         dropped = ~pd.read_parquet(work / "duplicates.parquet")["keep"]
         found["kept"] = len(good) - dropped.sum()
+    if not isinstance(case.classes, list):
+        found["classes"] = len(found["classes"])
+
     faults = []
     for name, value in found.items():
         expected = getattr(case, name)
@@ -190,8 +180,7 @@ def find_faults(case, recipe, work, output):
         if expected is not None and value not in choices:
             faults.append(f"{name}: {value}, not {expected}")
     for name, expected in case.labels.items():
-        row = find_row(images, name)
-        value = read_label(row, labels)
+        value = read_label(find_row(images, name), labels)
         if value != expected:
             faults.append(f"{name} is '{value}', not '{expected}'")
     for (name, column), expected in case.cells.items():
@@ -199,9 +188,29 @@ def find_faults(case, recipe, work, output):
         if len(row) and abs(row[column] - expected) > 3:
             faults.append(f"{column} of {name}: {row[column]}, not {expected}")
     texts = " ".join([output, *images["problem"].unique()])
-    if not re.search(f"(?is){case.tells}", texts):
+    if not re.search(f"(?i){case.tells}", texts):
         faults.append(f"nothing told of '{case.tells}'")
     return faults
+
+
+def count(good, labels, group_column):
+    """Return the numbers of good images and groups, and what the labels are."""
+    split = good["split"].str[:3]
+    train = good[split == "tra"]
+    classes = [str(name) for name in labels["classes"]]
+    if labels["kind"] != "single":
+        classes = sorted(classes)
+    elif classes:
+        train = train[train["label"] >= 0]
+    groups = good.get(group_column, pd.Series(dtype=str)).replace("", None)
+    return {
+        "kind": labels["kind"],
+        "classes": classes,
+        "train": len(train),
+        "validation": (split == "val").sum(),
+        "test": (split == "tes").sum(),
+        "groups": groups.nunique(),
+    }
 
 
 def find_row(images, name):
