@@ -30,10 +30,9 @@ from kaggle_tfr.storage import parse_json
 from support.readers import make_example, write_shard
 
 Count = int | Container[int] | None  # any of these numbers, or any number
-HEIGHT = 80
-WIDTH = 96
-BLOCK = [f"{HEIGHT * column + 11} 40" for column in range(5, 15)]  # down the columns
-BLOCK_BY_ROWS = [f"{WIDTH * row + 11} 40" for row in range(5, 15)]
+SIZE = (96, 80)
+# Ten runs of a block, down the columns of 80 pixels.
+BLOCK = " ".join(f"{80 * column + 11} 40" for column in range(5, 15))
 CASES = []
 
 
@@ -83,10 +82,10 @@ def case(name="", **expected):
     return register
 
 
-def draw(seed):
+def draw(seed, size=SIZE):
     """Return an image that is unlike any other."""
     cells = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), dtype=np.uint8)
-    return Image.fromarray(cells).resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC)
+    return Image.fromarray(cells).resize(size, Image.Resampling.BICUBIC)
 
 
 def make(folder, name):
@@ -95,10 +94,10 @@ def make(folder, name):
     return path
 
 
-def put(folder, names):
+def put(folder, names, size=SIZE):
     """Write an image for each path."""
     for name in names:
-        draw(zlib.crc32(name.encode())).save(make(folder, name))
+        draw(zlib.crc32(name.encode()), size).save(make(folder, name))
 
 
 def csv(folder, name, header, *columns, encoding="utf-8"):
@@ -304,7 +303,7 @@ def dogs_vs_cats(folder):
     csv(folder, "sampleSubmission.csv", "id,label", range(1, 11), [0])
 
 
-@case(train=15, cells={("exif.png", "height"): HEIGHT, ("exif.webp", "width"): WIDTH})
+@case(train=15, cells={("exif.png", "height"): 80, ("exif.webp", "width"): 96})
 def broken_exif(folder):
     put(folder, each("ab", "{}/{}.png", 6))
     junk = b"Exif\0\0junkjunk"
@@ -351,7 +350,7 @@ def severstal(folder):
         "ImageId,ClassId,EncodedPixels",
         names[:11],
         range(1, 5),
-        [" ".join(BLOCK)],
+        [BLOCK],
     )
 
 
@@ -408,8 +407,8 @@ def sites(folder):
 @case(train=(12, 13), rejected=(0, 1), cells={("b/nir.tif", "brightness"): 184})
 def four_bands(folder):
     put(folder, each("ab", "{}/{}.png", 6))
-    bands = np.zeros((HEIGHT, WIDTH, 4), np.uint16)
-    bands[..., :3] = np.arange(WIDTH)[:, None] * 100 + 42_500
+    bands = np.zeros((80, 96, 4), np.uint16)
+    bands[..., :3] = np.arange(96)[:, None] * 100 + 42_500
     path = folder / "b" / "nir.tif"
     cv2.imwrite(str(path), bands)
     # OpenCV writes no ExtraSamples: its last tag becomes one, "unspecified".
@@ -429,16 +428,14 @@ def large_profile(folder):
     draw(2).save(folder / "b" / "text.png", pnginfo=text)
 
 
-def run_lengths(folder, height, width, codes):
-    names = many("{}.png", 20)
-    for n, name in enumerate(names):
-        draw(n).resize((width, height)).save(make(folder, f"train/{name}"))
-    csv(folder, "train.csv", "ImageId, EncodedPixels", names, codes)
+def run_lengths(folder, size, codes):
+    put(folder, many("train/{}.png", 20), size)
+    csv(folder, "train.csv", "ImageId, EncodedPixels", many("{}.png", 20), codes)
 
 
 @case(train=20, classes=1, kind="masks", answer="RLE_ORDER: rows", must_ask=True)
 def masks_by_rows(folder):
-    run_lengths(folder, 40, 64, [" ".join(many("{} 40", range(331, 971, 64)))])
+    run_lengths(folder, (64, 40), [" ".join(many("{} 40", range(331, 971, 64)))])
 
 
 @case(
@@ -448,14 +445,14 @@ def masks_by_rows(folder):
     labels={"train/0.png": "EncodedPixels", "train/3.png": ""},
 )
 def blank_masks(folder):
-    run_lengths(folder, HEIGHT, WIDTH, [" ".join(BLOCK), "", "-1", " -1"])
+    run_lengths(folder, SIZE, [BLOCK, "", "-1", " -1"])
 
 
 @case(train=range(12, 15), rejected=range(3), tells="transparent")
 def see_through(folder):
     put(folder, each("ab", "{}/{}.png", 6))
-    Image.new("RGBA", (WIDTH, HEIGHT), "#aabbcc00").save(folder / "a" / "clear.png")
-    white = Image.new("RGBA", (WIDTH, HEIGHT), "#ffffff00")
+    Image.new("RGBA", SIZE, "#aabbcc00").save(folder / "a" / "clear.png")
+    white = Image.new("RGBA", SIZE, "#ffffff00")
     white.paste("white", (20, 20, 60, 50))
     white.save(folder / "b" / "white.png")
 
@@ -986,38 +983,21 @@ def rsna_pneumonia(folder):
     rejected=(0, 20),
     groups=None,
     answer="RLE_ORDER: rows",
+    must_ask=True,
 )
 def carvana(folder):
     """Masks as files and, by rows, as codes; facts on cars in a second CSV."""
     names = [f"{n // 4:04x}_{1 + n % 4:02}" for n in range(20)]
-    put(folder, many("train/{}.jpg", names))
-    put(folder, many("test/{}_01.jpg", range(7000, 7004)))
+    tests = many("{}_01.jpg", range(7000, 7004))
+    put(folder, many("train/{}.jpg", names), (96, 64))
+    put(folder, many("test/{}", tests), (96, 64))
     for name in names:
-        Image.new("L", (WIDTH, HEIGHT)).save(
-            make(folder, f"train_masks/{name}_mask.gif")
-        )
-    csv(
-        folder,
-        "train_masks.csv",
-        "img,rle_mask",
-        many("{}.jpg", names),
-        [" ".join(BLOCK_BY_ROWS)],
-    )
-    csv(
-        folder,
-        "metadata.csv",
-        "id,year,make",
-        many("{:04x}", 5),
-        [2012],
-        ["Acura", "BMW"],
-    )
-    csv(
-        folder,
-        "sample_submission.csv",
-        "img,rle_mask",
-        many("{}_01.jpg", range(7000, 7004)),
-        ["1 1"],
-    )
+        mask = make(folder, f"train_masks/{name}_mask.gif")
+        Image.new("L", (96, 64)).save(mask)
+    code = " ".join(many("{} 40", range(491, 1451, 96)))
+    csv(folder, "train_masks.csv", "img,rle_mask", many("{}.jpg", names), [code])
+    csv(folder, "metadata.csv", "id,make", many("{:04x}", 5), ["Acura", "BMW"])
+    csv(folder, "sample_submission.csv", "img,rle_mask", tests, ["1 1"])
 
 
 @case(
