@@ -26,7 +26,7 @@ def test_a_layout_is_right_or_raises_one_question(case, tmp_path):
         assert find_faults(case, recipe, tmp_path / "first", output) == []
 
     if callable(case.answer):
-        case.answer(folder)
+        case.answer(folder, recipe)
     elif case.answer:
         edit(recipe, case.answer)
     output = run_steps(case, folder, recipe, tmp_path / "second")

@@ -45,7 +45,7 @@ class Case:
     labels: of files by the ends of their paths, several with "|", "" for none.
     cells: numbers in columns of images.parquet, within 3.
     recipe: lines that the owner adds to the proposed recipe.
-    answer: lines that answer a question, or a function that corrects the folder; by
+    answer: lines that answer a question, or a function of the folder and the recipe; by
         default the layout must not raise a question. must_ask: it must.
     asks: an expression in the question; default: a parameter in `answer`.
     tells: an expression in what is printed with the right table.
@@ -65,7 +65,7 @@ class Case:
     labels: Mapping[str, str] = field(default_factory=dict)
     cells: Mapping[tuple[str, str], float] = field(default_factory=dict)
     recipe: str = ""
-    answer: str | Callable[[Path], None] = ""
+    answer: str | Callable[[Path, Path], None] = ""
     must_ask: bool = False
     asks: str = ""
     tells: str = ""
@@ -223,11 +223,11 @@ def read_label(row, labels):
     """Return the names of the labels of a row."""
     if row.empty or row["problem"]:
         return None
+    if labels["kind"] == "number":
+        return str(row[labels["label_columns"][0]])
     if labels["label_columns"]:
         names = [name for name in labels["label_columns"] if row[name]]
         return "|".join(sorted(names))
-    if labels["kind"] == "number":
-        return str(row["label_name"])
     return str(labels["classes"][row["label"]]) if row["label"] >= 0 else ""
 
 
@@ -365,7 +365,7 @@ def patient_folders(folder):
     put(folder, each(many("malignant/patient{:02}", range(9, 17)), "{}/{}.png", 3))
 
 
-def add_header(folder):
+def add_header(folder, recipe):
     path = folder / "labels.csv"
     path.write_text(f"image,label\n{path.read_text()}")
 
@@ -625,6 +625,7 @@ def numbers(folder):
     rejected=10,
     kind="number",
     classes=None,
+    labels={"3.png": "15.0"},
     answer="LABEL_KIND: number\nLABEL_COLUMN: age_months",
 )
 def months(folder):
@@ -687,7 +688,7 @@ def isic2019(folder):
     labels={"patient00002/study1/view1_frontal.jpg": "Cardiomegaly|Edema"},
     answer="""LABELS_CSV: [train.csv, valid.csv]
 LABEL_COLUMN: [No Finding, Cardiomegaly, Edema]
-LABEL_MAP: {"": "0", "-1.0": "1"}""",
+LABEL_MAP: {"": 0, "-1": 1}""",
 )
 def chexpert(folder):
     """The archive's folder in all paths, two CSVs, -1 and blanks among 0 and 1."""
@@ -1060,7 +1061,7 @@ def excel(folder, encoding="utf-8", separator=";", names=("Prüfung", "Größe")
     )
 
 
-def save_as_utf8(folder, encoding):
+def save_as_utf8(folder, recipe, encoding):
     path = folder / "Tabelle1.csv"
     path.write_text(path.read_text(encoding=encoding), encoding="utf-8")
 
@@ -1094,7 +1095,7 @@ def odd_names(folder):
         make(folder, f"My data & more/{name}").write_bytes(b"\0")
 
 
-def unpack(folder):
+def unpack(folder, recipe):
     with zipfile.ZipFile(folder / "train.zip") as archive:
         archive.extractall(folder)
 
@@ -1177,7 +1178,7 @@ XRAYS = {"train": 12, "val": 2, "test": 4}
     groups=None,
     classes=["NORMAL", "PNEUMONIA"],
     rejected=None,
-    kept=36,
+    kept=(36, 44),  # 02 drops no test image
     last="deduplicate",
     labels={"train/NORMAL/3.jpeg": "NORMAL"},
 )
@@ -1220,17 +1221,13 @@ def birds525(folder):
     )
 
 
-def convert_to_csv(folder):
-    csv(
-        folder,
-        "train/metadata.csv",
-        "file_name,label",
-        many("{}.jpg", 24),
-        ["cat", "dog"],
-    )
+def write_metadata(folder, recipe):
+    names = many("train/{}.jpg", 24)
+    csv(folder, "labels.csv", "image_id,label", names, ["cat", "dog"])
+    edit(recipe, "LABELS_CSV: labels.csv\nLABEL_COLUMN: label")
 
 
-@case(train=24, classes=["cat", "dog"], answer=convert_to_csv, asks="CSV")
+@case(train=24, classes=["cat", "dog"], answer=write_metadata, asks="LABELS_CSV")
 def json_lines(folder):
     put(folder, many("train/{}.jpg", 24))
     lines = [
@@ -1301,6 +1298,7 @@ def vehicles(folder):
     kind="number",
     test=4,
     classes=None,
+    labels={"000003.jpg": "4.0"},
     answer="LABEL_COLUMN: Pawpularity\nLABEL_KIND: number",
 )
 def pawpularity(folder):
@@ -1330,13 +1328,18 @@ def pawpularity(folder):
     csv(folder, "sample_submission.csv", "Id,Pawpularity", many("f{}", 4), [50.0])
 
 
-def replace_link(folder):
+def replace_link(folder, recipe):
     source = (folder / "photos").resolve()
     (folder / "photos").unlink()
     shutil.copytree(source, folder / "photos")
 
 
-@case(train=24, classes=["cat", "dog"], answer=replace_link, asks="link")
+@case(
+    train=24,
+    classes=["cat", "dog"],
+    answer=replace_link,
+    asks="(?i)link.*(copy|move|INPUT_DIR to)",
+)
 def other_disk(folder):
     """The folder of images is a link to another disk."""
     disk = folder.parent / "disk"
@@ -1349,7 +1352,7 @@ def other_disk(folder):
     kind="multi",
     classes=["Bald", "Male", "Smiling"],
     labels={"000003.jpg": "Male|Smiling"},
-    answer='LABEL_MAP: {"-1": "0"}',
+    answer='LABEL_MAP: {"-1": 0}',
 )
 def celeba(folder):
     """Labels of 1 and -1."""
