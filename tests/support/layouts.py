@@ -178,17 +178,23 @@ def find_faults(case, recipe, work, output):
         choices = expected if isinstance(expected, tuple | range) else (expected,)
         if expected is not None and value not in choices:
             faults.append(f"{name}: {value}, not {expected}")
+    texts = " ".join([output, *images["problem"].unique()])
+    if not re.search(f"(?i){case.tells}", texts):
+        faults.append(f"nothing told of '{case.tells}'")
+    return faults + compare_files(case, images, labels)
+
+
+def compare_files(case, images, labels):
+    """Return how the rows of named files differ from what is expected, as texts."""
+    faults = []
     for name, expected in case.labels.items():
         value = read_label(find_row(images, name), labels)
         if value != expected:
             faults.append(f"{name} is '{value}', not '{expected}'")
     for (name, column), expected in case.cells.items():
-        row = find_row(good, name)
-        if len(row) and abs(row[column] - expected) > 3:
+        row = find_row(images, name)
+        if not row["problem"] and abs(row[column] - expected) > 3:
             faults.append(f"{column} of {name}: {row[column]}, not {expected}")
-    texts = " ".join([output, *images["problem"].unique()])
-    if not re.search(f"(?i){case.tells}", texts):
-        faults.append(f"nothing told of '{case.tells}'")
     return faults
 
 
