@@ -394,7 +394,6 @@ def no_header(folder):
     train=40,
     groups=4,
     recipe="GROUP_COLUMN: site",
-    tells="32 of 40|8 (images|rows|cells|of 40)",
 )
 @case(train=40, groups=None)
 def sites(folder):
@@ -467,7 +466,6 @@ def see_through(folder):
     train=72,
     kept=range(14, 73),
     last="deduplicate",
-    tells="fade|chain|series|sequence|gradual",
 )
 def sixty_frames(folder):
     put(folder, many("other/{}.png", 12))
@@ -488,7 +486,7 @@ def float_labels(folder):
     )
 
 
-@case(train=72, groups=24, tells="sibling|%")
+@case(train=72, groups=24, tells="sibling|validation image.*train")
 def roboflow_versions(folder):
     for n in range(24):
         digests = [f"{zlib.crc32(bytes([n, version])):032x}" for version in range(3)]
