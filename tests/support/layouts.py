@@ -1038,7 +1038,7 @@ def roboflow_several_labels(folder):
     kind="single",
     classes=0,
     answer="LABEL_COLUMN: []",
-    tells="labels/|boxes|without labels",
+    tells="no labels|without labels",
 )
 def yolo(folder):
     for split, numbers in ("train", range(12)), ("val", range(12, 16)):
