@@ -306,7 +306,7 @@ def leaves(photos, pictures, at):
     for number, picture in enumerate(draw_pictures(53, 120, 160)[40:]):
         save_picture(picture, folder / f"y/other-{number}.jpg")
     work = at / "work"
-    values = {**DEFAULTS, "INPUT_DIR": str(folder), "SOURCE": "folders", "N_JOBS": 2}
+    values = {**DEFAULTS, "INPUT_DIR": str(folder), "N_JOBS": 2}
     pipeline.explore_images(values, str(work))
     images, _ = load_images(str(work))
     splits = np.where(images["image_id"].str.contains("m"), "test", "train")

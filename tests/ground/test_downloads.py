@@ -314,7 +314,7 @@ def test_a_further_input_is_a_slug_or_a_folder_of_the_first(server, tmp_path):
     main_input = put_csv(tmp_path / "in", "image_id,label\na.png,daisy\n", ["a.png"])
     (main_input / "more" / "photos").mkdir(parents=True)
     server.datasets["ada/tea"] = make_images(2)
-    folders = {"SOURCE": "folders", "PATTERN": "*/*/*"}
+    folders = {"PATTERN": "*/*/*"}
 
     more = [{"INPUT_DIR": "ada/tea", "LABEL_MAP": {"rose": ""}, **folders}]
     images, _ = read_inputs(main_input, more_inputs=more)

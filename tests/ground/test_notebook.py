@@ -320,7 +320,7 @@ def test_a_folder_is_run_by_a_recipe_that_is_made_once(photos, runs, capsys):
     assert "Written: photos.yaml." in capsys.readouterr().out
     values, notebooks = runs.pop()
     assert values["INPUT_DIR"] == str(photos)
-    assert (values["SOURCE"], values["QUALITY"]) == ("folders", 70)
+    assert (values["LABEL_COLUMN"], values["QUALITY"]) == ("folder", 70)
     assert notebooks == list(NOTEBOOKS[:3])
 
     text = (photos.parent / "photos.yaml").read_text()

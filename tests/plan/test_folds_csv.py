@@ -48,7 +48,7 @@ def several_labels(tmp_path_factory):
     rows.append("missing.jpg,1,1")
     (folder / "in/train.csv").write_text("\n".join(rows))
     values = {"INPUT_DIR": str(folder / "in"), "LABEL_COLUMN": ["cat", "dog"]}
-    values |= {"TEST_CSV": "", "TEST_PATH_TEMPLATE": "", "N_FOLDS": 2}
+    values |= {"N_FOLDS": 2}
     images, _, _ = run_values(values, str(folder / "work"))
     return folder, images
 

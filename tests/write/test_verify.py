@@ -509,7 +509,6 @@ def test_columns_called_like_ours_survive_writing(tmp_path):
         SCHEMA={"image": "image", "label": "label", "f": "csv_file", "r": "csv_record"},
         N_FOLDS=2,
         N_SHARDS=2,
-        TEST_PATH_TEMPLATE="",
         KEEP="all",
     )
 
