@@ -247,7 +247,7 @@ def test_a_full_disk_is_named_while_notebooks_are_copied(tmp_path, monkeypatch, 
 @pytest.mark.parametrize(
     ("call", "code", "message"),
     [
-        ("run FOLDER", 1, "'FOLDER' has no image and no TFRecord shard"),
+        ("run FOLDER", 1, "'FOLDER' has no image that can be used"),
         (
             "run FOLDER/no.yaml",
             2,
@@ -268,17 +268,17 @@ def test_a_full_disk_is_named_while_notebooks_are_copied(tmp_path, monkeypatch, 
         ),
         ("run https://x/y.yaml", 2, "'https://x/y.yaml' is not a path on this"),
         ("notebooks FOLDER", 1, "File exists: 'FOLDER'. Name a new folder"),
-        ("sample FOLDER/file", 1, "File exists: 'FOLDER/file'"),
-        ("sample FOLDER/file/new", 1, "Not a directory: 'FOLDER/file/new'"),
+        ("sample FOLDER/file.txt", 1, "File exists: 'FOLDER/file.txt'"),
+        ("sample FOLDER/file.txt/new", 1, "Not a directory: 'FOLDER/file.txt/new'"),
         ("verify FOLDER/nowhere", 1, "directory: 'FOLDER/nowhere'. Check the name."),
-        ("verify FOLDER/fil/part-1", 1, 'part-1\'. Did you mean "FOLDER/file"?'),
+        ("verify FOLDER/fil.txt/part-1", 1, 'Did you mean "FOLDER/file.txt"?'),
         ("verify file:///x", 1, "'file:///x' is not a part that 04_write wrote"),
         ("push FOLDER/nowhere", 1, "'FOLDER/nowhere' has no kernel. Make one"),
     ],
 )
 def test_a_wrong_place_is_named(tmp_path, capsys, call, code, message):
     """A folder in a recipe's place, an address, a missing or an existing folder."""
-    (tmp_path / "file").touch()
+    (tmp_path / "file.txt").touch()
     assert run_main(call.replace("FOLDER", str(tmp_path)).split()) == code
     output = capsys.readouterr().err
     assert message.replace("FOLDER", str(tmp_path)) in output
