@@ -248,7 +248,7 @@ def test_verify_rejects_a_folder_that_04_did_not_write(work, tmp_path, capsys):
     for shard in (work / "part-1").glob("trees-f*.tfrec"):
         shutil.copy(shard, other)
 
-    with pytest.raises(FileNotFoundError, match=r"other' is not a part.*tfrecords"):
+    with pytest.raises(FileNotFoundError, match=r"other' is not a part.*INPUT_SCHEMA"):
         verify_parts(str(other))
     assert main(["verify", str(other)]) == 1
     assert "INPUT_SCHEMA: auto" in capsys.readouterr().err
