@@ -247,7 +247,7 @@ def test_a_full_disk_is_named_while_notebooks_are_copied(tmp_path, monkeypatch, 
 @pytest.mark.parametrize(
     ("call", "code", "message"),
     [
-        ("run FOLDER", 1, "'FOLDER' has no image that can be used"),
+        ("run FOLDER", 1, "'FOLDER' has no image"),
         (
             "run FOLDER/no.yaml",
             2,
