@@ -59,7 +59,7 @@ def case(request):
 
 
 def test_every_input_image_has_a_row(case):
-    """Rejected images too; paths are below the folders of their sources, "" if missing."""
+    """Rejected images too; a path is below the folder of its source, or empty."""
     folder, images = case
     folds = read_folds(folder / "work")
 
