@@ -288,7 +288,7 @@ def test_a_further_input_is_a_slug_or_a_folder_of_the_first(server, tmp_path):
     main_input = put_csv(tmp_path / "in", "image_id,label\na.png,daisy\n", ["a.png"])
     (main_input / "more" / "photos").mkdir(parents=True)
     server.datasets["ada/tea"] = make_images(2)
-    folders = {"SOURCE": "folders", "PATTERN": "*/*/*"}
+    folders = {"PATTERN": "*/*/*"}
 
     more = [{"INPUT_DIR": "ada/tea", "LABEL_MAP": {"rose": ""}, **folders}]
     images, _ = read_inputs(main_input, more_inputs=more)
@@ -332,25 +332,20 @@ def test_a_folder_and_a_mount_come_before_a_download(server, tmp_path, monkeypat
     assert server.calls == []
 
 
-@pytest.mark.parametrize(
-    ("mount", "input_dir"),
-    [
-        ("datasets/ada/tea", "ada/tea/flower_photos"),
-        ("competitions/tea-2026", "competitions/tea-2026/flower_photos"),
-    ],
-)
+@pytest.mark.parametrize("mount", ["datasets/ada/tea", "competitions/tea-2026"])
 def test_one_recipe_gives_the_same_table_on_kaggle_and_off(
-    server, tmp_path, monkeypatch, mount, input_dir
+    server, tmp_path, monkeypatch, mount
 ):
     """`init` writes the same recipe on both, and 01 the same table except the paths."""
     files = make_images(8)
     server.datasets["ada/tea"] = server.competitions["tea-2026"] = files
     mount_files(tmp_path / "input" / mount, files)
+    slug = mount.partition("/")[2]
     recipes, tables = [], []
     for input_folder in ("input", "no"):
         monkeypatch.setattr(mounts, "KAGGLE_INPUT", str(tmp_path / input_folder))
         recipe = str(tmp_path / f"{input_folder}.yaml")
-        write_recipe(mount.partition("/")[2], recipe)
+        write_recipe(slug, recipe)
         recipes.append(Path(recipe).read_text())
         values = DEFAULTS | load_recipe(recipe) | {"N_JOBS": 2}
         work = tmp_path / f"work-{input_folder}"
@@ -359,7 +354,7 @@ def test_one_recipe_gives_the_same_table_on_kaggle_and_off(
         tables.append(pd.read_parquet(work / "images.parquet"))
 
     assert recipes[0] == recipes[1]
-    assert f'INPUT_DIR: "{input_dir}"' in recipes[0]
+    assert f'INPUT_DIR: "{slug}"' in recipes[0]
     assert len(tables[0]) == 8
     places = ["path", "input_dir"]
     pd.testing.assert_frame_equal(*[table.drop(columns=places) for table in tables])
@@ -376,8 +371,8 @@ def test_one_recipe_runs_here_and_becomes_a_kernel(server, tmp_path):
     shards = build_dataset(**values)
     options = ["-p", "LICENSE=other", "-p", "IMAGE_SIZE=32", "--out", "kernels"]
     assert main(["kernel", "tea.yaml", *options]) == 0
-    kernel = "ada/flower-photos-images-to-tfrecords"
-    server.outputs[kernel] = Path("work/flower-photos")  # as its session leaves it
+    kernel = "ada/tea-images-to-tfrecords"
+    server.outputs[kernel] = Path("work/tea")  # as its session leaves it
     assert main(["push", "kernels", "--out", "output"]) == 0
 
     assert shards["count"].sum() == 8

@@ -235,7 +235,7 @@ def test_a_full_disk_is_named_while_notebooks_are_copied(tmp_path, monkeypatch, 
 @pytest.mark.parametrize(
     ("call", "code", "message"),
     [
-        ("run FOLDER", 1, "'FOLDER' has no image and no TFRecord shard"),
+        ("run FOLDER", 1, "'FOLDER' has no image"),
         (
             "run FOLDER/no.yaml",
             2,
@@ -256,8 +256,8 @@ def test_a_full_disk_is_named_while_notebooks_are_copied(tmp_path, monkeypatch, 
         ),
         ("run https://x/y.yaml", 2, "'https://x/y.yaml' is not a path on this"),
         ("notebooks FOLDER", 1, "File exists: 'FOLDER'. Name a new folder"),
-        ("sample FOLDER/file", 1, "File exists: 'FOLDER/file'"),
-        ("sample FOLDER/file/new", 1, "Not a directory: 'FOLDER/file/new'"),
+        ("sample FOLDER/file.txt", 1, "File exists: 'FOLDER/file.txt'"),
+        ("sample FOLDER/file.txt/new", 1, "Not a directory: 'FOLDER/file.txt/new'"),
         ("verify FOLDER/nowhere", 1, "directory: 'FOLDER/nowhere'. Check the name."),
         ("verify file:///x", 1, "'file:///x' is not a part that 04_write wrote"),
         ("push FOLDER/nowhere", 1, "'FOLDER/nowhere' has no kernel. Make one"),
@@ -265,7 +265,7 @@ def test_a_full_disk_is_named_while_notebooks_are_copied(tmp_path, monkeypatch, 
 )
 def test_a_wrong_place_is_named(tmp_path, capsys, call, code, message):
     """A folder in a recipe's place, an address, a missing or an existing folder."""
-    (tmp_path / "file").touch()
+    (tmp_path / "file.txt").touch()
     assert run_main(call.replace("FOLDER", str(tmp_path)).split()) == code
     output = capsys.readouterr().err
     assert message.replace("FOLDER", str(tmp_path)) in output
@@ -303,7 +303,7 @@ def test_a_folder_is_run_by_a_recipe_that_is_made_once(photos, runs, capsys):
     assert "Written: photos.yaml." in capsys.readouterr().out
     values, notebooks = runs.pop()
     assert values["INPUT_DIR"] == str(photos)
-    assert (values["SOURCE"], values["QUALITY"]) == ("folders", 70)
+    assert (values["LABEL_COLUMN"], values["QUALITY"]) == ("folder", 70)
     assert notebooks == list(NOTEBOOKS[:3])
 
     text = (photos.parent / "photos.yaml").read_text()
