@@ -171,15 +171,15 @@ def _load_source(source: str, *, dry_run: bool) -> dict[str, Any]:
         )
     from kaggle_tfr.explore import layout
 
-    place = layout.locate(source)
-    path = f"{place.name}.yaml"
+    folder, name, _ = layout.locate(source)
+    path = f"{name}.yaml"
     if os.path.lexists(path):
         values = _parse(load_recipe, path)
         input_dir = values.get("INPUT_DIR", "")
-        if not input_dir or output_dir(input_dir) != place.folder:
+        if not input_dir or output_dir(input_dir) != folder:
             raise WrongCallError(
                 f"{path} exists, but its INPUT_DIR is '{input_dir}', not "
-                f"'{place.folder}'. Write a recipe with another name: kaggle-tfr init "
+                f"'{folder}'. Write a recipe with another name: kaggle-tfr init "
                 f"{shlex.quote(source)} -o RECIPE, and change its NAME."
             )
         print(f"{path} exists and is used; delete it to inspect the folder again.")

@@ -658,9 +658,11 @@ def _load_yaml(text: str) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = text.splitlines()[mark.line] if mark else ""
-        name, colon, value = line.partition(":")
-        advice = f" Put the value of {name} in quotes." if re.search(r"[{}*]", value) else ""
-        raise ValueError(f"{error}{advice}") from None
+        name, _, value = line.partition(":")
+        advice = (
+            f"Put the value of {name} in quotes: " if re.search("[{*]", value) else ""
+        )
+        raise ValueError(f"{advice}{error}") from None
 
 
 def _find_recipe(path: str) -> Path:

@@ -12,7 +12,7 @@ from kaggle_tfr.explore.giveaway import (
     list_giveaways,
     score_giveaways,
 )
-from kaggle_tfr.explore.groups import describe_groups, propose_groups
+from kaggle_tfr.explore.groups import describe_groups
 from kaggle_tfr.explore.growth import mark_new, reuse_hashes
 from kaggle_tfr.explore.inputs import read_table, save_submission
 from kaggle_tfr.explore.lesson import describe_error, save_variants

@@ -9,7 +9,7 @@ import pandas as pd
 from kaggle_tfr.explore.files import is_generic
 from kaggle_tfr.explore.labels import LEFT_OUT, NO_LABEL, number_names
 from kaggle_tfr.explore.names import loosen
-from kaggle_tfr.explore.rows import NO_ROW
+from kaggle_tfr.explore.rows import LINK_PROBLEM, NO_ROW
 from kaggle_tfr.schema import Labels
 
 STOP = 0.5  # of the images, unusable for one reason
@@ -22,6 +22,7 @@ ADVICE = {
     "to 'folder' or 'names: REGEX'; [] reads images without labels.",
     "listed with different labels": "If an image can have several labels, set "
     "LABEL_KIND: multi.",
+    LINK_PROBLEM: "Set INPUT_DIR to the folder that the links lead to, or copy it.",
     "listed twice": "Set ID_COLUMN to the column of the images' names.",
 }
 

@@ -155,29 +155,21 @@ def find_ids(
 
 
 def fill_template(template: str, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the name of each row by PATH_TEMPLATE, and its problem.
+    """Return the name of each row by PATH_TEMPLATE, "" for none, and its problem.
 
     Raises: ValueError: the template does not fit the columns.
     """
     fields = [re.split(r"[.\[]", field)[0] for field in list_fields(template)]
-    for column in fields:
-        check_column(column, rows, f"a field of PATH_TEMPLATE '{template}'")
+    for field in fields:
+        check_column(field, rows, f"a field of PATH_TEMPLATE '{template}'")
+    is_empty = rows[fields].drop(columns=FOLDER_COLUMN, errors="ignore") == ""
+    problem = "no value in column '" + is_empty.idxmax(axis=1) + "'"
+    problem = problem.where(is_empty.any(axis=1), "")
     try:
-        filled = [_fill_row(template, row) for row in rows[fields].to_dict("records")]
-    except ValueError as error:
+        names = [template.format_map(row) for row in rows[fields].to_dict("records")]
+    except (ValueError, IndexError) as error:
         raise ValueError(
             f"PATH_TEMPLATE '{template}': {error}. Cells are text, and zeros that begin "
             "a number do not matter: leave the format out."
         ) from None
-    return pd.DataFrame(filled, rows.index, ["name", "problem"])
-
-
-def _fill_row(template: str, row: dict[str, str]) -> tuple[str, str]:
-    """Return a name and "", or "" and the problem of the row."""
-    for column, cell in row.items():
-        if not cell and column != FOLDER_COLUMN:  # which is "" at the top
-            return "", f"no value in column '{column}'"
-    try:
-        return template.format_map(row), ""
-    except IndexError:
-        return "", f"id too short for PATH_TEMPLATE '{template}'"
+    return pd.DataFrame({"name": names, "problem": problem}, rows.index)

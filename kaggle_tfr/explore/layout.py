@@ -2,14 +2,14 @@
 
 import os
 import re
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
 
 import pandas as pd
 
 from kaggle_tfr import mounts
 from kaggle_tfr.explore import csvs
+from kaggle_tfr.explore.csvs import TABLE_NAME
 from kaggle_tfr.explore.files import (
     Files,
     check_images,
@@ -31,12 +31,12 @@ from kaggle_tfr.storage import IMAGE_NAME
 
 ROWS = 2_000  # of a CSV, which are inspected
 MOST_CSVS = 20
-_TAIL = r"s?([ _-]?(id|no|nr|number|name|key|code|index|uid))?"
-SUBJECT_NAME = re.compile(rf"(?i)(.*[ _-])?({SUBJECTS}|individual|exam){_TAIL}")
-SITE_NAME = re.compile(rf"(?i)(group|site|hospital|clinic|center|centre|camera){_TAIL}")
-FACT_NAME = re.compile("(?i)sex|gender|age|width|height")  # never guessed as labels
+_ID = r"s?([ _-]?(id|no|nr|number|name|key|code|index|uid))?"
+SUBJECT_NAME = re.compile(rf"(?i)(.*[ _-])?({SUBJECTS}|individual|exam){_ID}")
+SITE_NAME = re.compile(rf"(?i)(group|site|hospital|clinic|center|centre|camera){_ID}")
+FACT_NAME = re.compile("(?i)sex|gender|width|height")  # never taken for labels
 # Folders of one subject: patient12, P-003, 0017.
-SUBJECT_FOLDER = re.compile(rf"(?i)(.*({SUBJECTS})|[a-z]{{0,3}})[ _.-]*\d+")
+SUBJECT_FOLDER = rf"(?i)(.*({SUBJECTS})|[a-z]{{0,3}})[ _.-]*\d+"
 # The words that begin a name, before its number: cat.17, Great_Dane_3.
 PREFIX = r"(?:^|/)([A-Za-z]+(?:[ _-][A-Za-z]+)*)[ ._-]*[0-9][^/]*$"
 CAMERA = re.compile(
@@ -45,35 +45,6 @@ CAMERA = re.compile(
 )
 TEST_CSV = re.compile(r"(?i)submission|(^|[/_-])test")
 OTHER_TABLE = re.compile(r"(?i)\.(jsonl?|xlsx?|xml|parquet|mat)$")
-BOXES = re.compile(r"(?i)(^|/)(labels|annotations)/.*\.(txt|json|xml)$")
-
-
-@dataclass(frozen=True)
-class Place:
-    """The folder of an input, its INPUT_DIR in a recipe, and the recipe's NAME."""
-
-    folder: str
-    input_dir: str
-    name: str
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """A CSV whose ids name images.
-
-    rows: some of them, spread over all. template: PATH_TEMPLATE, if it is needed.
-    """
-
-    name: str
-    rows: pd.DataFrame
-    id_column: str
-    has_tails: bool
-    n_ids: int
-    template: str = ""
-
-    @property
-    def columns(self) -> list[str]:
-        return [str(name) for name in self.rows if name != self.id_column]
 
 
 def write_recipe(source: str, out: str | None = None) -> tuple[str, list[str]]:
@@ -95,23 +66,23 @@ def propose_recipe(source: str) -> Recipe:
 
     Raises: FileNotFoundError: there are no images; ValueError: a CSV has no header.
     """
-    place = locate(source)
-    recipe = detect_layout(place.folder)
-    values = {"NAME": place.name, "INPUT_DIR": place.input_dir, **recipe.parameters}
-    for parameter in ("IMAGE_SIZE", "RESIZE", "QUALITY", "N_FOLDS"):
-        values.setdefault(parameter, DEFAULTS[parameter])
-    return replace(recipe, parameters=values)
+    folder, name, input_dir = locate(source)
+    recipe = detect_layout(folder)
+    usual = ("IMAGE_SIZE", "RESIZE", "QUALITY", "N_FOLDS")
+    defaults = {parameter: DEFAULTS[parameter] for parameter in usual}
+    names = {"NAME": name, "INPUT_DIR": input_dir}
+    return Recipe({**names, **defaults, **recipe.parameters}, recipe.comments)
 
 
-def locate(source: str) -> Place:
-    """Return the place of a folder or Kaggle slug. Raises: FileNotFoundError."""
+def locate(source: str) -> tuple[str, str, str]:
+    """Return the folder of an input, and NAME and INPUT_DIR of its recipe."""
     folder = mounts.find_input(source)
-    input_dir = source
+    input_dir = folder
     if "://" not in folder:
         folder = os.path.abspath(folder)
         input_dir = mounts.name_input(source, folder, folder)
-    name = mounts.to_slug(os.path.basename(input_dir.rstrip("/")))[:40]
-    return Place(folder, input_dir, name or "images")
+    name = mounts.to_slug(os.path.basename(input_dir))[:40]
+    return folder, name or "images", input_dir
 
 
 def detect_layout(folder: str) -> Recipe:
@@ -121,178 +92,122 @@ def detect_layout(folder: str) -> Recipe:
     """
     files = list_files(folder)
     recipe = Recipe()
-    shards = list_shards(InputSettings(input_dir=folder))
-    if len(shards) and not any(map(IMAGE_NAME.search, files.images)):
-        recipe.parameters["INPUT_SCHEMA"] = "auto"
-        recipe.note(f"TFRecord shards such as {os.path.basename(shards['path'][0])}")
-        return recipe
-    check_images(files, folder)
-    tables = _read_tables(files, folder, recipe)
-    labelled = [table for table in tables if not TEST_CSV.search(table.name)]
-    others = {name for name in files.others if csvs.TABLE_NAME.search(name)}
-    if labelled:
-        table = max(labelled, key=_rank)
-        used = _choose_csvs(recipe, table, tables)
-        _detect_columns(recipe, table)
+    has_names = any(map(IMAGE_NAME.search, files.images))
+    if not has_names and len(list_shards(InputSettings(input_dir=folder))):
+        return Recipe({"INPUT_SCHEMA": "auto"}, ["TFRecord shards"])
+    check_images(files)
+    names = [name for name in files.others if csvs.TABLE_NAME.search(name)]
+    names.sort(key=lambda name: (name.count("/"), "train" not in name.lower(), name))
+    tables = _read_tables(names, files, recipe)
+    tests = [name for name in tables if TEST_CSV.search(name)]
+    used = []
+    if len(tables) > len(tests):
+        used = _detect_csv(recipe, tables, tests)
     else:
-        used = []
-        recipe.parameters["LABELS_CSV"] = ""
-        _detect_names(recipe, files, sorted(others, key=_rank_name))
-    tests = [table.name for table in tables if table.name not in used]
-    tests = [name for name in tests if TEST_CSV.search(name)]
-    if tests:
-        recipe.parameters["TEST_CSV"] = tests[0]
-    if unused := sorted(others.difference(used, tests)):
-        recipe.note(f"CSVs that are not used: {', '.join(unused[:5])}")
-    if boxes := [name for name in files.others if BOXES.search(name)]:
-        recipe.note(f"files such as {boxes[0]} are not read: boxes are not labels here")
-    splits = {files.splits[os.path.dirname(name)] for name in files.images}
-    splits.update(name_split(os.path.basename(name).partition(".")[0]) for name in used)
+        _detect_names(recipe, files, names)
+    for name in names:
+        if name in tests and name not in used:
+            recipe.parameters.setdefault("TEST_CSV", name)
+        elif name not in used:
+            recipe.comments.append(f"{name} is not used")
+    words = [word for name in used for word in re.split(r"[/.]", name)]
+    splits = {*files.splits.values(), *map(name_split, words)}
     if "SPLIT_COLUMN" in recipe.parameters or splits.difference(["", "train", "test"]):
         recipe.parameters["N_FOLDS"] = 0
-        recipe.note("N_FOLDS is 0, because validation images are given")
+        recipe.comments.append("N_FOLDS is 0, because validation images are given")
     return recipe
 
 
-def _read_tables(files: Files, folder: str, recipe: Recipe) -> list[Table]:
-    """Return the CSVs whose ids name images."""
-    names = [name for name in files.others if csvs.TABLE_NAME.search(name)]
-    names.sort(key=_rank_name)
-    tables = []
+def _read_tables(
+    names: Sequence[str], files: Files, recipe: Recipe
+) -> dict[str, pd.DataFrame]:
+    """Return some rows of the CSVs whose ids name images, with the ids as index."""
+    tables = {}
     for name in names[:MOST_CSVS]:
         try:
-            rows = csvs.read_csvs(name, files, folder, "CSV")
+            rows = csvs.read_csvs(name, files, files.folder, "CSV")
         except ValueError as error:
-            recipe.doubt(str(error))
+            recipe.comments.append(f"not sure: {error}")
             continue
-        n_rows = len(rows)
-        rows = rows.iloc[:: max(1, n_rows // ROWS)]
-        added = [csvs.FOLDER_COLUMN, csvs.SPLIT_OF_CSV, csvs.LONG]
-        rows = rows.drop(columns=added)
-        of_masks = any(map(_is_code, map(rows.get, rows)))
+        rows = rows.iloc[:: max(1, len(rows) // ROWS)]
+        rows = rows.drop(columns=[csvs.FOLDER_COLUMN, csvs.SPLIT_OF_CSV, csvs.LONG])
+        of_masks = any(_is_code(rows[column]) for column in rows)
         id_column, has_tails = csvs.find_ids(rows, files.names, of_masks=of_masks)
         if id_column:
-            template = _find_template(rows, id_column, files)
-            n_ids = n_rows * rows[id_column].nunique() // len(rows)
-            tables.append(Table(name, rows, id_column, has_tails, n_ids, template))
+            names_of_rows, template = _find_template(rows, id_column, files)
+            tables[name] = rows.drop(columns=id_column).set_index(names_of_rows)
+            tables[name].attrs = {"has_tails": has_tails, "template": template}
     return tables
 
 
-def _find_template(rows: pd.DataFrame, id_column: str, files: Files) -> str:
-    """Return a PATH_TEMPLATE by which most names have one file, "" if they have it."""
-    ids = rows[id_column].head(csvs.SAMPLE)
-    is_tied = join_names(ids, files.names) == AMBIGUOUS
-    if is_tied.mean() < 0.5:
-        return ""
-    for column in rows.columns.drop(id_column):
-        names = rows[column].head(csvs.SAMPLE) + "/" + ids
-        if (join_names(names, files.names) >= 0).mean() > 0.5:
-            return f"{{{column}}}/{{{id_column}}}"
-    return ""
+def _find_template(
+    rows: pd.DataFrame, id_column: str, files: Files
+) -> tuple[pd.Series, str]:
+    """Return the names of images, and the PATH_TEMPLATE by which most have one file.
+
+    The template is "" if the ids suffice.
+    """
+    ids = rows[id_column]
+    if (join_names(ids, files.names) == AMBIGUOUS).mean() > 0.5:
+        for column in rows.columns.drop(id_column):
+            names = rows[column] + "/" + ids
+            if (join_names(names, files.names) >= 0).mean() > 0.5:
+                return names, f"{{{column}}}/{{{id_column}}}"
+    return ids, ""
 
 
-def _rank_name(name: str) -> tuple[int, bool, str]:
-    """Return a sort key of CSVs: those at the top, and of training images, first."""
-    return name.count("/"), "train" not in name.lower(), name
-
-
-def _rank(table: Table) -> int:
-    """Return how many images a CSV names, twice as many for one with labels."""
-    has_label = any(map(LABEL_NAME.fullmatch, table.columns))
-    return table.n_ids * (1 + has_label)
-
-
-def _choose_csvs(recipe: Recipe, table: Table, tables: Sequence[Table]) -> list[str]:
-    """Add the parameters for a CSV and those like it, of other splits; return names."""
-    alike = [other.name for other in tables if other.columns == table.columns]
-    stems = [name_split(re.split(r"[/.]", name)[-2]) for name in alike]
-    base = os.path.basename(table.name)
-    names: str | list[str] = table.name
-    used = [table.name]
-    if len(alike) > 1 and all(os.path.basename(name) == base for name in alike):
-        names = f"*/{base}"
-        used = alike
-    elif len(alike) > 1 and all(stems) and len(set(stems)) > 1:
-        names = used = alike
-    recipe.parameters |= {"LABELS_CSV": names, "ID_COLUMN": table.id_column}
-    if table.template:
-        recipe.parameters |= {"ID_COLUMN": "", "PATH_TEMPLATE": table.template}
-    return used
-
-
-def _is_code(cells: pd.Series | None) -> bool:
+def _is_code(cells: pd.Series) -> bool:
     """Return whether a column contains run-length codes of masks."""
-    codes = pd.Series(cells).str.strip()
+    codes = cells.str.strip()
     codes = codes[~codes.isin(EMPTY_CODES)]
     return len(codes) > 0 and bool(codes.str.fullmatch(RUNS).mean() > 0.9)
 
 
-def _detect_columns(recipe: Recipe, table: Table) -> None:
-    """Add the parameters for the labels, splits and groups of a CSV."""
-    rows = table.rows
-    columns = _sort_columns(table)
-    flags = columns["flag"]
-    others = columns["other"] + (flags if len(flags) == 1 else [])
-    named = [name for name in table.columns if LABEL_NAME.fullmatch(name)]
-    named = [name for name in named if name in others + columns["group"]]
-    recipe.parameters |= dict(zip(["SPLIT_COLUMN"], columns["split"], strict=False))
-    if columns["code"]:
-        label = [] if table.has_tails else named[:1]
-        recipe.parameters |= {"LABEL_KIND": "masks", "KEEP": "all", "CONFLICTS": "keep"}
-        recipe.parameters["LABEL_COLUMN"] = [*label, columns["code"][0]]
-        return
-    is_one_hot = len(flags) > 1 and (_count_ones(rows[flags]) == 1).mean() > 0.9
-    chosen: str | list[str] = ""
-    if named and len(rows[named].drop_duplicates()) == rows[named[0]].nunique():
-        texts = [name for name in named if not rows[name].str.fullmatch(NUMBER).all()]
-        chosen = [*texts, *named][0]
-    elif not named and len(flags) > 1 and (is_one_hot or not others):
-        chosen = flags
-    elif not named and len(others) == 1 and not FACT_NAME.match(others[0]):
-        chosen = others[0]
-    elif not named and len(others) == 1 and re.match("(?i)age", others[0]):
-        chosen = others[0]
-    recipe.parameters["LABEL_COLUMN"] = chosen
-    counts = {name: rows[name].nunique() for name in [*named, *others]}
-    listed = ", ".join(f"{name} ({count} values)" for name, count in counts.items())
-    if not chosen:
-        recipe.doubt(f"set LABEL_COLUMN to a column: {listed or 'none can be it'}")
-        if len(flags) > 1:
-            recipe.note(f"or to the columns of 0 and 1: {', '.join(flags)}")
-        recipe.note("or to folder, 'names: REGEX', or [] for images without labels")
-        return
-    text = f"{len(chosen)} columns of 0 and 1"
-    if isinstance(chosen, str):
-        text = f"{chosen}; columns with values: {listed}"
-        ids = [name for name in table.rows if name in table.template]
-        _detect_kind(recipe, rows[chosen], rows[ids or [table.id_column]].sum(axis=1))
-    recipe.note(f"LABEL_COLUMN: {text}")
-    _detect_groups(recipe, table, columns["group"], chosen)
-
-
-def _count_ones(flags: pd.DataFrame) -> pd.Series:
-    """Return the number of columns with a 1 in each row."""
-    is_one = flags.apply(lambda cells: cells.str.lower().isin(["1", "1.0", "true"]))
-    return is_one.sum(axis=1)
-
-
-def _sort_columns(table: Table) -> dict[str, list[str]]:
-    """Return the columns by what they may contain; constant ones are left out."""
-    columns: dict[str, list[str]] = {
-        kind: [] for kind in ("code", "split", "flag", "group", "other")
+def _detect_csv(
+    recipe: Recipe, tables: dict[str, pd.DataFrame], tests: Sequence[str]
+) -> list[str]:
+    """Add the parameters for the CSV of most images, and for those like it, of other
+    splits; return their names.
+    """
+    n_images = {
+        name: rows.index.nunique() * (1 + any(map(LABEL_NAME.fullmatch, rows)))
+        for name, rows in tables.items()
+        if name not in tests
     }
-    for name in table.columns:
-        cells = table.rows[name].str.strip()
-        cells = cells[~cells.isin(MISSING)]
-        is_flag = cells.str.lower().str.removesuffix(".0").isin([*FLAGS, "-1"])
+    chosen = max(n_images, key=lambda name: n_images[name])
+    rows = tables[chosen]
+    alike = [name for name in tables if list(tables[name]) == list(rows)]
+    is_of_split = [any(map(name_split, re.split(r"[/.]", name))) for name in alike]
+    used = alike if len(alike) > 1 and all(is_of_split) else [chosen]
+    recipe.parameters["LABELS_CSV"] = used if len(used) > 1 else chosen
+    recipe.parameters["ID_COLUMN"] = str(rows.index.name)
+    if rows.attrs["template"]:
+        recipe.parameters["ID_COLUMN"] = ""
+        recipe.parameters["PATH_TEMPLATE"] = rows.attrs["template"]
+    kinds = _sort_columns(rows)
+    if kinds["split"]:
+        recipe.parameters["SPLIT_COLUMN"] = kinds["split"][0]
+    label = _choose_label(recipe, rows, kinds)
+    recipe.parameters["LABEL_COLUMN"] = label
+    if isinstance(label, str) and label:
+        _detect_kind(recipe, rows[label])
+    _detect_groups(recipe, rows, kinds["group"], str(label))
+    return used
+
+
+def _sort_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
+    """Return the columns by what they may contain; constant ones are left out."""
+    columns = defaultdict[str, list[str]](list)
+    for name in map(str, rows):
+        cells = rows[name][~rows[name].isin(MISSING)].str.strip().str.lower()
         kind = "other"
         if _is_code(cells):
             kind = "code"
-        elif cells.nunique() < 2 or re.match("Unnamed", name):
+        elif cells.nunique() < 2 or name.startswith("Unnamed"):
             continue
         elif all(map(name_split, cells.unique())):
             kind = "split"
-        elif is_flag.mean() > 0.95:
+        elif cells.str.removesuffix(".0").isin([*FLAGS, "-1"]).mean() > 0.95:
             kind = "flag"
         elif SUBJECT_NAME.fullmatch(name) or SITE_NAME.fullmatch(name):
             kind = "group"
@@ -300,89 +215,102 @@ def _sort_columns(table: Table) -> dict[str, list[str]]:
     return columns
 
 
-def _detect_kind(recipe: Recipe, cells: pd.Series, ids: pd.Series) -> None:
+def _choose_label(
+    recipe: Recipe, rows: pd.DataFrame, kinds: dict[str, list[str]]
+) -> str | list[str]:
+    """Return LABEL_COLUMN by the names of columns, "" if that is not clear."""
+    flags = kinds["flag"]
+    others = kinds["other"] + (flags if len(flags) == 1 else [])
+    named = [name for name in others + kinds["group"] if LABEL_NAME.fullmatch(name)]
+    if kinds["code"]:
+        recipe.parameters |= {"LABEL_KIND": "masks", "KEEP": "all", "CONFLICTS": "keep"}
+        return [*([] if rows.attrs["has_tails"] else named[:1]), kinds["code"][0]]
+    is_one_hot = (rows[flags].isin(["1", "1.0"]).sum(axis=1) == 1).mean() > 0.9
+    if len(flags) > 1 and not named and (is_one_hot or not others):
+        return flags
+    candidates = named or others
+    counts = rows[candidates].nunique()
+    recipe.comments.append(f"columns and their numbers of values: {counts.to_dict()}")
+    is_only = len(others) == 1 and len(flags) < 2 and not FACT_NAME.match(others[0])
+    # Several names of the same classes are as good as one.
+    is_one = named and len(rows[named].drop_duplicates()) == counts.max()
+    if is_only or is_one:
+        texts = [
+            name for name in candidates if rows[name].str.contains("[a-zA-Z]").any()
+        ]
+        return [*texts, *candidates][0]
+    flags_or_folder = f"the columns {flags}, folder" if flags else "folder"
+    recipe.comments.append(
+        f"not sure: set LABEL_COLUMN to one of them, {flags_or_folder}, 'names: REGEX', "
+        "or [] for no labels"
+    )
+    return ""
+
+
+def _detect_kind(recipe: Recipe, cells: pd.Series) -> None:
     """Add LABEL_SEPARATOR or LABEL_KIND if a column does not have one class a row."""
     values = cells[~cells.isin(MISSING)]
-    numbers = values[values.str.fullmatch(NUMBER)]
-    n_numbers = numbers.nunique()
-    has_fractions = pd.to_numeric(numbers).mod(1).any()
-    is_many = n_numbers > MANY and (has_fractions or n_numbers > len(values) / 4)
-    if is_many and len(numbers) > 0.9 * len(values):
+    numbers = pd.to_numeric(values, errors="coerce").dropna()
+    is_dense = numbers.nunique() > len(values) / 4 or numbers.mod(1).any()
+    if is_dense and numbers.nunique() > MANY and len(numbers) > 0.9 * len(values):
         recipe.parameters["LABEL_KIND"] = "number"
         return
+    if cells.groupby(level=0).nunique().max() > 1:
+        recipe.parameters["LABEL_KIND"] = "multi"
     for separator in ("||", "|", ";", ",", " "):
         words = values.str.split(separator, regex=False).explode().str.strip().unique()
         # Names of classes can have commas and blanks.
-        is_word = pd.Series(words).isin(values).mean() > 0.5
-        is_rare = separator in ("||", "|", ";")
-        if values.str.contains(separator, regex=False).any() and (is_word or is_rare):
+        is_list = separator in "||;" or pd.Series(words).isin(values).mean() > 0.5
+        if is_list and values.str.contains(separator, regex=False).any():
             recipe.parameters["LABEL_SEPARATOR"] = separator
             return
-    if cells.groupby(ids).nunique().max() > 1:
-        recipe.parameters["LABEL_KIND"] = "multi"
 
 
 def _detect_groups(
-    recipe: Recipe, table: Table, names: Sequence[str], label: str | list[str]
+    recipe: Recipe, rows: pd.DataFrame, names: Sequence[str], label: str
 ) -> None:
     """Add the column of groups: of the fewest subjects, else of sites."""
-    rows = table.rows
-    classes = rows[label] if isinstance(label, str) else pd.Series("", rows.index)
+    rows = rows.reset_index(drop=True)
+    classes = rows[label] if label in rows else pd.Series("", rows.index)
     usable = []
     for name in names:
         sizes = rows[name][rows[name] != ""].value_counts()
-        is_split_up = len(sizes) > 2 and sizes.iloc[0] <= len(rows) / 2
-        is_repeated = len(sizes) > 0 and sizes.iloc[0] > 1
-        if is_repeated and is_split_up and not follow_classes(rows[name], classes):
+        is_spread = len(sizes) > 2 and 1 < sizes.iloc[0] <= len(rows) / 2
+        if is_spread and not follow_classes(rows[name], classes):
             usable.append((SITE_NAME.fullmatch(name) is not None, len(sizes), name))
     if usable:
-        _, n_groups, name = min(usable)
-        recipe.parameters["GROUP_COLUMN"] = name
-        recipe.note(f"GROUP_COLUMN: {name} with {n_groups} values")
-        if n_groups < DEFAULTS["N_FOLDS"]:
-            recipe.parameters["N_FOLDS"] = n_groups
+        _, n_groups, recipe.parameters["GROUP_COLUMN"] = min(usable)
+        recipe.parameters["N_FOLDS"] = min(n_groups, DEFAULTS["N_FOLDS"])
 
 
 def _detect_names(recipe: Recipe, files: Files, tables: Sequence[str]) -> None:
     """Add the parameters for labels and groups in the names of folders and files."""
-    images = [name for name in files.images if files.split_of(name) != "test"]
-    images = images or list(files.images)
-    paths = pd.Series(images).map(remove_ending)
+    images = [image for image in files.images if files.split_of(image) != "test"]
+    paths = pd.Series(images or files.images).map(remove_ending)
     folders = paths.map(os.path.dirname)
     classes = folders.map(files.classes)
     above = folders.map(os.path.dirname).map(files.classes)
-    prefixes = paths.str.extract(PREFIX)[0]
-    sizes = prefixes.value_counts()
-    is_named = prefixes.notna().mean() > 0.9 and 1 < len(sizes) <= len(paths) / 3
     label: str | list[str] = []
-    if classes.nunique() > 1 and (classes != "").mean() > 0.5:
+    if len(set(classes)) > 1 and (classes != "").mean() > 0.5:
         label = FOLDER
-        is_unique = above.groupby(folders).nunique().max() == 1
-        is_subject = classes.map(lambda name: bool(SUBJECT_FOLDER.fullmatch(name)))
-        if is_subject.mean() > 0.9 and is_unique and above.nunique() > 1:
-            label = f"{NAMES}([^/]+)/[^/]+/[^/]+$"
+        is_inside = above.groupby(classes).nunique().max() == 1 < len(set(above))
+        if is_inside and classes.str.fullmatch(SUBJECT_FOLDER).mean() > 0.9:
             classes = above
+            label = f"{NAMES}([^/]+)/[^/]+/[^/]+$"
             recipe.parameters["GROUP_COLUMN"] = FOLDER
-            recipe.note("the class is the folder above the last one, which is a group")
-        counts = classes[classes != ""].value_counts()
-        listed = ", ".join(f"{name} ({count})" for name, count in counts[:6].items())
-        recipe.note(f"{len(counts)} classes by folders: {listed}")
-        if any(map(is_generic, counts.index)):
-            label = ""
-    elif is_named and not any(map(CAMERA.fullmatch, sizes.index)):
-        label = NAMES + PREFIX
-        classes = prefixes
-        listed = ", ".join(f"{name} ({count})" for name, count in sizes[:6].items())
-        recipe.note(f"{len(sizes)} classes by the beginnings of names: {listed}")
-    elif tables or any(map(OTHER_TABLE.search, files.others)):
-        label = ""
-        recipe.parameters["LABELS_CSV"] = tables[0] if tables else ""
-        recipe.doubt("no CSV names the images; set LABELS_CSV to one with image_id,label")
-        recipe.note("or set LABEL_COLUMN: [] to read the images without labels")
+        if any(map(is_generic, set(classes) - {""})):
+            label = ""  # 01 doubts them
     else:
-        recipe.note("No labels found: the images are read without labels")
+        classes = paths.str.extract(PREFIX)[0].fillna("")
+        words = classes.unique()
+        is_few = 1 < len(words) <= len(paths) / 3 and (classes != "").mean() > 0.9
+        if is_few and not any(map(CAMERA.fullmatch, words)):
+            label = NAMES + PREFIX
+        elif tables or any(map(OTHER_TABLE.search, files.others)):
+            label = ""
+    counts = classes[classes != ""].value_counts().head(9).to_dict()
+    recipe.comments.append(f"classes: {counts if label else 'no labels were found'}")
+    recipe.parameters["LABELS_CSV"] = "" if label or not tables else tables[0]
     recipe.parameters["LABEL_COLUMN"] = label
-    rule = find_rule(paths, classes)
-    if rule and "GROUP_COLUMN" not in recipe.parameters:
-        recipe.parameters["GROUP_COLUMN"] = rule
-        recipe.note("GROUP_COLUMN: images of one source, by their names")
+    if rule := find_rule(paths, classes):
+        recipe.parameters.setdefault("GROUP_COLUMN", rule)
