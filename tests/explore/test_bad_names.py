@@ -97,7 +97,9 @@ def test_every_name_comes_through_the_chain_and_a_pipe_stops_it(tmp_path):
     names = [*odd_names, *"0123456789"]
     folder = tmp_path / "in"
     for number, picture in enumerate(draw_pictures(len(names), 90, 120)):
-        save_picture(picture, folder / ["x", "y\r"][number % 2] / f"{names[number]}.jpg")
+        save_picture(
+            picture, folder / ["x", "y\r"][number % 2] / f"{names[number]}.jpg"
+        )
     save_picture(picture, folder / "x" / "\r.png")
     os.truncate(folder / "x" / "\r.png", 99)
     changes = {"INPUT_DIR": str(folder), "N_SHARDS": 2, "VALIDATION_SIZE": 0.0}

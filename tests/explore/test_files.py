@@ -1,4 +1,4 @@
-"""Links out of INPUT_DIR, output of kaggle-tfr, system folders and masks are not input."""
+"""Links out of INPUT_DIR, output, system folders and masks are not input."""
 
 import os
 

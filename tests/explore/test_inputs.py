@@ -93,13 +93,13 @@ def test_given_splits_stay(tmp_path):
     folder = put_csv(tmp_path, SPLITS, [f"{name}.jpg" for name in "abcde"])
     images, _ = read(folder, split_column="split")
 
-    problem = "column 'split' contains 'holdout', which is not a split"
+    problem = "not a split in column 'split': 'holdout'"
     assert rows_of(images, "split", "label", "problem") == {
         "a.jpg": ["train", 0, ""],
         "b.jpg": ["validation", 1, ""],
         "c.jpg": ["test", 0, ""],
         "d.jpg": ["train", 0, problem],
-        "e.jpg": ["train", 0, "no split in column 'split'"],
+        "e.jpg": ["train", 0, "not a split in column 'split': ''"],
     }
     folded = assign_folds(images[images["problem"] == ""], n_folds=1, seed=0)
     assert folded["split"].tolist() == ["train", "validation", "test"]
@@ -109,7 +109,11 @@ def test_given_splits_stay(tmp_path):
 
 @pytest.mark.parametrize(
     ("cells", "labels", "problem"),
-    [("xyxy", [0, 1, 0, 1], ""), ("x??", [-1] * 4, ""), ("xyx", [0, 1, 0, -1], "no label")],
+    [
+        ("xyxy", [0, 1, 0, 1], ""),
+        ("x??", [-1] * 4, ""),
+        ("xyx", [0, 1, 0, -1], "no label"),
+    ],
 )
 def test_test_rows_have_labels_only_if_most_do(tmp_path, cells, labels, problem):
     """Then the others lack theirs; placeholders are not labels."""
