@@ -24,23 +24,6 @@ SPECIAL = {
 NO_TEXT = "\udce9.jpg"  # as Python names the byte E9
 
 
-@pytest.fixture
-def put_special(tmp_path, monkeypatch):
-    """A function that creates the files `SPECIAL` in a folder."""
-
-    def make(folder):
-        monkeypatch.chdir(folder)
-        os.mkfifo("pipe.jpg")
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind("socket.jpg")
-        links = {"device": "/dev/zero", "loop": "loop.jpg", "through": "1.jpg/x"}
-        for name, target in {**links, "broken": "nowhere"}.items():
-            os.symlink(target, f"{name}.jpg")
-        monkeypatch.chdir(tmp_path)
-
-    return make
-
-
 def explore(folder):
     """Return the labels and {image_id: problem} of rejects.csv, equal after a rerun."""
     work = folder.parent / "work"
@@ -53,10 +36,16 @@ def explore(folder):
     return labels, rows_of(rejects, "problem")
 
 
-def test_bad_names_and_special_files_of_a_csv(tmp_path, put_special):
+def test_bad_names_and_special_files_of_a_csv(tmp_path, monkeypatch):
     """Files have the reason of the disk; names that no file can have are missing."""
     folder = put_csv(tmp_path / "in", "", ["1.jpg", NO_TEXT])
-    put_special(folder / "train_images")
+    monkeypatch.chdir(folder / "train_images")
+    os.mkfifo("pipe.jpg")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket.jpg")
+    links = {"device": "/dev/zero", "loop": "loop.jpg", "through": "1.jpg/x"}
+    for name, target in {**links, "broken": "nowhere"}.items():
+        os.symlink(target, f"{name}.jpg")
     missing = ["n\0.jpg", "../1.jpg", "3" * 300]
     rows = "".join(f"{name},x\n" for name in ["1.jpg", *SPECIAL, *missing])
     (folder / "train.csv").write_text(f"image_id,label\n{rows}")
@@ -68,19 +57,17 @@ def test_bad_names_and_special_files_of_a_csv(tmp_path, put_special):
     assert rejected == SPECIAL | expected
 
 
-def test_bad_names_and_special_files_in_class_folders(tmp_path, put_special):
-    r"""A "\" in a name stays; names that are not text are shown with escapes."""
+def test_names_that_are_not_text_are_rejected(tmp_path):
+    r"""They are shown with escapes; a "\" in a name stays."""
     names = ["cat/1.jpg", "dog/a\\b.jpg", f"cat/{NO_TEXT}", "\udce9/a\\b.jpg"]
     folder = put(tmp_path / "in", names)
-    put_special(folder / "cat")
     os.symlink("loop", folder / "loop")
 
     labels, rejected = explore(folder)
 
     assert labels.classes == ("\\udce9", "cat", "dog")
-    no_text = ["cat/\\udce9.jpg", "\\udce9/a\\b.jpg"]
-    expected = {f"cat/{name}": problem for name, problem in SPECIAL.items()}
-    assert rejected == expected | dict.fromkeys(no_text, "name is not text")
+    bad_names = ["cat/\\udce9.jpg", "\\udce9/a\\b.jpg"]
+    assert rejected == dict.fromkeys(bad_names, "name is not text")
 
 
 def test_a_pipe_as_the_csv_is_named(tmp_path):

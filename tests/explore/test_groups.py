@@ -122,7 +122,7 @@ ROWS = "image_id,label,site\np1_0.jpg,x,NA\np1_1.jpg,y,NA\np2_0.jpg,x,\nx.jpg,y,
     ],
 )
 def test_a_column_or_a_rule_becomes_the_groups(tmp_path, capsys, rule, groups, text):
-    """The cell "NA" is a group like others; an empty cell, or what does not match, is none."""
+    """The cell "NA" is a group; an empty cell, or what does not match, is none."""
     names = ["p1_0.jpg", "p1_1.jpg", "p2_0.jpg", "x.jpg"]
     images, _ = read(put_csv(tmp_path, ROWS, names), group_column=rule)
     assert images[rule].tolist() == groups

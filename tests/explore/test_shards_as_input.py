@@ -12,7 +12,7 @@ from support.faults import FULL, Disk
 from support.forks import run_code
 from support.gcs import serve_bucket
 from support.inputs import put, read, rows_of
-from support.plans import make_images, plan_images, read_plainly
+from support.plans import plan_images, read_plainly
 from support.readers import make_example, make_picture, save_noise, write_shard
 
 from kaggle_tfr import explore, parallel
@@ -114,23 +114,6 @@ def test_copies_that_were_forgotten_are_made_again(tmp_path, records):
 
     assert not list(records.glob("*.copy"))
     assert read_all(images) == IMAGES[:1]
-
-
-def test_our_own_part_goes_through_again(tmp_path):
-    """Ids, image bytes, labels and classes are the same, in new folds and shards."""
-    first_work = tmp_path / "first"
-    plan_images(make_images(tmp_path / "images", 24), first_work, size=48)
-    write_parts(str(first_work))
-    part = first_work / "part-1"
-
-    images, shards = run(part, tmp_path / "work", KEEP="all")
-
-    assert (images["problem"] == "").all()
-    assert shards["count"].sum() == 24
-    assert images_by_id(tmp_path / "work" / "part-1") == images_by_id(part)
-    first_labels = json.loads((part / "labels.json").read_text())
-    labels = json.loads((tmp_path / "work" / "labels.json").read_text())
-    assert labels["classes"] == first_labels["classes"]
 
 
 def test_foreign_gzip_shards_go_through(tmp_path, capsys):
@@ -330,26 +313,19 @@ def test_the_labels_json_of_a_further_input_may_leave_labels_out(tmp_path):
 def test_lists_of_0_and_1_are_several_labels(tmp_path):
     """Their names are in labels.json; other numbers and lengths reject the record."""
     names = ["cat", "dog"]
-    image = {"name": "image", "source": "image", "type": "bytes", "size": 0}
-    tags = {"name": "tags", "source": "labels", "type": "int64", "size": 2}
     labels = {"kind": "multi", "classes": names, "label_columns": names}
-    schema = {"fields": [image, tags], "n_classes": 2, **labels}
-    del schema["classes"]
-    texts = {"schema.json": json.dumps(schema), "labels.json": json.dumps(labels)}
-    put(tmp_path / "in", [], texts)
+    put(tmp_path / "in", [], {"labels.json": json.dumps(labels)})
     rows = [[1, 0], [1, 1], [0], [2, 0], *[[0, 1]] * 40]
-    shard = [make_example(image=IMAGES[0], tags=row) for row in rows]
-    write_input(tmp_path, shard)
+    write_input(tmp_path, [make_example(image=IMAGES[0], tags=row) for row in rows])
 
-    images, labels = read(tmp_path / "in")
+    schema = {"image": "image", "tags": "labels"}
+    images, labels = read(tmp_path / "in", input_schema=schema)
 
-    assert labels.kind == "multi"
-    assert labels.label_columns == ("cat", "dog")
+    assert (labels.kind, labels.label_columns) == ("multi", ("cat", "dog"))
     assert images[["cat", "dog"]].to_numpy().tolist()[:2] == rows[:2]
     assert list(images["label_name"])[:2] == ["cat", "cat|dog"]
-    problems = images["problem"].tolist()[:4]
-    assert [bool(problem) for problem in problems] == [False, False, True, True]
-    assert problems[3] == "column 'cat' contains '2', not 0 or 1"
+    assert list(images["problem"] != "")[:5] == [False, False, True, True, False]
+    assert images["problem"][3] == "column 'cat' contains '2', not 0 or 1"
 
 
 def test_run_length_codes_are_masks(tmp_path):
@@ -535,13 +511,6 @@ def test_input_schema_chooses_the_label(tagged):
     images, _ = read(tagged, input_schema=score)
     fraction = "label 0.25 is not a whole number"
     assert images["problem"].tolist() == ["", "", fraction, ""]
-
-
-def test_a_record_has_no_extension_to_be_wrong(tmp_path):
-    """It may be a PNG."""
-    write_input(tmp_path, make_records([make_picture(9, kind="PNG")]))
-    table = measure(*read(tmp_path / "in"))
-    assert table[["format", "note"]].to_numpy().tolist() == [["PNG", ""]]
 
 
 def test_features_called_like_our_columns_get_a_prefix(tmp_path):
