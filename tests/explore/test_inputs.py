@@ -65,18 +65,13 @@ def test_test_images_of_a_folder_that_test_csv_lacks_are_test_images(competition
     assert of_test(images)["image_id"].tolist() == names
 
 
-def test_test_images_of_masks_and_of_several_labels(tmp_path):
+def test_test_images_of_masks_have_none(tmp_path):
     """A test image may be listed once per label; its label columns are blank."""
     put_csv(tmp_path, "Image_Label,code\na.jpg_Fish,1 1\na.jpg_Sugar,\n", ["a.jpg"])
     lines = ["Image_Label,code", "t.jpg_Fish,1 1", "t.jpg_Sugar,1 1", ""]
     put(tmp_path, ["test/t.jpg"], {"sample_submission.csv": "\n".join(lines)})
     images, _ = read(tmp_path, label_column="code", label_kind="masks")
     assert rows_of(of_test(images), "Fish", "Sugar") == {"t.jpg": ["", ""]}
-
-    put_csv(tmp_path, "image_id,x,y\na.jpg,0,1\n")
-    images, _ = read(tmp_path, label_column=["x", "y"], label_kind="multi", test_csv="")
-    assert rows_of(of_test(images), "label", "x", "y") == {"test/t.jpg": [-1, 0, 0]}
-    assert images["x"].dtype == "int8"
 
 
 SPLITS = """image_id,label,split
@@ -131,22 +126,16 @@ def test_test_rows_have_labels_only_if_most_do(tmp_path, cells, labels, problem)
 
 
 def test_several_csvs_give_the_splits(tmp_path):
-    """A list by their names, a pattern by their folders; ids repeat between folders."""
-    texts = {"train.csv": "file,label\nc/0.jpg,x\nc/1.jpg,y\n"}
-    texts["val.csv"] = "file,label\nc/2.jpg,y\n"
-    put(tmp_path / "list", ["c/0.jpg", "c/1.jpg", "c/2.jpg"], texts)
-    images, _ = read(tmp_path / "list", labels_csv=["train.csv", "val.csv"])
-    expected = {"c/0.jpg": "train", "c/1.jpg": "train", "c/2.jpg": "val"}
-    assert rows_of(images, "split") == expected
-
-    texts = {"train/metadata.csv": "file,label\n0.jpg,x\n1.jpg,y\n"}
-    texts["test/metadata.csv"] = "file\n0.jpg\n"
-    put(tmp_path / "in", [f"{split}/0.jpg" for split in ("train", "test")], texts)
-    put_image(tmp_path / "in" / "train" / "1.jpg")
-    images, _ = read(tmp_path / "in", labels_csv="*/metadata.csv")
+    """A pattern by their folders, a list by their names; ids may repeat."""
+    texts = {"train/0.csv": "file,label\n0.jpg,x\n1.jpg,y\n"}
+    texts |= {"test/0.csv": "file\n0.jpg\n", "val.csv": "file,label\n2.jpg,y\n"}
+    names = ["train/0.jpg", "train/1.jpg", "test/0.jpg", "2.jpg"]
+    put(tmp_path, names, texts)
+    images, _ = read(tmp_path, labels_csv=["*/0.csv", "val.csv"])
     assert rows_of(images, "split", "label", "problem") == {
         "train/0.jpg": ["train", 0, ""],
         "1.jpg": ["train", 1, ""],
+        "2.jpg": ["val", 1, ""],
         "test/0.jpg": ["test", -1, ""],
     }
 
