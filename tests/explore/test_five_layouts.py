@@ -1,16 +1,15 @@
 """Five foreign layouts: with the unedited recipe of `init` the records are right."""
 
-import csv
 import os
 import re
 import subprocess
 import sys
 from collections import defaultdict
 
-import numpy as np
+import pandas as pd
 import pytest
-from PIL import Image
 from support.chain import run_chain
+from support.inputs import draw_image
 from support.plans import read_plainly
 
 from kaggle_tfr.__main__ import main
@@ -20,16 +19,8 @@ FLOWERS = ["$100^2$", "Löwenzahn; gelb", "玫瑰, 红"]  # sorted
 FINDINGS = ["mass", "nodule", "effusion", "normal"]
 
 
-def put_image(path, seed):
-    """A small picture that is like no other."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    cells = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), dtype=np.uint8)
-    Image.fromarray(cells).resize((40, 32), Image.Resampling.BICUBIC).save(path)
-
-
-def put_rows(path, header, rows, encoding="utf-8", **options):
-    with open(path, "w", encoding=encoding, newline="") as file:
-        csv.writer(file, **options).writerows([header, *rows])
+def put_rows(path, header, rows, **options):
+    pd.DataFrame(rows, columns=header).to_csv(path, index=False, **options)
 
 
 # Each layout returns what its records must hold: {image id: (labels, split, group)}.
@@ -45,7 +36,7 @@ def make_roboflow(folder):
         rows = []
         for number in numbers:
             name = f"photo-{number}_jpg.rf.{number:08x}.jpg"
-            put_image(folder / split / name, number)
+            draw_image(folder / split / name, number)
             rows.append([name, *(int(number % 3 == column) for column in range(3))])
             truth[name] = ([number % 3], split, "")
         header = ["filename", *(f" {name}" for name in COLOURS)]
@@ -61,10 +52,10 @@ def make_huggingface(folder):
         split = "test" if number % 5 == 4 else "train"
         below = "more/" if number % 4 == 1 else ""
         name = f"{split}/{below}{number:04d}.{'gif' if number % 3 == 1 else 'png'}"
-        put_image(folder / name, 1000 + number)
+        draw_image(folder / name, 1000 + number)
         rows.append([name, COLOURS[number % 3]])
         truth[name] = ([number % 3], split, "")
-    put_image(folder / "train" / "unnamed.png", 2000)
+    draw_image(folder / "train" / "unnamed.png", 2000)
     put_rows(folder / "metadata.csv", ["file_name", "label"], rows)
     return truth
 
@@ -75,10 +66,10 @@ def make_paths(folder):
     rows = []
     for number in range(36):
         name = f"{'ab'[number % 2]}/{20 + number % 5}/Foto {number}.jpg"
-        put_image(folder / "bilder" / name, 3000 + number)
+        draw_image(folder / "bilder" / name, 3000 + number)
         rows.append([name, FLOWERS[number % 3], 'ja; "sehr", schön'])
         truth[name] = ([number % 3], "train", "")
-    options = {"delimiter": ";", "encoding": "utf-8-sig"}
+    options = {"sep": ";", "encoding": "utf-8-sig"}
     put_rows(folder / "liste.csv", ["Datei", "Art", "Notiz"], rows, **options)
     return truth
 
@@ -92,7 +83,7 @@ def make_patients(folder):
         flags = [int(number % 4 == 0), int(number % 6 < 2), int(number % 5 == 0)]
         flags.append(int(not any(flags)))
         patient = f"P{number // 3:03d}"
-        put_image(folder / "train_images" / f"{name}.png", 4000 + number)
+        draw_image(folder / "train_images" / f"{name}.png", 4000 + number)
         truth[name] = (list(flags), "train", patient)
         if number == 31:
             flags[1] = 2
@@ -102,7 +93,7 @@ def make_patients(folder):
 
     tests = [f"new{number:03d}" for number in range(8)]
     for number, name in enumerate(tests):
-        put_image(folder / "test_images" / f"{name}.png", 5000 + number)
+        draw_image(folder / "test_images" / f"{name}.png", 5000 + number)
         truth[name] = ([], "test", "")
     submission = [[name, 0, 0, 0, 0] for name in tests]
     put_rows(folder / "sample_submission.csv", ["Image", *FINDINGS], submission)
@@ -115,7 +106,7 @@ def make_many_classes(folder):
     for label in range(1000):
         for number in range({0: 2, 5: 3}.get(label % 10, 1)):
             name = f"c{label:04d}/{number}.jpg"
-            put_image(folder / name, 10_000 + 3 * label + number)
+            draw_image(folder / name, 10_000 + 3 * label + number)
             truth[name] = ([label], "train", "")
     (folder / "c9999").mkdir()
     return truth

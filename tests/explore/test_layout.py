@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from support.chain import make_input, write_small_sample
+from support.chain import make_input
 from support.inputs import put, put_csv
 
 from kaggle_tfr import explore, mounts
@@ -43,16 +43,6 @@ def test_the_recipes_own_layouts_are_detected(tmp_path, name):
     assert images[columns].equals(expected[columns])
     assert labels.classes == expected_labels.classes
     assert (images["problem"] == "").all()
-
-
-def test_equal_names_of_another_source_are_not_taken(tmp_path):
-    """The second source of the sample numbers its images from 0 as well."""
-    write_small_sample(tmp_path / "in")
-    layout.write_recipe(str(tmp_path / "in"), str(tmp_path / "r.yaml"))
-    images, _ = read(tmp_path / "r.yaml")
-    good = images[(images["problem"] == "") & (images["split"] == "train")]
-    assert len(good) > 50
-    assert good["path"].str.contains("/train_images/").all()
 
 
 def list_rows(header, template):

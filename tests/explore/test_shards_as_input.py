@@ -20,7 +20,6 @@ from kaggle_tfr.explore.table import measure
 from kaggle_tfr.kaggle.session import copy_plan
 from kaggle_tfr.records import (
     RECORDS_FOLDER,
-    decompress,
     forget_records,
     read_image_bytes,
     size_and_time,
@@ -70,38 +69,24 @@ def images_by_id(part):
 
 @pytest.mark.parametrize("cut", [0, 3, 20, 900])
 def test_every_member_of_a_gzip_shard_is_read(tmp_path, cut):
-    """Files may be concatenated; the whole records of a truncated one are read."""
-    plain = write_input(tmp_path, make_records(IMAGES[:9]))
-    data = plain.read_bytes()
-    packed = gzip.compress(data[:5000]) + gzip.compress(data[5000:])
-    plain.write_bytes(packed[: len(packed) - cut])
+    """Files may be concatenated, headers may have all fields, and zeros fill a block.
+
+    The whole records of a truncated file are read.
+    """
+    shard = write_input(tmp_path, make_records(IMAGES[:9]))
+    data = shard.read_bytes()
+    second = gzip.compress(data[5000:])
+    fields = b"\x03\0xyz" + b"name\0" + b"comment\0" + b"\x12\x34"
+    flags = bytes([4 + 8 + 16 + 2])
+    second = second[:3] + flags + second[4:10] + fields + second[10:]
+    packed = gzip.compress(data[:5000]) + bytes(2) + second
+    shard.write_bytes(packed[: len(packed) - cut])
 
     images, _ = read(tmp_path / "in")
 
     is_good = images["problem"] == ""
     assert read_all(images[is_good]) == IMAGES[: 9 if cut < 8 else 8]
     assert (~is_good).sum() == bool(cut)
-
-
-@pytest.mark.parametrize("tail", [b"", b"\0\0", b"more"], ids=["", "zeros", "more"])
-def test_every_header_of_gzip_is_skipped(tmp_path, tail):
-    """It has a field, a name, a comment and a checksum; zeros fill a block.
-
-    Other bytes after the last member are damage: the "?" is an invalid record.
-    """
-    plain = gzip.compress(b"abc", mtime=0)
-    fields = {4: b"\x03\0xyz", 8: b"name\0", 16: b"comment\0", 2: b"\x12\x34", 0: b""}
-    fields[4 + 8 + 16 + 2] = b"".join(fields.values())
-    packed = b""
-    for flags, field in fields.items():
-        packed += plain[:3] + bytes([flags]) + plain[4:10] + field + plain[10:]
-    path = tmp_path / "packed"
-    path.write_bytes(packed + tail)
-
-    plain_path = decompress(str(path), str(tmp_path / "plain"))
-
-    damage = b"?" if tail == b"more" else b""
-    assert Path(plain_path).read_bytes() == b"abc" * 6 + damage
 
 
 def test_foreign_gzip_shards_go_through(tmp_path, capsys):
@@ -148,7 +133,6 @@ def test_a_record_damaged_after_01_is_rejected(tmp_path):
     rejects = pd.read_csv(tmp_path / "work" / "part-1" / "rejects.csv")
     damaged = f"'{path}' at byte {offset:,}: the record is damaged"
     assert rejects[["path", "problem"]].to_numpy().tolist() == [[f"{path}#9", damaged]]
-    plan_images(table, tmp_path / "again", size=48, labels=labels)
 
 
 def test_one_bad_shard_is_a_row_among_good_ones(tmp_path):
@@ -206,14 +190,12 @@ def test_an_unclear_image_or_label_is_an_error(tmp_path, features, message):
 
 
 def test_input_schema_chooses_the_image(tmp_path):
-    """Other features are columns; a misspelt preset is an error."""
+    """Other features are columns."""
     write_input(tmp_path, [make_example(**TWO_IMAGES)])
     schema = {"right": "image", "label": "label"}
     images, _ = read(tmp_path / "in", input_schema=schema)
     assert read_all(images) == IMAGES[:1]
     assert list(images["other"]) == ["x"]
-    with pytest.raises(ValueError, match='INPUT_SCHEMA.*Did you mean "petals"'):
-        read(tmp_path / "in", input_schema="petal")
 
 
 @pytest.mark.parametrize(
