@@ -10,7 +10,6 @@ from kaggle_tfr.plan import assign_folds
 
 ROWS = "image_id,label\na.jpg,x\nb.jpg,y\n"
 SUBMISSION = "label,file\nx,t2.jpg\nx,t1.jpg\n"
-FLAGS = "image_id,rust,scab\na.jpg,1,0\nb.jpg,0,1\n"
 
 
 @pytest.fixture
@@ -96,25 +95,21 @@ def test_given_splits_stay(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("cells", "labels", "problem"),
-    [
-        ("xyxy", [0, 1, 0, 1], ""),
-        ("x??", [-1] * 4, ""),
-        ("xyx", [0, 1, 0, -1], "no label"),
-    ],
+    ("cells", "labels"),
+    [("xyxy", [0, 1, 0, 1]), ("x?? ", [-1] * 4), ("xyx ", [0, 1, 0, -1])],
 )
-def test_test_rows_have_labels_only_if_most_do(tmp_path, cells, labels, problem):
+def test_test_rows_have_labels_only_if_most_do(tmp_path, cells, labels):
     """Then the others lack theirs; placeholders are not labels."""
-    names = [f"{number}.jpg" for number in range(6)]
     rows = ["0.jpg,x,train", "1.jpg,y,train"]
-    for number, cell in enumerate(cells.ljust(4), 2):
-        rows.append(f"{number}.jpg,{cell},test")
+    rows += [f"{number}.jpg,{cell},test" for number, cell in enumerate(cells, 2)]
     text = "\n".join(["image_id,label,split", *rows, ""])
+    folder = put_csv(tmp_path, text, [f"{number}.jpg" for number in range(6)])
 
-    images, found = read(put_csv(tmp_path, text, names), split_column="split")
+    images, found = read(folder, split_column="split")
 
     assert found.classes == ("x", "y")
     assert images["label"].tolist() == [0, 1, *labels]
+    problem = "no label" if cells == "xyx " else ""
     assert images["problem"].tolist() == [""] * 5 + [problem]
 
 
@@ -173,20 +168,16 @@ def test_further_inputs_of_several_labels_line_up_their_columns(tmp_path):
     assert found["m.jpg"] == [1, 0, "x", 0]
 
 
-@pytest.mark.parametrize(("row", "kind"), [("c.jpg,1,1\n", "multi"), ("", "single")])
-def test_the_main_input_decides_the_kind_of_label_of_further_ones(tmp_path, row, kind):
+def test_the_main_input_decides_the_kind_of_label_of_further_ones(tmp_path):
     """The few rows of a further input could look like another kind."""
-    folder = put_csv(tmp_path, FLAGS + row, ["a.jpg", "b.jpg", "c.jpg"])
-    other = {"multi": "m.jpg,0,1\n", "single": "m.jpg,0,1\nn.jpg,1,1\n"}[kind]
-    put_csv(tmp_path / "more", "image_id,rust,scab\n" + other, ["m.jpg", "n.jpg"])
-    more = [{"INPUT_DIR": "more"}]
+    put_csv(tmp_path, "image_id,rust,scab\na.jpg,1,0\nb.jpg,0,1\n", ["a.jpg", "b.jpg"])
+    put_csv(tmp_path / "more", "image_id,rust,scab\nm.jpg,1,1\n", ["m.jpg"])
+    changes = {"label_column": ["rust", "scab"], "more_inputs": [{"INPUT_DIR": "more"}]}
 
-    images, labels = read(folder, label_column=["rust", "scab"], more_inputs=more)
-
-    assert labels.kind == kind
-    problems = rows_of(images, "problem")
-    assert problems["m.jpg"] == ""
-    assert ("several labels" in problems.get("n.jpg", "")) == (kind == "single")
+    images, labels = read(tmp_path, **changes, label_kind="multi")
+    assert (labels.kind, images["label_name"][2]) == ("multi", "rust|scab")
+    with pytest.raises(ValueError, match="input 1 .*several labels where one is"):
+        read(tmp_path, **changes)
 
 
 def test_validation_images_of_a_further_input_train_nowhere(tmp_path, capsys):

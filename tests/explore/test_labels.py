@@ -12,11 +12,7 @@ from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.explore.table import measure
 from kaggle_tfr.images.masks import join_codes
 
-FLAGS = "image_id,rust,scab\na.jpg,1,0\nb.jpg,0,1\n"
 FLAG_COLUMNS = {"label_column": ["rust", "scab"]}
-SEVERAL = "several labels where one is expected: rust, scab"
-
-
 NAMES = st.one_of(st.integers(0, 10**12).map(str), st.text("ab0", max_size=3))
 
 
@@ -54,27 +50,22 @@ def test_one_column_of_zeros_and_ones_per_label(tmp_path):
     assert table["problem"].tolist() == ["", "", "", *odd, *[""] * 45]
 
 
-@pytest.mark.parametrize(
-    ("rows", "kind", "problems"),
-    [
-        ("", "auto", ["", ""]),
-        ("c.jpg,1,1\nd.jpg,0,0\n", "single", ["", "", SEVERAL, "no label"]),
-    ],
-)
-def test_columns_with_one_1_a_row_are_one_class(tmp_path, capsys, rows, kind, problems):
-    """They are recognised by "auto"; with "single" other rows are rejected."""
-    names = [f"{name}.jpg" for name in "abcd"[: len(problems)]]
-    folder = put_csv(tmp_path, FLAGS + rows, names)
-
-    images, labels = read(folder, **FLAG_COLUMNS, label_kind=kind)
-
+def test_columns_with_one_1_a_row_are_one_class(tmp_path, capsys):
+    """With LABEL_KIND: single other rows are rejected; multi keeps several labels."""
+    names = [f"{name}.jpg" for name in "abcd"]
+    text = "image_id,rust,scab\na.jpg,1,0\nb.jpg,0,1\n"
+    _, labels = read(put_csv(tmp_path, text, names), **FLAG_COLUMNS)
     assert (labels.kind, labels.classes) == ("single", ("rust", "scab"))
-    assert images["problem"].tolist() == problems
-    assert images["label"].tolist()[:2] == [0, 1]
-    output = capsys.readouterr().out
-    assert ("exactly one 1 in 2 label columns" in output) == (kind == "auto")
-    _, labels = read(folder, **FLAG_COLUMNS, label_kind="multi")
+    assert "exactly one 1 in 2 label columns" in capsys.readouterr().out
+    _, labels = read(tmp_path, **FLAG_COLUMNS, label_kind="multi")
     assert (labels.kind, labels.label_columns) == ("multi", ("rust", "scab"))
+
+    put_csv(tmp_path, f"{text}c.jpg,1,1\nd.jpg,0,0\n")
+    images, _ = read(tmp_path, **FLAG_COLUMNS, label_kind="single")
+
+    several = "several labels where one is expected: rust, scab"
+    assert images["problem"].tolist() == ["", "", several, "no label"]
+    assert images["label"].tolist() == [0, 1, -1, -1]
 
 
 def test_a_separated_list_of_labels(tmp_path):

@@ -1,7 +1,6 @@
 """The table has one row per image, and names each fault; it comes back from disk."""
 
 import json
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -101,12 +100,3 @@ def test_settings_that_do_not_fit_the_data(tmp_path, text, changes, error, messa
     with pytest.raises(error, match=message):
         read(tmp_path / changes.get("input", ""), **changes)
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_sizes_are_as_shown(data_dir):
-    """Every EXIF orientation of an image has the same height and width."""
-    paths = sorted(str(path) for path in Path(data_dir / "exif").glob("*.jp*g"))
-
-    measured = measure(pd.DataFrame({"image_id": paths, "path": paths, "problem": ""}))
-    assert len(measured[["height", "width"]].drop_duplicates()) == 1
-    assert sorted(set(measured["orientation"])) == list(range(1, 9))
