@@ -9,7 +9,6 @@ import pandas as pd
 
 from kaggle_tfr import mounts
 from kaggle_tfr.explore import csvs
-from kaggle_tfr.explore.csvs import TABLE_NAME
 from kaggle_tfr.explore.files import (
     Files,
     check_images,
@@ -19,7 +18,7 @@ from kaggle_tfr.explore.files import (
 )
 from kaggle_tfr.explore.groups import SUBJECTS, find_rule, follow_classes
 from kaggle_tfr.explore.inputs import LABEL_NAME
-from kaggle_tfr.explore.labels import FLAGS, MANY, MISSING, NUMBER, RUNS
+from kaggle_tfr.explore.labels import FLAGS, MANY, MISSING, RUNS
 from kaggle_tfr.explore.names import AMBIGUOUS, join_names, remove_ending
 from kaggle_tfr.explore.recipe import Recipe, save_recipe, to_line
 from kaggle_tfr.explore.records import list_shards
@@ -104,6 +103,8 @@ def detect_layout(folder: str) -> Recipe:
     used = []
     if len(tables) > len(tests):
         used = _detect_csv(recipe, tables, tests)
+        paths = pd.Series(files.images).map(remove_ending)
+        _detect_rule(recipe, paths, pd.Series("", paths.index))
     else:
         _detect_names(recipe, files, names)
     for name in names:
@@ -314,5 +315,11 @@ def _detect_names(recipe: Recipe, files: Files, tables: Sequence[str]) -> None:
     recipe.comments.append(f"classes: {counts if label else 'no labels were found'}")
     recipe.parameters["LABELS_CSV"] = "" if label or not tables else tables[0]
     recipe.parameters["LABEL_COLUMN"] = label
-    if rule := find_rule(paths, classes):
-        recipe.parameters.setdefault("GROUP_COLUMN", rule)
+    _detect_rule(recipe, paths, classes)
+
+
+def _detect_rule(recipe: Recipe, paths: pd.Series, classes: pd.Series) -> None:
+    """Add the rule by which names are those of groups, unless there are groups."""
+    if "GROUP_COLUMN" not in recipe.parameters:
+        if rule := find_rule(paths, classes):
+            recipe.parameters["GROUP_COLUMN"] = rule

@@ -103,7 +103,7 @@ def test_what_is_no_layout_is_an_error(tmp_path, capsys):
     call = ["init", str(tmp_path / "in"), "-o", str(tmp_path / "r.yaml")]
     (tmp_path / "in").mkdir()
     assert main(call) == 1
-    assert "in' has no images" in capsys.readouterr().err
+    assert "in' has no image that can be used" in capsys.readouterr().err
     put(tmp_path / "in", [], {"a.mp4": "", "b.mp4": ""})
     assert main(call) == 1
     assert "a.mp4, b.mp4" in capsys.readouterr().err
