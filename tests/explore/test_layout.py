@@ -98,18 +98,6 @@ def test_csvs_that_name_no_image_are_listed_beside_class_folders(tmp_path):
     assert "list.csv is not used" in comments
 
 
-def test_what_is_no_layout_is_an_error(tmp_path, capsys):
-    """The error lists the files of the folder."""
-    call = ["init", str(tmp_path / "in"), "-o", str(tmp_path / "r.yaml")]
-    (tmp_path / "in").mkdir()
-    assert main(call) == 1
-    assert "in' has no images" in capsys.readouterr().err
-    put(tmp_path / "in", [], {"a.mp4": "", "b.mp4": ""})
-    assert main(call) == 1
-    assert "a.mp4, b.mp4" in capsys.readouterr().err
-    assert not (tmp_path / "r.yaml").exists()
-
-
 def test_the_slug_of_an_input_is_its_input_dir(tmp_path, monkeypatch):
     """It has the owner, so that `kernel` knows the dataset, if there is one."""
     monkeypatch.setattr(mounts, "KAGGLE_INPUT", str(tmp_path / "input"))
@@ -244,7 +232,7 @@ def test_a_folder_of_odd_names_gets_a_recipe(tmp_path_factory, name):
     assert (images["problem"] == "").all()
 
 
-@pytest.mark.parametrize("files", [["a.mp4", "b.csv"], ["b.\x1b[2J"]])
+@pytest.mark.parametrize("files", [[], ["a.mp4", "b.csv"], ["b.\x1b[2J"]])
 def test_an_error_shows_names_as_one_line(tmp_path, files):
     """A terminal would obey the control characters in the name of a folder or file."""
     folder = put(tmp_path / "a\x1b[2J\nb", [], dict.fromkeys(files, ""))

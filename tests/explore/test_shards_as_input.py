@@ -28,7 +28,6 @@ from kaggle_tfr.records import (
 from kaggle_tfr.write.parts import write_parts
 
 IMAGES = [save_noise(seed, 64, 48) for seed in range(40)]
-SETTINGS = {"IMAGE_SIZE": 48, "N_FOLDS": 2, "N_SHARDS": 4}
 UNLABELLED = make_example(image=IMAGES[9])
 
 
@@ -37,13 +36,6 @@ def records(tmp_path, monkeypatch):
     """The folder of indexes, as the first call of a notebook sets it."""
     monkeypatch.setenv(RECORDS_FOLDER, str(tmp_path / "work" / "records"))
     return tmp_path / "work" / "records"
-
-
-def run(folder, work, **changes):
-    """Run the chain over a folder of shards; return its images and shards."""
-    changes = SETTINGS | {"INPUT_DIR": str(folder)} | changes
-    images, _, shards = run_chain("sample", str(work), **changes)
-    return images, shards
 
 
 def make_records(images, n_classes=3):
@@ -90,28 +82,25 @@ def test_every_member_of_a_gzip_shard_is_read(tmp_path, cut):
     assert (~is_good).sum() == bool(cut)
 
 
-def test_foreign_gzip_shards_go_through(tmp_path, capsys):
-    """The inferred schema of each split is printed; tests need no label."""
+def test_the_inferred_schema_of_each_split_is_printed(tmp_path, capsys):
+    """It has image, label and id; tests need no label. Files are named as by TFDS."""
     numbers_of_shard = {"d-train.tfrecord-00000-of-00002": range(20)}
     numbers_of_shard["d-train.tfrecord-00001-of-00002"] = range(20, 34)
     numbers_of_shard["d-test.tfrecord"] = range(34, 40)
     for name, numbers in numbers_of_shard.items():
-        features = [{"jpeg": IMAGES[k], "name": b"%d.jpg" % k} for k in numbers]
-        if "train" in name:
-            features = [row | {"target": k % 3} for k, row in enumerate(features)]
-        shard = [make_example(**row) for row in features]
+        label = {"target": 1} if "train" in name else {}
+        shard = [make_example(jpeg=IMAGES[k], name=b"%d" % k, **label) for k in numbers]
         write_input(tmp_path, shard, name, "GZIP")
 
-    images, _ = run(tmp_path / "in", tmp_path / "work")
+    images, _ = read(tmp_path / "in")
 
     printed = capsys.readouterr().out
     assert "test: image jpeg, image_id name (by 6 records of d-test" in printed
     assert "train: image jpeg, label target, image_id name (by 20 records" in printed
-    tests = rows_of(images[images["split"] == "test"], "label", "label_name", "problem")
-    assert tests == {f"{k}.jpg": [-1, "", ""] for k in range(34, 40)}
-    labels = [k % 3 for k in [*range(20), *range(14)]]
-    expected = {f"{k}.jpg": (IMAGES[k], label) for k, label in enumerate(labels)}
-    assert images_by_id(tmp_path / "work" / "part-1") == expected
+    expected = {str(k): ["train", 0, ""] for k in range(34)}
+    expected |= {str(k): ["test", -1, ""] for k in range(34, 40)}
+    assert rows_of(images, "split", "label", "problem") == expected
+    assert read_all(images) == [IMAGES[int(name)] for name in images["image_id"]]
 
 
 def test_a_record_damaged_after_01_is_rejected(tmp_path):
@@ -375,8 +364,11 @@ def test_shards_in_a_bucket_are_those_on_disk(tmp_path):
     damaged = bytearray(first.read_bytes())
     damaged[500] ^= 1
     first.write_bytes(damaged)
-    run(tmp_path / "in", tmp_path / "disk")
-    changes = SETTINGS | {"INPUT_DIR": "gs://shards"}
+    changes = {"IMAGE_SIZE": 48, "N_FOLDS": 2, "N_SHARDS": 4}
+    run_chain(
+        "sample", str(tmp_path / "disk"), INPUT_DIR=str(tmp_path / "in"), **changes
+    )
+    changes["INPUT_DIR"] = "gs://shards"
     code = (
         "from support.chain import run_chain\n"
         f"run_chain('sample', {str(tmp_path / 'cloud')!r}, **{changes})\n"
