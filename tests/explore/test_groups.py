@@ -40,12 +40,10 @@ def draw_hashes(rng, count, length=16):
 def draw_names(rng, count):
     """Return sets of names that belong to no groups."""
     hashes = draw_hashes(rng, count)
-    numbers = rng.integers(10**9, 10**10, count)
     cameras = rng.choice(["DSC", "IMG", "DSCN", "P", "PXL", "MVI"], count)
     yield [f"IMG_{n:04d}" for n in range(count)]
     yield hashes
     yield [f"{uuid.UUID(bytes=rng.bytes(16))}" for _ in range(count)]
-    yield [f"{n}_{word[:10]}_n" for n, word in zip(numbers, hashes, strict=True)]
     yield [f"{camera}_{n:05d}" for n, camera in enumerate(cameras)]
     yield [f"part_{n // 50:03d}/{n:06d}" for n in range(count)]
     yield [f"{word[0]}/{word[1]}/{word}" for word in hashes]

@@ -179,15 +179,6 @@ def test_an_unclear_image_or_label_is_an_error(tmp_path, features, message):
         read(tmp_path / "in")
 
 
-def test_input_schema_chooses_the_image(tmp_path):
-    """Other features are columns."""
-    write_input(tmp_path, [make_example(**TWO_IMAGES)])
-    schema = {"right": "image", "label": "label"}
-    images, _ = read(tmp_path / "in", input_schema=schema)
-    assert read_all(images) == IMAGES[:1]
-    assert list(images["other"]) == ["x"]
-
-
 @pytest.mark.parametrize(
     "changes",
     [{"label_column": []}, {"input_schema": {"image": "image"}}],
@@ -434,13 +425,7 @@ def test_each_split_needs_a_label(tagged):
 
 
 def test_input_schema_chooses_the_label(tagged):
-    """It may be a list of 0 and 1; a fraction is a problem of its record."""
-    tags = {"image": "image", "tags": "labels"}
-    images, labels = read(tagged, input_schema=tags)
-    assert labels.kind == "multi"
-    names = ["", "label_0", "label_1", "label_0|label_1"]
-    assert images["label_name"].tolist() == names
-
+    """A fraction is a problem of its record."""
     score = {"image": "image", "score": "label"}
     images, _ = read(tagged, input_schema=score)
     fraction = "label 0.25 is not a whole number"
