@@ -669,7 +669,8 @@ def _load_yaml(text: str) -> Any:
         advice = (
             f"Put the value of {name} in quotes: " if re.search("[{*]", value) else ""
         )
-        raise ValueError(f"{advice}{error}") from None
+        text_of_error = " ".join(str(error).split())
+        raise ValueError(f"{advice}{text_of_error}") from None
 
 
 def _find_recipe(path: str) -> Path:
