@@ -156,8 +156,6 @@ def test_files_that_are_no_shards_are_an_error(tmp_path):
     no_record = r"none of the 2 shards in .* has a whole record.*PATTERN"
     with pytest.raises(ValueError, match=no_record):
         read(tmp_path)
-    with pytest.raises(FileNotFoundError, match="fits PATTERN.* Set INPUT_DIR"):
-        read(tmp_path, input_schema="auto", pattern="*.rec")
 
 
 TWO_LABELS = {"image": IMAGES[0], "label": 1, "target": 2}
@@ -281,8 +279,7 @@ def test_a_changed_shard_is_indexed_again(tmp_path, records):
     put(tmp_path / "work", [], {"plan.json": "{}"})
     copy_plan(str(tmp_path / "work"), str(tmp_path / "copy"))
     copied = os.listdir(tmp_path / "copy" / "records")
-    assert copied
-    assert sorted(copied) == sorted(os.listdir(records))
+    assert sorted(copied) == sorted(os.listdir(records)) != []
 
 
 def test_records_of_shards_that_are_gone_or_changed_are_removed(tmp_path, records):
