@@ -129,11 +129,10 @@ def _init(source: str, out: str | None) -> None:
     from kaggle_tfr.explore.layout import describe_table, write_recipe
 
     path, comments = write_recipe(source, out)
-    print(*comments, sep="\n")
     try:
-        print(describe_table(load_recipe(path)))
+        print(*comments, describe_table(load_recipe(path)), sep="\n")
     except (ValueError, OSError) as error:
-        print(f"run will stop: {error}")
+        print(*comments, f"run will stop: {error}", sep="\n")
     print(f"Written: {path}. Check it, then: kaggle-tfr run {shlex.quote(path)}")
 
 

@@ -175,7 +175,7 @@ def fill_template(template: str, rows: pd.DataFrame) -> pd.DataFrame:
         check_column(field, rows, f"a field of PATH_TEMPLATE '{template}'")
     rows = rows[list(fields)]
     is_empty = rows.drop(columns=FOLDER_COLUMN, errors="ignore") == ""
-    problem = "no value in column '" + is_empty.idxmax(axis=1) + "'"
+    problem = "no value in column '" + is_empty.idxmax(axis=1).astype(str) + "'"
     problem = problem.where(is_empty.any(axis=1), "")
     try:
         names = [_fill(template, row) for row in rows.to_dict("records")]

@@ -52,7 +52,7 @@ class Files:
 
     images: Sequence[str]
     others: Sequence[str]
-    masks: Collection[str] = ()
+    masks: Sequence[str] = ()
     outside: Collection[str] = ()
     splits: Mapping[str, str] = field(default_factory=dict)
     classes: Mapping[str, str] = field(default_factory=dict)

@@ -203,8 +203,8 @@ def _read_files(files: Files, settings: InputSettings, known: Labels | None) -> 
     is_test = rows[SPLIT] == "test"
     is_optional = is_test | rows[PROBLEM].str.startswith(NO_ROW)
     names = rows[FILE].where(rows[FILE] != "", rows[ID])
-    images = {"image": names, "is_test": is_test, "is_optional": is_optional}
-    labelled, labels = read_labels(text, pd.DataFrame(images), settings, known)
+    values = {"image": names, "is_test": is_test, "is_optional": is_optional}
+    labelled, labels = read_labels(text, pd.DataFrame(values), settings, known)
 
     rows = rows.loc[labelled.index].reset_index(drop=True)
     labelled = labelled.reset_index(drop=True)
@@ -242,9 +242,9 @@ def _find_label(rows: pd.DataFrame) -> list[str]:
 
     Raises: ValueError: there are several, or none.
     """
-    named = [name for name in rows if LABEL_NAME.fullmatch(name)]
+    named = [name for name in map(str, rows) if LABEL_NAME.fullmatch(name)]
     if len(named) != 1:
-        counts = rows[named or list(rows)].nunique().to_dict()
+        counts = (rows[named] if named else rows).nunique().to_dict()
         raise ValueError(
             "LABEL_COLUMN is empty. Set it to the column of labels; these are the "
             f"columns with their numbers of values: {counts}. LABEL_COLUMN: folder "

@@ -195,7 +195,8 @@ def _detect_csv(
     splits; return their names.
     """
     n_images = {
-        name: rows.index.nunique() * (1 + any(map(LABEL_NAME.fullmatch, rows)))
+        name: rows.index.nunique()
+        * (1 + any(map(LABEL_NAME.fullmatch, map(str, rows))))
         for name, rows in tables.items()
         if name not in tests
     }
@@ -277,7 +278,9 @@ def _detect_kind(recipe: Recipe, cells: pd.Series) -> None:
     """Add LABEL_SEPARATOR or LABEL_KIND if a column does not have one class a row."""
     values = cells[~cells.isin(MISSING)]
     numbers = pd.to_numeric(values, errors="coerce").dropna()
-    is_dense = numbers.nunique() > len(values) / 4 or numbers.mod(1).any()
+    is_many = numbers.nunique() > len(values) / 4
+    is_class = LABEL_NAME.fullmatch(str(cells.name))
+    is_dense = numbers.mod(1).any() or (is_many and not is_class)
     if is_dense and numbers.nunique() > MANY and len(numbers) > 0.9 * len(values):
         recipe.parameters["LABEL_KIND"] = "number"
         return
@@ -343,6 +346,6 @@ def _detect_names(recipe: Recipe, files: Files, tables: Sequence[str]) -> None:
 
 def _detect_rule(recipe: Recipe, paths: pd.Series, classes: pd.Series) -> None:
     """Add the rule by which names are those of groups, unless there are groups."""
-    if "GROUP_COLUMN" not in recipe.parameters:
-        if rule := find_rule(paths, classes):
-            recipe.parameters["GROUP_COLUMN"] = rule
+    rule = find_rule(paths, classes)
+    if rule:
+        recipe.parameters.setdefault("GROUP_COLUMN", rule)
