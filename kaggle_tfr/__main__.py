@@ -126,11 +126,15 @@ def _explain(error: Exception) -> str:
 
 def _init(source: str, out: str | None) -> None:
     """Inspect a folder or Kaggle input and write a recipe for it."""
-    from kaggle_tfr.explore.layout import write_recipe
+    from kaggle_tfr.explore.layout import describe_table, write_recipe
 
     path, comments = write_recipe(source, out)
-    command = f"kaggle-tfr run {shlex.quote(path)}"
-    print(*comments, f"Written: {path}. Check it, then: {command}", sep="\n")
+    print(*comments, sep="\n")
+    try:
+        print(describe_table(load_recipe(path)))
+    except (ValueError, OSError) as error:
+        print(f"run will stop: {error}")
+    print(f"Written: {path}. Check it, then: kaggle-tfr run {shlex.quote(path)}")
 
 
 def _run(

@@ -39,8 +39,6 @@ def add_groups(images: pd.DataFrame, group_column: str) -> pd.DataFrame:
     """
     if not group_column or group_column == "exif_time":
         return images
-    if group_column in RESERVED and group_column in images:
-        return images
     if group_column in images:
         groups = images[group_column].fillna("").astype(str)
     elif group_column == FOLDER:
@@ -57,6 +55,8 @@ def add_groups(images: pd.DataFrame, group_column: str) -> pd.DataFrame:
         f"in {len(sizes):,} groups{largest if len(sizes) else ''}. The others have no "
         "group and stay single."
     )
+    if group_column in RESERVED:  # numbers stay numbers
+        return images
     return images.assign(**{group_column: groups})
 
 

@@ -9,7 +9,6 @@ import pandas as pd
 
 from kaggle_tfr import mounts
 from kaggle_tfr.explore import csvs
-from kaggle_tfr.explore.csvs import TABLE_NAME
 from kaggle_tfr.explore.files import (
     Files,
     check_images,
@@ -18,15 +17,15 @@ from kaggle_tfr.explore.files import (
     name_split,
 )
 from kaggle_tfr.explore.groups import SUBJECTS, find_rule, follow_classes
-from kaggle_tfr.explore.inputs import LABEL_NAME
-from kaggle_tfr.explore.labels import FLAGS, MANY, MISSING, NUMBER, RUNS
+from kaggle_tfr.explore.inputs import LABEL_NAME, read_table
+from kaggle_tfr.explore.labels import FLAGS, MANY, MISSING, RUNS
 from kaggle_tfr.explore.names import AMBIGUOUS, join_names, remove_ending
 from kaggle_tfr.explore.recipe import Recipe, save_recipe, to_line
 from kaggle_tfr.explore.records import list_shards
 from kaggle_tfr.explore.rows import FOLDER, NAMES
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.images.masks import EMPTY_CODES
-from kaggle_tfr.parameters import DEFAULTS
+from kaggle_tfr.parameters import DEFAULTS, Values, make_settings
 from kaggle_tfr.storage import IMAGE_NAME
 
 ROWS = 2_000  # of a CSV, which are inspected
@@ -75,6 +74,29 @@ def propose_recipe(source: str) -> Recipe:
     return Recipe({**names, **defaults, **recipe.parameters}, recipe.comments)
 
 
+def describe_table(values: Values) -> str:
+    """Return what 01 would read by a recipe: counts, classes and three images.
+
+    Raises: OSError, ValueError: as `read_table`.
+    """
+    settings = make_settings(InputSettings, values)
+    images, labels = read_table(mounts.find_input(values["INPUT_DIR"]), settings)
+    good = images[images["problem"] == ""]
+    problems = images["problem"][images["problem"] != ""]
+    rejected = problems.str.split(":").str[0].value_counts()
+    counts = good["split"].value_counts().to_dict()
+    classes = good["label_name"][good["label"] >= 0].value_counts()
+    lines = [
+        f"{len(images):,} images: {counts}, rejected: {rejected.to_dict()}",
+        f"{len(classes):,} classes ({labels.kind}): {classes.head(9).to_dict()}",
+    ]
+    examples = good.iloc[:: max(1, len(good) // 3)].head(3)
+    paths = examples["path"].str.removeprefix(f"{images['input_dir'].iloc[0]}/")
+    for row, path in zip(examples.itertuples(), paths, strict=True):
+        lines.append(f"{row.image_id}: {row.label_name}, {row.split}, {path}")
+    return "\n".join(map(to_line, lines))
+
+
 def locate(source: str) -> tuple[str, str, str]:
     """Return the folder of an input, and NAME and INPUT_DIR of its recipe."""
     folder = mounts.find_input(source)
@@ -104,6 +126,8 @@ def detect_layout(folder: str) -> Recipe:
     used = []
     if len(tables) > len(tests):
         used = _detect_csv(recipe, tables, tests)
+        paths = pd.Series(files.images).map(remove_ending)
+        _detect_rule(recipe, paths, pd.Series("", paths.index))
     else:
         _detect_names(recipe, files, names)
     for name in names:
@@ -204,7 +228,7 @@ def _sort_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
         kind = "other"
         if _is_code(cells):
             kind = "code"
-        elif cells.nunique() < 2 or name.startswith("Unnamed"):
+        elif rows[name].nunique() < 2 or name.startswith("Unnamed"):
             continue
         elif all(map(name_split, cells.unique())):
             kind = "split"
@@ -314,5 +338,11 @@ def _detect_names(recipe: Recipe, files: Files, tables: Sequence[str]) -> None:
     recipe.comments.append(f"classes: {counts if label else 'no labels were found'}")
     recipe.parameters["LABELS_CSV"] = "" if label or not tables else tables[0]
     recipe.parameters["LABEL_COLUMN"] = label
-    if rule := find_rule(paths, classes):
-        recipe.parameters.setdefault("GROUP_COLUMN", rule)
+    _detect_rule(recipe, paths, classes)
+
+
+def _detect_rule(recipe: Recipe, paths: pd.Series, classes: pd.Series) -> None:
+    """Add the rule by which names are those of groups, unless there are groups."""
+    if "GROUP_COLUMN" not in recipe.parameters:
+        if rule := find_rule(paths, classes):
+            recipe.parameters["GROUP_COLUMN"] = rule

@@ -9,7 +9,6 @@ from functools import cache, partial
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from kaggle_tfr import parallel, storage
