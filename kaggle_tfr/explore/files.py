@@ -15,8 +15,8 @@ from kaggle_tfr.storage import IMAGE_NAME
 
 # Hidden files, and those of operating systems, NAS devices and archivers.
 SYSTEM_NAME = re.compile(
-    r"\..*|__MACOSX|@eaDir|#recycle|\$RECYCLE\.BIN|System Volume Information|lost\+found"
-    r"|__pycache__|Thumbs\.db|desktop\.ini"
+    r"\..*|__MACOSX|@eaDir|#recycle|\$RECYCLE\.BIN|System Volume Information"
+    r"|lost\+found|__pycache__|Thumbs\.db|desktop\.ini"
 )
 BUCKET_LEVELS = 6
 ARCHIVE = re.compile(r"(?i)\.(zip|tar|tgz|gz|7z|rar)$")

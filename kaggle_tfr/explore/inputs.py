@@ -201,7 +201,7 @@ def _read_files(files: Files, settings: InputSettings, known: Labels | None) -> 
     if files.masks:
         print(
             f"{len(files.masks):,} files are called like masks, such as "
-            f"'{files.masks[0]}', and are left out. PATTERN: \"*\" reads them as images."
+            f"'{files.masks[0]}', and are left out. PATTERN: \"*\" reads them, too."
         )
     rows = list_rows(files, settings)
     text = _read_text(rows, files, settings)

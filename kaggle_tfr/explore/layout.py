@@ -277,8 +277,8 @@ def _choose_label(
         return [*texts, *candidates][0]
     flags_or_folder = f"the columns {flags}, folder" if flags else "folder"
     recipe.comments.append(
-        f"not sure: set LABEL_COLUMN to one of them, {flags_or_folder}, 'names: REGEX', "
-        "or [] for no labels"
+        f"not sure: set LABEL_COLUMN to one of them, {flags_or_folder}, "
+        "'names: REGEX', or [] for no labels"
     )
     return ""
 

@@ -17,7 +17,7 @@ class Recipe:
 
     parameters: dict[str, Any] = field(default_factory=dict)
     comments: list[str] = field(default_factory=list)
-    files: Files = Files((), ())
+    files: Files = field(default_factory=lambda: Files((), ()))
 
 
 def to_line(text: str) -> str:
