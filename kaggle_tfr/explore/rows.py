@@ -166,11 +166,13 @@ def find_images(names: pd.Series, splits: pd.Series, files: Files) -> pd.DataFra
     unique = names[names != ""].unique()
     joined = pd.Series(join_names(unique, files.names), unique)
     position = names.map(joined).fillna(MISSING).astype(int)
+    is_tied = position == AMBIGUOUS
     split_of = np.array(
-        [files.splits.get(os.path.dirname(p), "") for p in files.images]
+        [files.split_of(path) for path in (files.images if is_tied.any() else [])]
     )
-    for split, tied in names[position == AMBIGUOUS].groupby(splits):
+    for split, group in names[is_tied].groupby(splits):
         for wanted in (split, ""):
+            tied = group[position[group.index] == AMBIGUOUS]
             chosen = np.flatnonzero(split_of == wanted)
             found = join_names(tied, [files.images[place] for place in chosen.tolist()])
             position[tied.index[found >= 0]] = chosen[found[found >= 0]]
