@@ -11,25 +11,18 @@ from functools import cached_property
 from kaggle_tfr import storage
 from kaggle_tfr.explore.names import FileNames
 from kaggle_tfr.mounts import PRODUCTS
+from kaggle_tfr.storage import IMAGE_NAME
 
-# Written by operating systems, NAS devices and archivers beside the user's own files.
-SYSTEM_NAMES = {
-    "__MACOSX",
-    "@eaDir",
-    "#recycle",
-    "$RECYCLE.BIN",
-    "System Volume Information",
-    "lost+found",
-    "__pycache__",
-    "Thumbs.db",
-    "desktop.ini",
-}
+# Hidden files, and those of operating systems, NAS devices and archivers.
+SYSTEM_NAME = re.compile(
+    r"\..*|__MACOSX|@eaDir|#recycle|\$RECYCLE\.BIN|System Volume Information|lost\+found"
+    r"|__pycache__|Thumbs\.db|desktop\.ini"
+)
 BUCKET_LEVELS = 6
 ARCHIVE = re.compile(r"(?i)\.(zip|tar|tgz|gz|7z|rar)$")
 # Names of folders that are not classes: splits, folders of all images, and masks.
 SPLIT = re.compile(
-    r"(?i)(?P<prefix>(.+[ _-])?)(?P<word>train|test|valid|val|dev|eval)"
-    r"(?P<ending>ing|ation|uation)?"
+    r"(?i)(.+[ _-])?(train|test|valid|val|dev|eval)(ing|ation|uation)?"
     r"([ _-]?(images?|imgs?|jpe?gs?|pngs?|photos?|set|data|files|tfrecords?|stage"
     r"|v?\d{1,4}))*"
 )
@@ -38,11 +31,13 @@ CONTAINER = re.compile(
     r"([ _-]?\d+)?|(.*[ _-])?(images?|imgs?|part|batch)[ _-]?\d+"
 )
 MASK_FOLDER = re.compile(
-    r"(?i)(.*[ _-])?(masks?|labels?|annotations?|segmentations?|gt|ground[ _-]?truth)"
+    r"(?i)(^|/)(((train|test|val)\w*[ _-])?(masks|labels|annotations|segmentations|gt"
+    r"|ground[ _-]?truth)|(train|test|val)\w*[ _-]mask)(/|$)"
 )
 MASK_NAME = re.compile(
     r"(?i)(.+?)[ _-](masks?|segmentation|gt|label|annotation)([ _-]?\d+)?"
 )
+APART = "/"  # the class of folders beside those of splits
 MASK_WORD = re.compile(r"(?i)mask|segment|gt|truth|label|annot")
 
 
@@ -63,11 +58,6 @@ class Files:
     classes: Mapping[str, str] = field(default_factory=dict)
     folder: str = ""
 
-    @property
-    def has_no_names(self) -> bool:
-        """Whether no file has the name of an image."""
-        return not any(map(storage.IMAGE_NAME.search, self.images))
-
     @cached_property
     def names(self) -> FileNames:
         """The names of the images, in which ids are looked up."""
@@ -83,128 +73,89 @@ class Files:
 
 
 def list_files(
-    input_dir: str,
+    folder: str,
     patterns: Sequence[str] = (),
     excluded: Iterable[str] = (),
-    *,
-    with_products: bool = False,
+    products: Iterable[str] = PRODUCTS,
 ) -> Files:
     """Return the files of a folder, without hidden ones and those of the system.
 
     patterns: images that match none of them are left out; "*" also matches "/".
-    excluded: folders of output. with_products: list what kaggle-tfr wrote, too.
+    excluded: folders of output. products: files whose folder is left out.
     """
     outside = set[str]()
-    if storage.is_remote(input_dir):
-        paths = _list_bucket(input_dir)
+    if storage.is_remote(folder):
+        levels = ["*/" * level + "*" for level in range(BUCKET_LEVELS)]
+        found = [path for level in levels for path in storage.list_files(level, folder)]
+        paths = [path.removeprefix(f"{folder}/") for path in found]
     else:
         skipped = set(map(storage.real_path, excluded))
-        products = () if with_products else PRODUCTS
-        paths = _walk(input_dir, skipped, products, outside)
-    paths.sort()
-    images = [path for path in paths if storage.IMAGE_NAME.search(path)]
-    if not images or patterns:
+        paths = _walk(folder, skipped, set(products), outside)
+    images = sorted(filter(IMAGE_NAME.search, paths))
+    if patterns or not images:
         # Files without an ending can be images, too.
-        images = [path for path in paths if _may_be_image(path)]
+        plain = [path for path in paths if not os.path.splitext(path)[1]]
+        images = sorted([*images, *plain])
     others = sorted(set(paths).difference(images))
-
-    masks: list[str] = []
+    masks = set[str]()
     if patterns:
         matches = (fnmatch.filter(images, pattern) for pattern in patterns)
         images = sorted(set().union(*matches))
-    else:
+    elif MASK_WORD.search("/".join(images)):
         masks = _find_masks(images)
         images = sorted(set(images).difference(masks))
     splits, classes = read_folders(map(os.path.dirname, images))
-    return Files(images, others, masks, outside, splits, classes, input_dir)
-
-
-def _may_be_image(path: str) -> bool:
-    """Return whether a file has the ending of an image, or none."""
-    _, ending = os.path.splitext(path)
-    return not ending or storage.IMAGE_NAME.search(path) is not None
-
-
-def _list_bucket(input_dir: str) -> list[str]:
-    """Return the paths of the objects below an address."""
-    paths = []
-    for level in range(BUCKET_LEVELS):
-        for address in storage.list_files("*/" * level + "*", input_dir):
-            path = address.removeprefix(f"{input_dir}/")
-            if not any(name[0] == "." for name in path.split("/")):
-                paths.append(path)
-    return paths
+    return Files(images, others, sorted(masks), outside, splits, classes, folder)
 
 
 def _walk(
-    input_dir: str,
-    skipped: Collection[str],
-    products: Iterable[str],
-    outside: set[str],
+    folder: str, skipped: set[str], products: set[str], outside: set[str]
 ) -> list[str]:
     """Return the paths of all files; add to `outside` those that links lead out to.
 
-    skipped: real paths of folders. products: names of files whose folder is skipped.
     A link to a folder in INPUT_DIR is not followed, since that is listed anyway.
     """
-    root = storage.real_path(input_dir)
+    root = storage.real_path(folder)
     paths = []
     pending = [("", False)]
     while pending:
-        folder, is_outside = pending.pop()
-        with os.scandir(os.path.join(root, folder)) as entries:
-            visible = [
-                entry
-                for entry in entries
-                if entry.name[0] != "." and entry.name not in SYSTEM_NAMES
-            ]
-        if folder and not {entry.name for entry in visible}.isdisjoint(products):
+        parent, is_outside = pending.pop()
+        with os.scandir(os.path.join(root, parent)) as entries:
+            visible = [e for e in entries if not SYSTEM_NAME.fullmatch(e.name)]
+        if parent and products.intersection(entry.name for entry in visible):
             continue
         for entry in visible:
-            path = os.path.join(folder, entry.name)
+            path = os.path.join(parent, entry.name)
             is_link = entry.is_symlink()
             leads_out = is_link and not storage.is_inside(entry.path, root)
             if not os.path.isdir(entry.path):
                 paths.append(storage.escape(path))
                 if leads_out or is_outside:
-                    outside.add(storage.escape(path))
-            elif not is_link or (leads_out and not is_outside):
-                if entry.path not in skipped:
-                    pending.append((path, is_outside or leads_out))
+                    outside.add(paths[-1])
+            elif entry.path in skipped or (is_link and (is_outside or not leads_out)):
+                continue
+            else:
+                pending.append((path, is_outside or leads_out))
     return paths
 
 
-def _find_masks(images: Sequence[str]) -> list[str]:
+def _find_masks(images: Sequence[str]) -> set[str]:
     """Return the images that are masks of other images.
 
-    They are called like an image beside them and "_mask", or have the same place in a
-    folder masks/ as an image in a folder that is not a class, such as images/.
+    They are called like an image beside them and "_mask", or are in a folder such as
+    masks/ and called like an image elsewhere.
     """
-    if not MASK_WORD.search("/".join(images)):
-        return []
-    stems = [os.path.splitext(image)[0] for image in images]
-    known = set(stems)
-    in_folders = set[str]()
-    for stem in stems:
-        names = stem.split("/")
-        if any(map(MASK_FOLDER.fullmatch, names[:-1])):
-            continue
-        for depth, name in enumerate(["", *names[:-1]]):
-            if is_generic(name):
-                in_folders.add("/".join(names[depth:]))
-    masks = []
-    for image, stem in zip(images, stems, strict=True):
+    stem_of = {image: os.path.splitext(image)[0] for image in images}
+    stems = set(stem_of.values())
+    in_masks = {stem for stem in stems if MASK_FOLDER.search(stem)}
+    names = set(map(os.path.basename, stems - in_masks))
+    masks = set[str]()
+    for image, stem in stem_of.items():
         match = MASK_NAME.fullmatch(stem)
         of_image = match[1] if match else stem
-        names = of_image.split("/")
-        is_mask = match is not None and of_image in known
-        depths = [
-            n for n, name in enumerate(names[:-1], 1) if MASK_FOLDER.fullmatch(name)
-        ]
-        for depth in range(*depths[:1], len(names) if depths else 0):
-            is_mask |= "/".join(names[depth:]) in in_folders
-        if is_mask:
-            masks.append(image)
+        is_beside = match is not None and of_image in stems
+        if is_beside or (stem in in_masks and os.path.basename(of_image) in names):
+            masks.add(image)
     return masks
 
 
@@ -229,8 +180,8 @@ def name_split(word: str) -> str:
     match = SPLIT.fullmatch(word.strip())
     if not match:
         return ""
-    split = match["word"].lower()
-    is_full = split == "eval" or (match["ending"] or "").lower() == "ation"
+    split = match[2].lower()
+    is_full = split == "eval" or str(match[3]).lower() == "ation"
     return "validation" if is_full else split
 
 
@@ -241,56 +192,45 @@ def read_folders(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]
     have other names. The class is the last name that is left, below the split.
     """
     children = defaultdict[str, set[str]](set)
-    listed = set(folders)
-    for folder in listed:
-        while folder:
-            parent, _, name = folder.rpartition("/")
+    pending = set(folders)
+    while pending:
+        parent, _, name = pending.pop().rpartition("/")
+        if name:
             children[parent].add(name)
-            folder = parent
+            pending.add(parent)
     splits = {"": ""}
     classes = {"": ""}
-    apart = set[str]()  # folders without classes, such as seg_pred beside seg_train
     # A folder comes after the one above it.
     for parent in sorted(children):
-        generic, is_split_up = _choose_generic(children[parent])
-        for name in children[parent]:
+        names = children[parent]
+        is_split_up = len(set(map(name_split, names)) - {""}) > 1
+        generic = {n for n in names if is_generic(n) or MASK_FOLDER.search(n)}
+        is_usual = is_split_up or 2 * len(generic) >= len(names)
+        for name in names:
             folder = f"{parent}/{name}".lstrip("/")
-            split = name_split(name) if name in generic else ""
+            is_class = not (is_usual and name in generic)
+            split = "" if is_class else name_split(name)
             splits[folder] = splits[parent] or split
-            classes[folder] = classes[parent] if name in generic else name
-            if not splits[folder] and (parent in apart or is_split_up):
-                apart.add(folder)
-            if folder in apart or (split and not splits[parent]):
+            classes[folder] = name if is_class else classes[parent]
+            # What is beside the splits is no class, such as seg_pred.
+            is_apart = classes[parent] == APART or (is_split_up and is_class)
+            if is_apart and not splits[folder]:
+                classes[folder] = APART
+            elif split and not splits[parent]:
                 classes[folder] = ""
-    return splits, classes
+    return splits, {folder: name.strip("/") for folder, name in classes.items()}
 
 
-def _choose_generic(names: Collection[str]) -> tuple[set[str], bool]:
-    """Return the names of folders beside each other that are not classes.
-
-    Also whether they are of several splits.
-    """
-    is_split_up = len(set(map(name_split, names)) - {""}) > 1
-    generic = {
-        name for name in names if is_generic(name) or MASK_FOLDER.fullmatch(name)
-    }
-    is_usual = is_split_up or 2 * len(generic) >= len(names)
-    return generic if is_usual else set(), is_split_up
-
-
-def check_images(files: Files, input_dir: str) -> None:
+def check_images(files: Files) -> None:
     """Raise a FileNotFoundError if there are no images."""
-    if files.images:
-        return
-    archives = [name for name in files.others if ARCHIVE.search(name)]
-    advice = "Set INPUT_DIR to the folder that contains the images or their folders."
-    if archives:
-        advice = f"Unpack {archives[0]} first."
-    found = ", ".join(files.others[:5]) or "none"
-    raise FileNotFoundError(
-        f"'{storage.escape(input_dir)}' has no image that can be used. Files found: "
-        f"{found}. {advice}"
-    )
+    if not files.images:
+        archives = filter(ARCHIVE.search, files.others)
+        first = next(archives, "")
+        advice = f"Unpack {first} first." if first else "Set INPUT_DIR to their folder."
+        raise FileNotFoundError(
+            f"{files.folder!r} has no image that can be used, but files such as "
+            f"{files.others[:5]}. {advice}"
+        )
 
 
 def explain_unreadable(error: OSError) -> str:
@@ -308,9 +248,8 @@ def explain_unreadable(error: OSError) -> str:
 
 def check_link(path: str, input_dir: str, parameter: str) -> None:
     """Raise a ValueError for a link in INPUT_DIR to a file outside it."""
-    below = os.path.relpath(path, input_dir)
-    is_named_outside = storage.is_remote(path) or storage.OUTSIDE.search(below)
-    if not is_named_outside and not storage.is_inside(path, input_dir):
+    is_named_inside = not storage.OUTSIDE.search(os.path.relpath(path, input_dir))
+    if is_named_inside and not storage.is_inside(path, input_dir):
         raise ValueError(
             f"{parameter} '{path}' is a link that leads outside INPUT_DIR. Set "
             f"{parameter} to the path of the file itself, or copy it into INPUT_DIR."

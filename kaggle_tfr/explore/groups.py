@@ -7,7 +7,7 @@ look alike without being near-duplicates, so a random split has them on both sid
 import pandas as pd
 
 from kaggle_tfr.explore.csvs import check_column
-from kaggle_tfr.explore.labels import MISSING
+from kaggle_tfr.explore.labels import MISSING, RESERVED
 from kaggle_tfr.explore.names import remove_ending
 from kaggle_tfr.explore.rows import FOLDER, NAMES, match_names
 from kaggle_tfr.parameters import DEFAULTS
@@ -55,6 +55,8 @@ def add_groups(images: pd.DataFrame, group_column: str) -> pd.DataFrame:
         f"in {len(sizes):,} groups{largest if len(sizes) else ''}. The others have no "
         "group and stay single."
     )
+    if group_column in RESERVED:  # numbers stay numbers
+        return images
     return images.assign(**{group_column: groups})
 
 

@@ -25,7 +25,6 @@ from kaggle_tfr.explore.rows import (
     SPLIT,
     TAIL,
     first_problem,
-    has_csv,
     is_unlisted,
     list_rows,
     read_column,
@@ -178,7 +177,9 @@ def _read_input(settings: InputSettings, known: Labels | None = None) -> Table:
     if not (settings.input_schema or is_unlisted(settings)):
         patterns = list_texts(settings.pattern)
         files = list_files(input_dir, patterns, settings.excluded)
-    if settings.input_schema or (files.has_no_names and len(list_shards(settings))):
+    has_names = any(map(storage.IMAGE_NAME.search, files.images))
+    may_be_shards = not has_names and not is_unlisted(settings)
+    if settings.input_schema or (may_be_shards and len(list_shards(settings))):
         images, labels = read_records(settings, known)
     else:
         images, labels = _read_files(files, settings, known)
@@ -189,7 +190,7 @@ def _read_input(settings: InputSettings, known: Labels | None = None) -> Table:
 def _read_files(files: Files, settings: InputSettings, known: Labels | None) -> Table:
     """Return a row for each image in files, and the labels."""
     if not is_unlisted(settings):
-        check_images(files, settings.input_dir)
+        check_images(files)
     if files.masks:
         print(
             f"{len(files.masks):,} files are called like masks, such as "
@@ -202,8 +203,8 @@ def _read_files(files: Files, settings: InputSettings, known: Labels | None) -> 
     is_test = rows[SPLIT] == "test"
     is_optional = is_test | rows[PROBLEM].str.startswith(NO_ROW)
     names = rows[FILE].where(rows[FILE] != "", rows[ID])
-    images = {"image": names, "is_test": is_test, "is_optional": is_optional}
-    labelled, labels = read_labels(text, pd.DataFrame(images), settings, known)
+    values = {"image": names, "is_test": is_test, "is_optional": is_optional}
+    labelled, labels = read_labels(text, pd.DataFrame(values), settings, known)
 
     rows = rows.loc[labelled.index].reset_index(drop=True)
     labelled = labelled.reset_index(drop=True)
@@ -223,9 +224,8 @@ def _read_text(
     """Return the text of the columns or rules in LABEL_COLUMN."""
     columns = list_texts(settings.label_column)
     if settings.label_column == "":
-        columns = [FOLDER]
-        if has_csv(files, settings):
-            columns = _find_label_column(rows)
+        columns = [name for name in map(str, rows) if name[0] != "/"]
+        columns = _find_label(rows[columns]) if columns else [FOLDER]
     if columns and TAIL in rows:
         columns = [TAIL, *columns]
     if settings.id_column in columns:
@@ -237,19 +237,18 @@ def _read_text(
     return pd.DataFrame(text, rows.index)
 
 
-def _find_label_column(rows: pd.DataFrame) -> list[str]:
+def _find_label(rows: pd.DataFrame) -> list[str]:
     """Return the only column that is called like a label.
 
     Raises: ValueError: there are several, or none.
     """
-    columns = [str(name) for name in rows if str(name)[0] != "/"]
-    named = [name for name in columns if LABEL_NAME.fullmatch(name)]
+    named = [name for name in map(str, rows) if LABEL_NAME.fullmatch(name)]
     if len(named) != 1:
-        counts = [f"{name} ({rows[name].nunique()})" for name in named or columns]
+        counts = (rows[named] if named else rows).nunique().to_dict()
         raise ValueError(
             "LABEL_COLUMN is empty. Set it to the column of labels; these are the "
-            f"columns with their numbers of values: {', '.join(counts)}. LABEL_COLUMN: "
-            "folder takes the folder, and [] reads the images without labels."
+            f"columns with their numbers of values: {counts}. LABEL_COLUMN: folder "
+            "takes the folder, and [] reads the images without labels."
         )
     return named
 

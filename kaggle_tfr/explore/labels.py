@@ -1,9 +1,9 @@
 """Labels of images: a class, several labels, a quantity, or masks."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -29,10 +29,11 @@ MANY = 20  # different numbers with fractions are a quantity, not classes
 MAX_ODD = 0.05  # of the rows, with something else in columns of 0 and 1
 N_BINS = 10  # of a quantity, by which folds are stratified
 # Columns that the steps add. A CSV's column of such a name gets the prefix "csv_".
-RESERVED = """image_id path split label label_name problem height width n_bytes format
+_RESERVED = """image_id path split label label_name problem height width n_bytes format
 orientation note cluster distance keep reason fold shard part position source input_dir
 override_group digest brightness sharpness jpeg_quality exif_camera exif_time file
-record source_height source_width""".split()
+record source_height source_width"""
+RESERVED = frozenset(_RESERVED.split())
 
 
 def read_labels(
@@ -49,24 +50,24 @@ def read_labels(
     Raises: ValueError: the cells cannot be such labels.
     """
     if text.columns.empty:
-        table = pd.DataFrame({"label": -1, "label_name": "", "problem": ""}, text.index)
-        return table, known or Labels()
-    text = text.apply(_tidy)
+        values = {"label": -1, "label_name": "", "problem": NO_LABEL if known else ""}
+        return pd.DataFrame(values, text.index), known or Labels()
     if settings.label_separator:
         lists = text.iloc[:, 0].str.split(settings.label_separator, regex=False)
         text = lists.explode().str.strip().to_frame()
+    text = text.apply(_tidy)
     label_map = load_label_map(settings)
-    classes = known and (known.label_columns or known.classes)
-    numbers = list(label_map.values())
-    if set(map(str, numbers)) == set(map(str, range(len(numbers)))) != set():
-        if len(text.columns) == 1 and not known:
-            names = sorted(label_map, key=lambda name: label_map[name])
-            classes = tuple(_parse_names(names))
-            label_map = {}
+    classes: Classes = (known.label_columns or known.classes) if known else None
+    numbers = set(map(str, label_map.values()))
+    is_order = numbers == set(map(str, range(len(label_map))))
+    if label_map and is_order and len(text.columns) == 1 and not known:
+        classes = _parse_names(sorted(label_map, key=lambda name: label_map[name]))
+        label_map = {}
     new_names = {name: str(new_name) for name, new_name in label_map.items()}
-    is_blank = rows["is_optional"][text.index] & (text == "").all(axis=1)
-    mapped = text.replace(new_names).mask(is_blank, "").rename(columns=new_names)
-    table, labels = _read_cells(mapped, rows, settings, classes)
+    needs_none = rows["is_optional"][text.index] & (text == "").all(axis=1)
+    mapped = text.replace(new_names).mask(needs_none, "")
+    names = [new_names.get(name, name) for name in map(str, text)]
+    table, labels = _read_cells(mapped, names, rows, settings, classes)
     if labels.kind == "single" and len(text.columns) == 1:
         is_left_out = (mapped.iloc[:, 0] == "") & (text.iloc[:, 0] != "")
         table.loc[is_left_out, "problem"] = LEFT_OUT
@@ -118,9 +119,16 @@ def _tidy(cells: pd.Series) -> pd.Series:
 
 
 def _read_cells(
-    text: pd.DataFrame, rows: pd.DataFrame, settings: InputSettings, classes: Classes
+    text: pd.DataFrame,
+    columns: Sequence[str],
+    rows: pd.DataFrame,
+    settings: InputSettings,
+    classes: Classes,
 ) -> Table:
-    """Return the labels of cells, whatever form they have; label -1 is a missing one."""
+    """Return the labels of cells, whatever form they have; label -1 is a missing one.
+
+    columns: the names of the columns by LABEL_MAP.
+    """
     kind = settings.label_kind
     names = text.iloc[:, 0]
     last = text.iloc[:, -1]
@@ -130,16 +138,16 @@ def _read_cells(
         kind = "masks" if codes.str.fullmatch(RUNS).all() else kind
     if kind == "masks":
         if n_columns == 1:
-            names = pd.Series(str(last.name), text.index)
+            names = pd.Series(columns[-1], text.index)
         codes = last.str.strip()
         return _spread(codes.mask(codes.isin(EMPTY_CODES), ""), names, rows, classes)
     if kind == "number":
         return _label_numbers(last, rows)
-    flags = text.apply(lambda cells: cells.str.strip().str.lower().map(FLAGS))
-    if n_columns > 2 or (n_columns == 2 and flags.iloc[:, 0].notna().any()):
-        return _label_flags(text, flags, rows, kind, classes)
-    if n_columns == 2:  # the name of a label, and 0 or 1
-        names = names.where(flags.iloc[:, 1] != 0, "")
+    is_pair = n_columns == 2 and _read_flags(text).iloc[:, 0].isna().all()
+    if n_columns > 1 and not is_pair:
+        return _label_flags(text, columns, rows, kind, classes)
+    if is_pair:  # the name of a label, and 0 or 1
+        names = names.where(_read_flags(text).iloc[:, 1] != 0, "")
     elif kind != "multi" and not settings.label_separator:
         return _label_classes(names, rows, classes)
     return _spread((names != "").astype(np.int8), names, rows, classes)
@@ -233,48 +241,50 @@ def number_labels(images: pd.DataFrame, labels: Labels) -> Table:
     if labels.kind in ("multi", "masks"):
         codes, _ = pd.factorize(images["label_name"].where(has_label), sort=True)
         return images.assign(label=codes), labels
-    if labels.kind != "number" or not has_label.any():
+    if labels.kind == "single" or not has_label.any():
         return images, labels
-    numbers = images[labels.label_columns[0]]
-    edges = np.unique(numbers[has_label].quantile(np.linspace(0, 1, N_BINS + 1)))
+    numbers = images[labels.label_columns[0]][has_label]
+    edges = np.unique(numbers.quantile(np.linspace(0, 1, N_BINS + 1)))
     bins = np.searchsorted(edges[1:-1], numbers)
-    lows = edges[: max(1, len(edges) - 1)]
-    pairs = zip(lows, [*edges[1:], *lows], strict=False)
-    classes = [f"{low:.6g} to {high:.6g}" for low, high in pairs]
-    names = np.array(classes)[bins]
-    images["label"] = np.where(has_label, bins, -1)
-    images["label_name"] = np.where(has_label, names, "")
-    return images, replace(labels, classes=tuple(classes))
+    spans = numbers.groupby(bins).agg(["min", "max"])
+    names = [f"{low:.6g} to {high:.6g}" for low, high in spans.to_numpy()]
+    bins, _ = pd.factorize(bins, sort=True)
+    images.loc[has_label, "label"] = bins
+    images.loc[has_label, "label_name"] = np.array(names, object)[bins]
+    return images, replace(labels, classes=tuple(names))
 
 
 def _label_flags(
     text: pd.DataFrame,
-    flags: pd.DataFrame,
+    columns: Sequence[str],
     rows: pd.DataFrame,
     kind: str,
     classes: Classes,
 ) -> Table:
-    """Return the labels of columns of 0 and 1, each named after a label."""
+    """Return the labels of columns of 0 and 1.
+
+    columns: the label of each, "" to leave it out.
+    """
+    flags = _read_flags(text)
     has_cells = (text != "").any(axis=1)
-    is_required = ~rows["is_optional"] | has_cells
-    is_odd = flags.isna().mul(is_required, axis=0)
-    odd_rows = is_odd.any(axis=1)
+    is_required = ~rows["is_optional"]
+    is_odd = flags.isna().mul(is_required | has_cells, axis=0)
     odd = text.where(is_odd).stack().dropna()
-    if odd_rows.mean() > MAX_ODD:
-        counts = odd.value_counts()[:4]
-        listed = ", ".join(
-            f"'{cell}' {count:,} times" for cell, count in counts.items()
-        )
-        meant = ", ".join(f'"{cell}": 0' for cell in counts.index)
+    n_odd = is_odd.any(axis=1).sum()
+    if n_odd > MAX_ODD * len(text):
+        counts = odd.value_counts()[:4].to_dict()
+        meant = ", ".join(f'"{cell}": 0' for cell in counts)
         raise ValueError(
-            f"LABEL_COLUMN: {odd_rows.sum():,} of {len(text):,} rows contain something "
-            f"else than 0 and 1: {listed}. Set what each of them means, as in "
-            f"LABEL_MAP: {{{meant}}}."
+            f"LABEL_COLUMN: {n_odd:,} of {len(text):,} rows contain something else than "
+            f"0 and 1: {counts}. Set what each of them means, as in LABEL_MAP: "
+            f"{{{meant}}}."
         )
-    flags = flags.fillna(0).astype(np.int8)
+    flags = flags.fillna(0).astype(np.int8).set_axis(list(columns), axis=1)
+    if len(set(columns) - {""}) < len(columns):
+        flags = flags.T.groupby(level=0, sort=False).max().T
+        flags = flags.drop(columns="", errors="ignore")
     n_labels = flags.sum(axis=1)
-    is_decisive = ~rows["is_optional"] & ~odd_rows
-    if kind == "auto" and (n_labels[is_decisive] == 1).all():
+    if kind == "auto" and (n_labels[is_required & ~is_odd.any(axis=1)] == 1).all():
         print(
             f"Each row has exactly one 1 in {len(text.columns)} label columns: they "
             "are read as one class per image. Set LABEL_KIND: multi to read them as "
@@ -282,22 +292,31 @@ def _label_flags(
         )
         kind = "single"
     names = _name_combinations(flags)
-    columns = _list_classes(map(str, text), classes) if classes else list(text)
+    labels_of_columns = [str(name) for name in flags]
     if kind == "single":
-        known = classes or sorted(_parse_names(text))
+        known = classes or sorted(_parse_names(labels_of_columns))
         table, labels = _label_classes(names.where(n_labels == 1, ""), rows, known)
         several = "several labels where one is expected: " + names.str.replace(
             "|", ", "
         )
         table["problem"] = table["problem"].mask(n_labels > 1, several)
     else:
-        flags = flags.reindex(columns=list(map(str, columns)), fill_value=np.int8(0))
+        known = _list_classes(labels_of_columns, classes) if classes else []
+        flags = flags.reindex(
+            columns=list(map(str, known)) or labels_of_columns, fill_value=np.int8(0)
+        )
         table, labels = name_labels(flags, "multi")
-        table["label"] = table["label"].where(has_cells, -1)
+        table["label"] = has_cells.astype(np.int64) - 1
         table["problem"] = _find_repeats(rows["image"], names)
-    for (row, name), cell in odd[::-1].items():
+    for key, cell in odd[::-1].to_dict().items():
+        row, name = cast("tuple[int, str]", key)
         table.loc[row, "problem"] = f"column '{name}' contains '{cell}', not 0 or 1"
     return table, labels
+
+
+def _read_flags(text: pd.DataFrame) -> pd.DataFrame:
+    """Return 1, 0, or NA for other cells."""
+    return text.apply(lambda cells: cells.str.strip().str.lower().map(FLAGS))
 
 
 def _spread(
@@ -334,7 +353,7 @@ def name_labels(columns: pd.DataFrame, kind: str) -> Table:
 
     columns: 0 or 1 (int8), or run-length codes, "" for no mask.
     """
-    reserved = set(RESERVED).intersection(columns)
+    reserved = RESERVED.intersection(columns)
     if reserved:
         raise ValueError(
             f"a label is called '{min(reserved)}', like a column of images.parquet. "

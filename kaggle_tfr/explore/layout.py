@@ -9,7 +9,6 @@ import pandas as pd
 
 from kaggle_tfr import mounts
 from kaggle_tfr.explore import csvs
-from kaggle_tfr.explore.csvs import TABLE_NAME
 from kaggle_tfr.explore.files import (
     Files,
     check_images,
@@ -18,22 +17,24 @@ from kaggle_tfr.explore.files import (
     name_split,
 )
 from kaggle_tfr.explore.groups import SUBJECTS, find_rule, follow_classes
-from kaggle_tfr.explore.inputs import LABEL_NAME
-from kaggle_tfr.explore.labels import FLAGS, MANY, MISSING, NUMBER, RUNS
+from kaggle_tfr.explore.inputs import LABEL_NAME, read_table
+from kaggle_tfr.explore.labels import FLAGS, MANY, MISSING, RUNS
 from kaggle_tfr.explore.names import AMBIGUOUS, join_names, remove_ending
 from kaggle_tfr.explore.recipe import Recipe, save_recipe, to_line
 from kaggle_tfr.explore.records import list_shards
 from kaggle_tfr.explore.rows import FOLDER, NAMES
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.images.masks import EMPTY_CODES
-from kaggle_tfr.parameters import DEFAULTS
+from kaggle_tfr.parameters import DEFAULTS, Values, make_settings
+from kaggle_tfr.storage import IMAGE_NAME
 
 ROWS = 2_000  # of a CSV, which are inspected
 MOST_CSVS = 20
 _ID = r"s?([ _-]?(id|no|nr|number|name|key|code|index|uid))?"
 SUBJECT_NAME = re.compile(rf"(?i)(.*[ _-])?({SUBJECTS}|individual|exam){_ID}")
 SITE_NAME = re.compile(rf"(?i)(group|site|hospital|clinic|center|centre|camera){_ID}")
-FACT_NAME = re.compile("(?i)sex|gender|width|height")  # never taken for labels
+FACT_NAME = re.compile("(?i)sex|gender|age|width|height")  # taken for labels last
+SEX_NAME = re.compile("(?i)sex|gender")  # never taken for labels
 # Folders of one subject: patient12, P-003, 0017.
 SUBJECT_FOLDER = rf"(?i)(.*({SUBJECTS})|[a-z]{{0,3}})[ _.-]*\d+"
 # The words that begin a name, before its number: cat.17, Great_Dane_3.
@@ -73,6 +74,29 @@ def propose_recipe(source: str) -> Recipe:
     return Recipe({**names, **defaults, **recipe.parameters}, recipe.comments)
 
 
+def describe_table(values: Values) -> str:
+    """Return what 01 would read by a recipe: counts, classes and three images.
+
+    Raises: OSError, ValueError: as `read_table`.
+    """
+    settings = make_settings(InputSettings, values)
+    images, labels = read_table(mounts.find_input(values["INPUT_DIR"]), settings)
+    good = images[images["problem"] == ""]
+    problems = images["problem"][images["problem"] != ""]
+    rejected = problems.str.split(":").str[0].value_counts()
+    counts = good["split"].value_counts().to_dict()
+    classes = good["label_name"][good["label"] >= 0].value_counts()
+    lines = [
+        f"{len(images):,} images: {counts}, rejected: {rejected.to_dict()}",
+        f"{len(classes):,} classes ({labels.kind}): {classes.head(9).to_dict()}",
+    ]
+    examples = good.iloc[:: max(1, len(good) // 3)].head(3)
+    paths = examples["path"].str.removeprefix(f"{images['input_dir'].iloc[0]}/")
+    for row, path in zip(examples.itertuples(), paths, strict=True):
+        lines.append(f"{row.image_id}: {row.label_name}, {row.split}, {path}")
+    return "\n".join(map(to_line, lines))
+
+
 def locate(source: str) -> tuple[str, str, str]:
     """Return the folder of an input, and NAME and INPUT_DIR of its recipe."""
     folder = mounts.find_input(source)
@@ -91,9 +115,10 @@ def detect_layout(folder: str) -> Recipe:
     """
     files = list_files(folder)
     recipe = Recipe()
-    if files.has_no_names and len(list_shards(InputSettings(input_dir=folder))):
+    has_names = any(map(IMAGE_NAME.search, files.images))
+    if not has_names and len(list_shards(InputSettings(input_dir=folder))):
         return Recipe({"INPUT_SCHEMA": "auto"}, ["TFRecord shards"])
-    check_images(files, folder)
+    check_images(files)
     names = [name for name in files.others if csvs.TABLE_NAME.search(name)]
     names.sort(key=lambda name: (name.count("/"), "train" not in name.lower(), name))
     tables = _read_tables(names, files, recipe)
@@ -101,6 +126,8 @@ def detect_layout(folder: str) -> Recipe:
     used = []
     if len(tables) > len(tests):
         used = _detect_csv(recipe, tables, tests)
+        paths = pd.Series(files.images).map(remove_ending)
+        _detect_rule(recipe, paths, pd.Series("", paths.index))
     else:
         _detect_names(recipe, files, names)
     for name in names:
@@ -168,7 +195,8 @@ def _detect_csv(
     splits; return their names.
     """
     n_images = {
-        name: rows.index.nunique() * (1 + any(map(LABEL_NAME.fullmatch, rows)))
+        name: rows.index.nunique()
+        * (1 + any(map(LABEL_NAME.fullmatch, map(str, rows))))
         for name, rows in tables.items()
         if name not in tests
     }
@@ -201,7 +229,7 @@ def _sort_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
         kind = "other"
         if _is_code(cells):
             kind = "code"
-        elif cells.nunique() < 2 or name.startswith("Unnamed"):
+        elif rows[name].nunique() < 2 or name.startswith("Unnamed"):
             continue
         elif all(map(name_split, cells.unique())):
             kind = "split"
@@ -224,16 +252,19 @@ def _choose_label(
         recipe.parameters |= {"LABEL_KIND": "masks", "KEEP": "all", "CONFLICTS": "keep"}
         return [*([] if rows.attrs["has_tails"] else named[:1]), kinds["code"][0]]
     is_one_hot = (rows[flags].isin(["1", "1.0"]).sum(axis=1) == 1).mean() > 0.9
-    if len(flags) > 1 and not named and (is_one_hot or not others):
+    facts = list(filter(FACT_NAME.match, others))
+    if len(flags) > 1 and not named and (is_one_hot or others == facts):
         return flags
     candidates = named or others
     counts = rows[candidates].nunique()
     recipe.comments.append(f"columns and their numbers of values: {counts.to_dict()}")
-    is_only = len(others) == 1 and len(flags) < 2 and not FACT_NAME.match(others[0])
+    is_only = len(others) == 1 and len(flags) < 2 and not SEX_NAME.match(others[0])
     # Several names of the same classes are as good as one.
     is_one = named and len(rows[named].drop_duplicates()) == counts.max()
     if is_only or is_one:
-        texts = [name for name in candidates if rows[name].str.contains("[a-zA-Z]").any()]
+        texts = [
+            name for name in candidates if rows[name].str.contains("[a-zA-Z]").any()
+        ]
         return [*texts, *candidates][0]
     flags_or_folder = f"the columns {flags}, folder" if flags else "folder"
     recipe.comments.append(
@@ -247,7 +278,9 @@ def _detect_kind(recipe: Recipe, cells: pd.Series) -> None:
     """Add LABEL_SEPARATOR or LABEL_KIND if a column does not have one class a row."""
     values = cells[~cells.isin(MISSING)]
     numbers = pd.to_numeric(values, errors="coerce").dropna()
-    is_dense = numbers.nunique() > len(values) / 4 or numbers.mod(1).any()
+    is_many = numbers.nunique() > len(values) / 4
+    is_class = LABEL_NAME.fullmatch(str(cells.name))
+    is_dense = numbers.mod(1).any() or (is_many and not is_class)
     if is_dense and numbers.nunique() > MANY and len(numbers) > 0.9 * len(values):
         recipe.parameters["LABEL_KIND"] = "number"
         return
@@ -256,7 +289,7 @@ def _detect_kind(recipe: Recipe, cells: pd.Series) -> None:
     for separator in ("||", "|", ";", ",", " "):
         words = values.str.split(separator, regex=False).explode().str.strip().unique()
         # Names of classes can have commas and blanks.
-        is_list = separator in "||;" or pd.Series(words).isin(values).mean() > 0.5
+        is_list = separator in "||" or pd.Series(words).isin(values).mean() > 0.5
         if is_list and values.str.contains(separator, regex=False).any():
             recipe.parameters["LABEL_SEPARATOR"] = separator
             return
@@ -308,5 +341,11 @@ def _detect_names(recipe: Recipe, files: Files, tables: Sequence[str]) -> None:
     recipe.comments.append(f"classes: {counts if label else 'no labels were found'}")
     recipe.parameters["LABELS_CSV"] = "" if label or not tables else tables[0]
     recipe.parameters["LABEL_COLUMN"] = label
-    if rule := find_rule(paths, classes):
+    _detect_rule(recipe, paths, classes)
+
+
+def _detect_rule(recipe: Recipe, paths: pd.Series, classes: pd.Series) -> None:
+    """Add the rule by which names are those of groups, unless there are groups."""
+    rule = find_rule(paths, classes)
+    if rule:
         recipe.parameters.setdefault("GROUP_COLUMN", rule)

@@ -9,7 +9,6 @@ from functools import cache, partial
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from kaggle_tfr import parallel, storage
@@ -93,7 +92,7 @@ def list_shards(settings: InputSettings) -> pd.DataFrame:
     PATTERN chooses them, else their names, or their content if these are unusual.
     """
     input_dir = settings.input_dir
-    files = list_files(input_dir, (), settings.excluded, with_products=True)
+    files = list_files(input_dir, (), settings.excluded, products=())
     names = sorted([*files.images, *files.others])
     patterns = list_texts(settings.pattern)
     if patterns:

@@ -28,13 +28,6 @@ ID, FILE, SPLIT, PROBLEM, TAIL = "/image_id", "/path", "/split", "/problem", "/t
 COLUMNS = [ID, FILE, SPLIT, PROBLEM]
 
 
-def has_csv(files: Files, settings: InputSettings) -> bool:
-    """Return whether LABELS_CSV is used; its default is, if the file exists."""
-    if settings.labels_csv == LABELS_CSV:
-        return bool(csvs.find_csvs(LABELS_CSV, files, settings.input_dir))
-    return bool(list_texts(settings.labels_csv))
-
-
 def list_rows(files: Files, settings: InputSettings) -> pd.DataFrame:
     """Return the rows of LABELS_CSV and TEST_CSV, and of the files without a row.
 
@@ -42,30 +35,36 @@ def list_rows(files: Files, settings: InputSettings) -> pd.DataFrame:
     that end ids, if they do; and those of LABELS_CSV as text.
     Raises: FileNotFoundError, ValueError: a setting does not fit the data.
     """
-    reads_csv = has_csv(files, settings)
+    names = ", ".join(list_texts(settings.labels_csv))
     labelled = pd.DataFrame(columns=COLUMNS, dtype=str)
-    if reads_csv:
-        labelled = _join_csv(settings.labels_csv, files, settings, "LABELS_CSV")
+    if names == LABELS_CSV and not csvs.find_csvs(names, files, settings.input_dir):
+        names = ""  # the default
+    if names:
+        labelled = _join_csv(settings.labels_csv, files, settings)
+    if names and labelled.empty:
+        raise ValueError(
+            f"no column of LABELS_CSV '{names}' contains the names of images such as "
+            f"'{files.images[0]}'. Set ID_COLUMN to the column of names, PATH_TEMPLATE "
+            'if a name is in several columns, or LABELS_CSV: "" to leave it out.'
+        )
     if settings.split_column not in ("", NONE):
         csvs.check_column(settings.split_column, labelled, "SPLIT_COLUMN")
     rest = sorted(set(files.images).difference(labelled[FILE]))
     in_test_folders = [image for image in rest if files.split_of(image) == "test"]
     # Without a test folder, test images are beside the labelled ones.
-    beside = rest if reads_csv else []
+    beside = rest if names else []
     tests = _list_tests(replace(files, images=in_test_folders or beside), settings)
 
     rest = sorted(set(rest).difference(tests[FILE]))
     unlisted = pd.DataFrame({ID: rest, FILE: rest, SPLIT: "", PROBLEM: ""}, dtype=str)
-    is_test = unlisted[FILE].isin(in_test_folders) & reads_csv
-    if reads_csv:
-        names = ", ".join(list_texts(settings.labels_csv))
+    is_test = unlisted[FILE].isin(in_test_folders if names else [])
+    if names:
         unlisted.loc[~is_test, PROBLEM] = f"{NO_ROW} in {names}"
     tables = [labelled, unlisted[~is_test], tests, unlisted[is_test]]
     rows = pd.concat(tables, ignore_index=True).fillna("")
     rows.loc[rows[FILE].isin(files.outside), PROBLEM] = LINK_PROBLEM
     if settings.split_column != NONE:
-        folders = rows[FILE].map(os.path.dirname)
-        of_folder = folders.map(files.splits).fillna("")
+        of_folder = rows[FILE].map(files.split_of)
         rows[SPLIT] = rows[SPLIT].where(rows[SPLIT] != "", of_folder)
     rows[SPLIT] = rows[SPLIT].replace("", "train")
     return rows
@@ -78,27 +77,26 @@ def _list_tests(files: Files, settings: InputSettings) -> pd.DataFrame:
     if not (files.images and name and csvs.find_csvs(name, files, settings.input_dir)):
         return tests
     settings = replace(settings, id_column="", path_template="", split_column="")
-    try:
-        rows = _join_csv(name, files, settings, "TEST_CSV")
-    except NoIdsError:
+    tests = _join_csv(name, files, settings, "TEST_CSV")
+    if tests.empty:
         print(f"TEST_CSV '{name}' names no image, so it is not used.")
-        return tests
-    return rows[COLUMNS].drop_duplicates(ID).assign(**{SPLIT: "test"})
-
-
-class NoIdsError(ValueError):
-    """No column of a CSV contains the names of images."""
+    return tests[COLUMNS].drop_duplicates(ID).assign(**{SPLIT: "test"})
 
 
 def _join_csv(
-    name: str | Sequence[str], files: Files, settings: InputSettings, parameter: str
+    name: str | Sequence[str],
+    files: Files,
+    settings: InputSettings,
+    parameter: str = "LABELS_CSV",
 ) -> pd.DataFrame:
-    """Return the rows of CSVs with `COLUMNS`.
+    """Return the rows of CSVs with `COLUMNS`; none if no column names images.
 
-    Raises: FileNotFoundError; NoIdsError; ValueError: a setting does not fit.
+    Raises: FileNotFoundError; ValueError: a setting does not fit.
     """
     rows = csvs.read_csvs(name, files, settings.input_dir, parameter)
-    key, has_tails = _find_names(rows, files, settings, parameter)
+    key, has_tails = _find_names(rows, files, settings)
+    if not key:
+        return rows.assign(**dict.fromkeys(COLUMNS, "")).iloc[:0]
     names = rows[key]
     ids = rows[settings.id_column or key]
     if has_tails:
@@ -110,17 +108,17 @@ def _join_csv(
     # An id is looked up beside its CSV first.
     folders = rows[FOLDER_COLUMN]
     paths = names.where((folders == "") | (names == ""), folders + "/" + names)
-    of_folder = folders.map(files.splits).fillna("")
+    of_folder = (folders + "/").map(files.split_of)
     split = rows[SPLIT].where(rows[SPLIT] != "", of_folder).replace("", "train")
     found = pd.DataFrame({"file": names, "problem": ""})
     if not is_unlisted(settings):
         found = find_images(paths, split, files)
     rows[FILE] = found["file"]
-    is_long = rows[LONG].astype(bool)
+    blank = pd.Series("", rows.index)
     rows[PROBLEM] = first_problem(
-        pd.Series("", rows.index).mask(is_long, "more cells than the header"),
-        rows.get(PROBLEM, pd.Series("", rows.index)),
-        pd.Series("", rows.index).mask(names == "", "no id"),
+        blank.mask(rows[LONG].astype(bool), "more cells than the header"),
+        rows.get(PROBLEM, blank),
+        blank.mask(names == "", "no id"),
         split_problem,
         found["problem"],
     )
@@ -131,11 +129,11 @@ def _join_csv(
 
 
 def _find_names(
-    rows: pd.DataFrame, files: Files, settings: InputSettings, parameter: str
+    rows: pd.DataFrame, files: Files, settings: InputSettings
 ) -> tuple[str, bool]:
-    """Return the column of the names of images, and whether they end in labels.
+    """Return the column of the names of images, "" for none.
 
-    The names by PATH_TEMPLATE become a column. Raises: NoIdsError; ValueError.
+    Also whether they end in labels. The names by PATH_TEMPLATE become a column.
     """
     key = settings.id_column
     if key:
@@ -149,12 +147,6 @@ def _find_names(
         return key, False
     candidates = rows[[key]] if key else rows.drop(columns=FOLDER_COLUMN)
     found, has_tails = csvs.find_ids(candidates, files.names, of_masks=of_masks)
-    if not (key or found):
-        raise NoIdsError(
-            f"no column of {parameter} contains the names of images such as "
-            f"'{files.images[0]}'. Set ID_COLUMN to the column of names, PATH_TEMPLATE "
-            f'if a name is in several columns, or {parameter}: "" to leave it out.'
-        )
     return key or found, has_tails
 
 
@@ -228,8 +220,7 @@ def _read_splits(
     csvs.check_column(column, rows, "SPLIT_COLUMN")
     words = rows[column].str.strip()
     split = words.map(name_split).map(SPLIT_NAMES).fillna("")
-    problem = f"column '{column}' contains '" + words + "', which is not a split"
-    problem = problem.mask(words == "", f"no split in column '{column}'")
+    problem = "not a split in column '" + column + "': '" + words + "'"
     return split, problem.where(split == "", "")
 
 
@@ -259,7 +250,7 @@ def read_column(
     Raises: ValueError: there is no such column, or the expression cannot be used.
     """
     if rule not in rows and rule == FOLDER:
-        return rows[FILE].map(os.path.dirname).map(files.classes).fillna("")
+        return rows[FILE].map(files.class_of)
     if rule not in rows and rule.startswith(NAMES):
         return match_names(rows[FILE], rule, parameter)
     csvs.check_column(rule, rows, parameter)

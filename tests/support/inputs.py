@@ -1,10 +1,11 @@
-"""Small folders of pictures and CSVs, and their table, read with a few parameters."""
+"""Small folders of images and CSVs, and their table, read with a few parameters."""
 
 from PIL import Image
 
 from kaggle_tfr.explore.inputs import read_table
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.parameters import make_settings
+from support.layouts import draw
 
 
 def put_image(path):
@@ -12,14 +13,35 @@ def put_image(path):
     Image.new("RGB", (32, 24), "teal").save(path)
 
 
-def put_csv(folder, text, images=()):
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "train.csv").write_text(text, encoding="utf-8")
+def draw_image(path, seed):
+    """Write an image of 40 × 32 that is unlike those of other seeds."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draw(seed, (40, 32)).save(path)
+
+
+def put(folder, images, texts=()):
+    """Write images by their paths, and files by their texts; return the folder."""
     for name in images:
-        put_image(folder / "train_images" / name)
+        put_image(folder / name)
+    for name, text in dict(texts).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
     return folder
+
+
+def put_csv(folder, text, images=()):
+    """Write train.csv, and images in a folder beside it; return the folder."""
+    return put(folder, [f"train_images/{name}" for name in images], {"train.csv": text})
 
 
 def read(folder, **changes):
     chosen = {name.upper(): value for name, value in changes.items()}
     return read_table(str(folder), make_settings(InputSettings, chosen))
+
+
+def rows_of(images, *columns):
+    """Return {image_id: values of the columns}, a list if there are several."""
+    values = images[list(columns)].to_numpy().tolist()
+    if len(columns) == 1:
+        values = [value for (value,) in values]
+    return dict(zip(images["image_id"], values, strict=True))

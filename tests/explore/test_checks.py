@@ -1,0 +1,69 @@
+"""A table that cannot be right stops the run, or is a doubt with what to do."""
+
+import pandas as pd
+import pytest
+from support.inputs import put_csv, put_image, read
+
+from kaggle_tfr.explore.checks import check_table, find_doubts
+from kaggle_tfr.schema import Labels
+
+
+def make_table(problems, label_names=("x", "y")):
+    """Return rows with these problems; the labels of good ones are repeated."""
+    names = sorted(set(label_names))
+    rows = []
+    for number, problem in enumerate(problems):
+        name = label_names[number % len(label_names)]
+        label = -1 if problem else names.index(name)
+        rows.append([f"{number}.jpg", f"{number}.jpg", "train", problem, label])
+    columns = ["image_id", "path", "split", "problem", "label"]
+    return pd.DataFrame(rows, columns=columns), Labels("single", tuple(names))
+
+
+def test_most_images_that_are_unusable_for_one_reason_stop_the_run():
+    """Half of them do not, and neither do files that a CSV does not list."""
+    half = ["missing file", "no label", "", ""] * 5
+    check_table(make_table([*half, *["missing file"] * 5])[0])
+    check_table(make_table(["no row in train.csv"] * 9 + [""])[0])
+
+    damaged = [f"unreadable: {n}" for n in range(11)]
+    with pytest.raises(ValueError, match=r"11 of 20 images .* '0.jpg': unreadable: 0"):
+        check_table(make_table([*damaged, *[""] * 9])[0])
+
+
+def test_the_nearest_name_of_a_missing_file_is_named(tmp_path):
+    """The sentence says what was looked for."""
+    put_csv(tmp_path, "id,label\na_001.jpg,x\n7.jpg,x\n8.jpg,y\n", ["7.jpg"])
+    for number in range(9):
+        put_image(tmp_path / f"b_{number:03}.jpg")
+    nearest = r"No file is called 'a_001.jpg', .* The nearest name is '.*/b_001.jpg'"
+    with pytest.raises(ValueError, match=f"2 of 3 images cannot be used.*{nearest}"):
+        read(tmp_path, id_column="id")
+
+
+@pytest.mark.parametrize(
+    ("problems", "names", "doubt"),
+    [
+        (["", "", "truncated", "truncated", ""], "xy", "40% of the images cannot be"),
+        ([""] * 4, "x", "All images are of one class, 'x'"),
+        ([""] * 30, [f"c{n}" for n in range(20)], "30 images are of 20 classes"),
+        ([""] * 4, ["x", "images"], "A class is called 'images', like a split or a"),
+    ],
+)
+def test_what_is_probably_wrong_is_a_doubt(problems, names, doubt):
+    """A class that LABEL_COLUMN chooses by its name is not doubted."""
+    images, labels = make_table(problems, names)
+    [text] = find_doubts(images, labels, "")
+    assert doubt in text
+    is_by_name = "is called" in doubt
+    assert find_doubts(images, labels, "folder") == ([] if is_by_name else [text])
+
+
+def test_a_table_of_test_images_only_is_an_error(tmp_path):
+    """The sentence says how to train on them."""
+    put_image(tmp_path / "test" / "cat" / "1.jpg")
+    with pytest.raises(
+        ValueError, match="none of the 1 images is left .* SPLIT_COLUMN"
+    ):
+        read(tmp_path)
+    assert len(read(tmp_path, split_column="none")[0]) == 1

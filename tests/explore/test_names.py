@@ -1,0 +1,99 @@
+"""Rows are joined to files by their names, and never to files of other names."""
+
+import os
+import re
+from functools import partial
+from unicodedata import normalize
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.inputs import put, read, rows_of
+
+from kaggle_tfr.explore.names import MISSING, join_names
+
+NUMBERS = st.integers(0, 20).map("{:04}".format)
+WORDS = st.sampled_from(["Löwe", "x.y", "IMG 7", "n_1"])
+PARTS = (
+    st.sampled_from(["", "a/", "b/c/", "Büro/"]),
+    st.one_of(NUMBERS, WORDS),
+    st.sampled_from([".jpg", ".PNG"]),
+)
+FILES = st.sets(st.tuples(*PARTS).map("".join), min_size=1)
+# How ids differ from paths, in the order in which they are changed.
+CHANGES = {
+    "without folders": os.path.basename,
+    "without ending": lambda path: os.path.splitext(path)[0],
+    "without zeros": partial(re.compile(r"(?<![^/])0+(?=\d)").sub, ""),
+    "upper case": str.upper,
+    "decomposed": partial(normalize, "NFD"),
+    "of another machine": "data/{}".format,
+    "backslashes": lambda path: path.replace("/", "\\"),
+}
+
+
+def name_of(path):
+    name = os.path.basename(normalize("NFC", path).casefold())
+    stem = os.path.splitext(name)[0]
+    return int(stem) if stem.isdecimal() else stem
+
+
+@given(FILES, st.sets(st.sampled_from(list(CHANGES))))
+def test_no_id_is_joined_to_a_file_of_another_name(files, changes):
+    """An id finds its file if no other has its name, however the id is written."""
+    files = sorted(files)
+    file_of = {}
+    for file in files:
+        name = file
+        for change, write in CHANGES.items():
+            name = write(name) if change in changes else name
+        file_of.setdefault(name, file)
+
+    found = join_names([*file_of, "none.jpg"], files).tolist()
+
+    assert found.pop() == MISSING
+    for file, position in zip(file_of.values(), found, strict=True):
+        alike = [other for other in files if name_of(other) == name_of(file)]
+        if position >= 0:
+            assert files[position] in alike
+        if len(alike) == 1:
+            assert files[position] == file
+
+
+def test_a_half_downloaded_dataset_takes_no_file_of_another_folder():
+    """Folders of ids count as soon as files have them, and else they do not."""
+    ids = ["a/1.jpg", "b/1.jpg", "b/2.jpg"]
+    found = join_names(ids, ["a/1.jpg", "test/2.jpg"])
+    assert found.tolist() == [0, MISSING, MISSING]
+    assert join_names(ids, ["train/2.jpg"]).tolist() == [MISSING, MISSING, 0]
+
+
+def test_a_name_of_several_files_is_one_rejected_row(tmp_path):
+    """The row names two of them; above 1 % of the rows the run stops."""
+    put(tmp_path, [f"{folder}/{n}.jpg" for folder in "ab" for n in (1, 2)])
+    put(tmp_path, [], {"train.csv": "id,label\n1.jpg,x\na/2.jpg,y\n"})
+
+    images, _ = read(tmp_path)
+
+    several = "several files: 'a/1.jpg', 'b/1.jpg'"
+    assert rows_of(images, "problem") | {"1.jpg": several, "a/2.jpg": ""} == (
+        rows_of(images, "problem")
+    )
+    put(tmp_path, [], {"train.csv": "id,label\n1.jpg,x\n2.jpg,y\nb/2.jpg,y\n"})
+    message = "2 of 3 rows .* several files.*Set PATTERN to .*'a/\\*', or PATH_T"
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["scan", "scan.dat"])
+def test_files_without_the_ending_of_an_image_can_be_named_by_a_csv(tmp_path, name):
+    """No other file without such an ending is an image."""
+    put(tmp_path, ["2.jpg"], {"train.csv": f"id,label\n{name},x\n2.jpg,y\n"})
+    put(tmp_path, [], {name: "an image", "notes": "", "notes.txt": ""})
+
+    images, _ = read(tmp_path, id_column="id")
+
+    assert rows_of(images, "path", "problem") == {
+        name: [f"{tmp_path}/{name}", ""],
+        "2.jpg": [f"{tmp_path}/2.jpg", ""],
+    }
