@@ -6,7 +6,7 @@ import pandas as pd
 from kaggle_tfr.explore.quality import FAULTS
 from kaggle_tfr.figures import cut_square
 from kaggle_tfr.figures.words import NO_LABEL
-from kaggle_tfr.images.convert import load_pixels, read_truncated
+from kaggle_tfr.images.convert import Pixels, load_pixels, read_truncated
 from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.records import read_image_bytes
 
@@ -20,7 +20,9 @@ def choose_examples(images: pd.DataFrame, count: int = 1) -> pd.DataFrame:
     They are chosen among the 60 sharpest images. Images of one class follow where there
     are fewer classes than `count`.
     """
-    good = images[(images["problem"] == "") & (images["split"] != "test")]
+    is_good = images["problem"] == ""
+    is_test = images["split"] == "test"
+    good = images[is_good & ~is_test]
     sharpest = good.nlargest(N_CANDIDATES, "sharpness")
 
     pixels = load_pixels(list(sharpest["path"]), side=64)
@@ -32,7 +34,7 @@ def choose_examples(images: pd.DataFrame, count: int = 1) -> pd.DataFrame:
 
 def load_per_class(
     labelled: pd.DataFrame, count: int
-) -> tuple[list[np.ndarray | None], list[str]]:
+) -> tuple[list[Pixels | None], list[str]]:
     """Load `count` images of each of the eight largest classes, and their names.
 
     labelled: good images. They are chosen at random, and cut to their middle squares,
@@ -41,7 +43,7 @@ def load_per_class(
     """
     largest = labelled["label_name"].value_counts().head(MOST_CLASSES)
     shuffled = labelled.sample(frac=1, random_state=0)
-    tiles: list[np.ndarray | None] = []
+    tiles: list[Pixels | None] = []
     for name in largest.index:
         is_of_class = shuffled["label_name"] == name
         paths = shuffled["path"][is_of_class].head(count)
@@ -67,7 +69,8 @@ def list_extremes(
         tables.append(distinct)
         values = distinct[fault.column]
         captions += [f"{value:.2f}, limit {fault.limit:g}" for value in values]
-    return pd.concat(tables), captions, [fault.column for fault in FAULTS]
+    measures = [fault.column for fault in FAULTS]
+    return pd.concat(tables), captions, measures
 
 
 def _put_repeats_last(table: pd.DataFrame, column: str) -> pd.DataFrame:
@@ -76,22 +79,21 @@ def _put_repeats_last(table: pd.DataFrame, column: str) -> pd.DataFrame:
     return pd.concat([table[~is_repeat], table[is_repeat]])
 
 
-def load_damaged(
-    rejected: pd.DataFrame, most: int
-) -> tuple[list[np.ndarray], list[str]]:
+def load_damaged(rejected: pd.DataFrame, most: int) -> tuple[list[Pixels], list[str]]:
     """Load what most libraries show of damaged JPEG files, and their ids and problems.
 
     Files of which nothing can be seen are left out.
     """
     is_damaged = rejected["problem"].str.match("truncated|damaged")
     columns = rejected.loc[is_damaged, ["image_id", "path", "problem"]]
-    tiles: list[np.ndarray] = []
+    tiles: list[Pixels] = []
     captions: list[str] = []
     for image_id, path, problem in columns.to_numpy():
         if len(tiles) == most:
             break
         try:
-            tiles.append(read_truncated(read_image_bytes(path)))
+            data = read_image_bytes(path)
+            tiles.append(read_truncated(data))
         except (OSError, RejectedImage):
             continue
         captions.append(f"{image_id}\n{problem}")

@@ -70,7 +70,8 @@ def score_giveaways(images: pd.DataFrame) -> pd.DataFrame:
             # By chance, the right predictions of a class have a binomial distribution.
             shares = pd.Series(predicted).value_counts(normalize=True)
             variance = (shares * (1 - shares) / sizes).sum()
-            limit = chance + DEVIATIONS * chance * variance**0.5
+            deviation = chance * variance**0.5
+            limit = chance + DEVIATIONS * deviation
             results.append((target, fact, score, chance, limit))
 
     names = ["target", "fact", "score", "chance", "chance_limit"]

@@ -78,7 +78,7 @@ def test_a_class_that_was_saved_at_another_quality_is_a_warning(tmp_path):
 def test_larger_test_images_are_a_warning(tmp_path):
     """They differ from the images to train on, whatever the label."""
     for seed, name in enumerate(("cat", "dog")):
-        put_photos(tmp_path / name, 30, seed=seed)
+        put_photos(tmp_path / "train" / name, 30, seed=seed)
     put_photos(tmp_path / "test", 30, seed=3)
     for path in (tmp_path / "test").iterdir():
         number = int(path.stem)
