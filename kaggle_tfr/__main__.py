@@ -126,14 +126,11 @@ def _explain(error: Exception) -> str:
 
 def _init(source: str, out: str | None) -> None:
     """Inspect a folder or Kaggle input and write a recipe for it."""
-    from kaggle_tfr.explore.layout import describe_table, write_recipe
+    from kaggle_tfr.explore.layout import write_recipe
 
-    path, comments = write_recipe(source, out)
-    try:
-        print(*comments, describe_table(load_recipe(path)), sep="\n")
-    except (ValueError, OSError) as error:
-        print(*comments, f"run will stop: {error}", sep="\n")
-    print(f"Written: {path}. Check it, then: kaggle-tfr run {shlex.quote(path)}")
+    path, comments = write_recipe(source, out, with_table=True)
+    command = f"kaggle-tfr run {shlex.quote(path)}"
+    print(*comments, f"Written: {path}. Check it, then: {command}", sep="\n")
 
 
 def _run(

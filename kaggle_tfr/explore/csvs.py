@@ -181,8 +181,8 @@ def fill_template(template: str, rows: pd.DataFrame) -> pd.DataFrame:
         names = [_fill(template, row) for row in rows.to_dict("records")]
     except ValueError as error:
         raise ValueError(
-            f"PATH_TEMPLATE '{template}': {error}. Cells are text, and zeros that begin "
-            "a number do not matter: leave the format out."
+            f"PATH_TEMPLATE '{template}': {error}. Cells are text, and zeros that "
+            "begin a number do not matter: leave the format out."
         ) from None
     table = pd.DataFrame({"name": names, "problem": problem}, rows.index)
     is_short = (table["name"] == "") & (problem == "")

@@ -21,7 +21,7 @@ SUBJECTS = (
 RULES = [
     r"([^/]+)\.rf\.[0-9a-f]{8,}$",  # Roboflow's versions of an image
     r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22})",  # a UUID, copies after it
-    r"(.*?[^/ _-])(?:[ _-]+(?i:flip|rot|aug|copy|mirror|noise|bright|crop|zoom)[^/]*)?$",
+    r"(.*?[^/ _-])(?:[ _-]+(?i:flip|rot|aug|copy|mirror|noise|bright|crop)[^/]*)?$",
     r"([^/]+)[ _.-][xX][0-9]+[ _.-]?[yY][0-9]+",  # tiles of an image
 ]
 RULES += [f"([^/]*(?i:{word})[ _.-]?[0-9]+)[^0-9]" for word in SUBJECTS.split("|")]

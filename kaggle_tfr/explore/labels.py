@@ -269,14 +269,14 @@ def _label_flags(
     has_cells = (text != "").any(axis=1)
     is_required = ~rows["is_optional"]
     is_odd = flags.isna().mul(is_required | has_cells, axis=0)
-    odd = text.where(is_odd).stack().dropna()
+    odd = text.where(is_odd).stack().dropna()  # noqa: PD013 - it keeps the rows
     n_odd = is_odd.any(axis=1).sum()
     if n_odd > MAX_ODD * len(text):
         counts = odd.value_counts()[:4].to_dict()
         meant = ", ".join(f'"{cell}": 0' for cell in counts)
         raise ValueError(
-            f"LABEL_COLUMN: {n_odd:,} of {len(text):,} rows contain something else than "
-            f"0 and 1: {counts}. Set what each of them means, as in LABEL_MAP: "
+            f"LABEL_COLUMN: {n_odd:,} of {len(text):,} rows contain something else "
+            f"than 0 and 1: {counts}. Set what each of them means, as in LABEL_MAP: "
             f"{{{meant}}}."
         )
     flags = flags.fillna(0).astype(np.int8).set_axis(list(columns), axis=1)

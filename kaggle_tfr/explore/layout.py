@@ -4,6 +4,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -16,16 +17,16 @@ from kaggle_tfr.explore.files import (
     list_files,
     name_split,
 )
-from kaggle_tfr.explore.groups import SUBJECTS, find_rule, follow_classes
-from kaggle_tfr.explore.inputs import LABEL_NAME, read_table
-from kaggle_tfr.explore.labels import FLAGS, MANY, MISSING, RUNS
+from kaggle_tfr.explore.groups import SUBJECTS, add_groups, find_rule, follow_classes
+from kaggle_tfr.explore.inputs import LABEL_NAME, read_input
+from kaggle_tfr.explore.labels import FLAGS, MANY, MISSING, RUNS, number_labels
 from kaggle_tfr.explore.names import AMBIGUOUS, join_names, remove_ending
 from kaggle_tfr.explore.recipe import Recipe, save_recipe, to_line
 from kaggle_tfr.explore.records import list_shards
 from kaggle_tfr.explore.rows import FOLDER, NAMES
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.images.masks import EMPTY_CODES
-from kaggle_tfr.parameters import DEFAULTS, Values, make_settings
+from kaggle_tfr.parameters import DEFAULTS, make_settings
 from kaggle_tfr.storage import IMAGE_NAME
 
 ROWS = 2_000  # of a CSV, which are inspected
@@ -47,10 +48,13 @@ TEST_CSV = re.compile(r"(?i)submission|(^|[/_-])test")
 OTHER_TABLE = re.compile(r"(?i)\.(jsonl?|xlsx?|xml|parquet|mat)$")
 
 
-def write_recipe(source: str, out: str | None = None) -> tuple[str, list[str]]:
+def write_recipe(
+    source: str, out: str | None = None, *, with_table: bool = False
+) -> tuple[str, list[str]]:
     """Write a commented recipe for a folder or Kaggle slug; return its path, comments.
 
-    out: None for NAME.yaml.
+    out: None for NAME.yaml. with_table: add what 01 would read to the comments that are
+    returned.
     Raises: OSError, of which FileExistsError: the recipe exists; and as
     `propose_recipe`.
     """
@@ -58,7 +62,8 @@ def write_recipe(source: str, out: str | None = None) -> tuple[str, list[str]]:
     path = out or f"{recipe.parameters['NAME']}.yaml"
     title = f"Made by kaggle-tfr init from {recipe.parameters['INPUT_DIR']}."
     save_recipe(recipe.parameters, [title, *recipe.comments], path)
-    return path, [to_line(comment) for comment in recipe.comments]
+    table = _describe_table(recipe) if with_table else []
+    return path, list(map(to_line, recipe.comments + table))
 
 
 def propose_recipe(source: str) -> Recipe:
@@ -71,30 +76,34 @@ def propose_recipe(source: str) -> Recipe:
     usual = ("IMAGE_SIZE", "RESIZE", "QUALITY", "N_FOLDS")
     defaults = {parameter: DEFAULTS[parameter] for parameter in usual}
     names = {"NAME": name, "INPUT_DIR": input_dir}
-    return Recipe({**names, **defaults, **recipe.parameters}, recipe.comments)
+    return replace(recipe, parameters={**names, **defaults, **recipe.parameters})
 
 
-def describe_table(values: Values) -> str:
-    """Return what 01 would read by a recipe: counts, classes and three images.
-
-    Raises: OSError, ValueError: as `read_table`.
-    """
-    settings = make_settings(InputSettings, values)
-    images, labels = read_table(mounts.find_input(values["INPUT_DIR"]), settings)
+def _describe_table(recipe: Recipe) -> list[str]:
+    """Return what 01 would read: counts, classes and three images; or why it stops."""
+    settings = make_settings(InputSettings, recipe.parameters)
+    settings = replace(settings, input_dir=recipe.files.folder)
+    try:
+        images, labels = read_input(settings, files=recipe.files)
+        images, labels = number_labels(images, labels)
+        images = add_groups(images, settings.group_column)
+    except (ValueError, OSError) as error:
+        return [f"01 will stop: {error}"]
     good = images[images["problem"] == ""]
     problems = images["problem"][images["problem"] != ""]
-    rejected = problems.str.split(":").str[0].value_counts()
+    rejected = problems.str.split(":").str[0].value_counts().to_dict()
     counts = good["split"].value_counts().to_dict()
     classes = good["label_name"][good["label"] >= 0].value_counts()
     lines = [
-        f"{len(images):,} images: {counts}, rejected: {rejected.to_dict()}",
+        f"{len(images):,} images: {counts}, rejected: {rejected}",
         f"{len(classes):,} classes ({labels.kind}): {classes.head(9).to_dict()}",
     ]
     examples = good.iloc[:: max(1, len(good) // 3)].head(3)
-    paths = examples["path"].str.removeprefix(f"{images['input_dir'].iloc[0]}/")
-    for row, path in zip(examples.itertuples(), paths, strict=True):
-        lines.append(f"{row.image_id}: {row.label_name}, {row.split}, {path}")
-    return "\n".join(map(to_line, lines))
+    columns = examples[["image_id", "label_name", "split", "path"]].astype(str)
+    for image_id, name, split, path in columns.itertuples(index=False, name=None):
+        file = path.removeprefix(f"{settings.input_dir}/")
+        lines.append(f"{image_id}: {name}, {split}, {file}")
+    return lines
 
 
 def locate(source: str) -> tuple[str, str, str]:
@@ -114,10 +123,10 @@ def detect_layout(folder: str) -> Recipe:
     Raises: as `propose_recipe`.
     """
     files = list_files(folder)
-    recipe = Recipe()
+    recipe = Recipe(files=files)
     has_names = any(map(IMAGE_NAME.search, files.images))
     if not has_names and len(list_shards(InputSettings(input_dir=folder))):
-        return Recipe({"INPUT_SCHEMA": "auto"}, ["TFRecord shards"])
+        return Recipe({"INPUT_SCHEMA": "auto"}, ["TFRecord shards"], files)
     check_images(files)
     names = [name for name in files.others if csvs.TABLE_NAME.search(name)]
     names.sort(key=lambda name: (name.count("/"), "train" not in name.lower(), name))
@@ -268,8 +277,8 @@ def _choose_label(
         return [*texts, *candidates][0]
     flags_or_folder = f"the columns {flags}, folder" if flags else "folder"
     recipe.comments.append(
-        f"not sure: set LABEL_COLUMN to one of them, {flags_or_folder}, 'names: REGEX', "
-        "or [] for no labels"
+        f"not sure: set LABEL_COLUMN to one of them, {flags_or_folder}, "
+        "'names: REGEX', or [] for no labels"
     )
     return ""
 
