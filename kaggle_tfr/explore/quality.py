@@ -1,84 +1,44 @@
 """Find dark, blurred, empty and strongly compressed images by what `measure` saved."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from kaggle_tfr.figures import count_of
-from kaggle_tfr.images.hashing import FLAT, HASHES
+from kaggle_tfr.images.hashing import FLAT
 
 
-@dataclass(frozen=True)
-class Fault:
-    """A fault that images have if a measured value is below a limit.
+class Fault(NamedTuple):
+    """A fault that images have if their value in a column is below a limit.
 
-    name: an adjective. superlative: of an image with the lowest value. column: of
-    `rate_images`. criterion, caption: format the limit and a value.
+    name: an adjective. column: of `rate_images`. criterion: formats the limit.
     """
 
     name: str
-    superlative: str
     column: str
     limit: float
     criterion: str
-    caption: str
 
 
 FAULTS = (
-    Fault(
-        "dark",
-        "darkest",
-        "brightness",
-        25,
-        "mean level below {} of 255",
-        "level {:.0f}",
-    ),
-    Fault(
-        "blurred",
-        "most blurred",
-        "sharpness",
-        3,
-        "edges below {} levels",
-        "edges {:.1f}",
-    ),
-    Fault(
-        "almost empty",
-        "emptiest",
-        "texture",
-        FLAT,
-        "texture below {} levels",
-        "texture {:.1f}",
-    ),
-    Fault(
-        "strongly compressed",
-        "most compressed",
-        "bytes_per_pixel",
-        0.05,
-        "less than {} bytes a pixel",
-        "{:.2f} B / pixel",
-    ),
+    Fault("dark", "brightness", 25, "mean level below {} of 255"),
+    Fault("blurred", "sharpness", 3, "edges below {} levels"),
+    Fault("almost empty", "texture", FLAT, "texture below {} levels"),
+    Fault("strongly compressed", "bytes per pixel", 0.05, "less than {} bytes a pixel"),
 )
 
 
 def rate_images(images: pd.DataFrame, hashes: pd.DataFrame) -> pd.DataFrame:
-    """Return the good images with texture, bytes_per_pixel and the four hashes.
+    """Return the good images with texture, bytes per pixel and the average hash.
 
     hashes: of `load_hashes`. brightness, sharpness, texture: grey levels of 255.
     """
-    pixels = images["height"].astype(np.int64) * images["width"]
     rated = images.assign(
         texture=hashes["texture"].to_numpy(),
-        bytes_per_pixel=images["n_bytes"] / pixels.clip(lower=1),
-        **{name: hashes[name].to_numpy() for name in HASHES},
+        average=hashes["average"].to_numpy(),
     )
+    rated["bytes per pixel"] = images["n_bytes"] / images["height"] / images["width"]
     return rated[rated["problem"] == ""]
-
-
-def count_faulty(rated: pd.DataFrame) -> int:
-    """Return how many images have one of the faults. rated: of `rate_images`."""
-    is_below = [rated[fault.column] < fault.limit for fault in FAULTS]
-    return int(np.any(is_below, axis=0).sum())
 
 
 def describe_quality(rated: pd.DataFrame) -> str:

@@ -170,7 +170,6 @@ def test_results_of_the_notebooks_are_in_the_verdict(run, root):
             "score": [0.9, 0.8, 0.5],
             "chance": 0.5,
             "chance_limit": 0.6,
-            "gives_away": [True, True, False],
         }
     )
     verified = "0 faults in 20 records"
@@ -207,7 +206,7 @@ def test_images_of_bad_quality_are_in_the_verdict(run):
             "brightness": [9.0] * 1_100 + [99.0] * 100,
             "sharpness": [1.0] + [50.0] * (n_images - 1),
             "texture": 40.0,
-            "bytes_per_pixel": 0.4,
+            "bytes per pixel": 0.4,
         }
     )
     lines = describe(replace(run, printed={"01_explore": describe_quality(rated)}))
