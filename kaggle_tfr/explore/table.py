@@ -114,26 +114,27 @@ def _read_block(table: pd.DataFrame) -> list[tuple]:
 def _read_image(content: bytes | OSError, path: str, bit_depth: str) -> dict[str, Any]:
     """Return the columns of an image that are known, decoding it once."""
     if isinstance(content, OSError):
-        return {"problem": _explain(content, path)}
-    columns: dict[str, Any] = {"n_bytes": len(content)}
+        problem = explain_unreadable(content)
+        if storage.ESCAPED.search(path) and isinstance(content, FileNotFoundError):
+            problem = "name is not text"
+        return {"problem": problem}
     try:
         header, luma = check_image(content, name=path, bit_depth=bit_depth)
     except RejectedImage as rejection:
-        return columns | {"problem": str(rejection)}
+        return {"n_bytes": len(content), "problem": str(rejection)}
     bits, texture = hash_image(luma)
     words = bits.view(">u8").tolist()
-    columns |= dict(zip(ALL_HASHES, words, strict=True)) | vars(header)
     brightness, sharpness = measure_quality(luma)
-    columns |= {"brightness": brightness, "sharpness": sharpness}
-    columns |= asdict(read_facts(content))
-    return columns | {"texture": texture, "digest": storage.digest(content)}
-
-
-def _explain(error: OSError, path: str) -> str:
-    """Return the problem of a file that cannot be read."""
-    if isinstance(error, FileNotFoundError) and storage.ESCAPED.search(path):
-        return "name is not text"
-    return explain_unreadable(error)
+    return {
+        "n_bytes": len(content),
+        "digest": storage.digest(content),
+        "brightness": brightness,
+        "sharpness": sharpness,
+        "texture": texture,
+        **vars(header),
+        **vars(read_facts(content)),
+        **dict(zip(ALL_HASHES, words, strict=True)),
+    }
 
 
 def _check_codes(images: pd.DataFrame, labels: Labels) -> pd.DataFrame:
@@ -153,13 +154,16 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
     Raises: FileNotFoundError, ValueError: `measure` has not seen these images.
     """
     path = storage.join(work_dir, "hashes.parquet")
-    columns = {**HASHED, "digest": ""}
-    saved = _read_hashes(path, list(columns))
-    table = images[["image_id", "path"]].reset_index(drop=True).assign(**columns)
-    is_good = images["problem"] == ""
-    if "earlier" in images:
-        is_good &= ~images["earlier"].isin(WITHOUT_FILE)
-    good = np.flatnonzero(is_good)
+    if not storage.exists(path):
+        raise FileNotFoundError(f"there is no '{path}'. {RUN_EXPLORE}")
+    columns = [*HASHED, "digest"]
+    saved = storage.read_parquet(path, columns=["path", *columns, "problem"])
+    saved = saved[saved["problem"] == ""]
+    table = images[["image_id", "path", "problem"]].reset_index(drop=True)
+    table = table.assign(**HASHED, digest="")
+    state = images.get("earlier", pd.Series("", images.index))
+    has_no_file = state.isin(WITHOUT_FILE).to_numpy()
+    good = np.flatnonzero((table["problem"] == "") & ~has_no_file)
     saved_row = find_texts(table["path"].iloc[good], saved["path"])
     missing = good[saved_row < 0]
     if len(missing):
@@ -167,56 +171,37 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
             f"'{path}' lacks {len(missing)} images, such as "
             f"'{table['path'][missing[0]]}'. {RUN_EXPLORE}"
         )
-    for name in columns:
-        values = table[name].to_numpy(copy=True)
-        values[good] = saved[name].to_numpy()[saved_row]
-        table[name] = values
-    if "earlier" in images and images["earlier"].isin(WITHOUT_FILE).any():
+    table.loc[good, columns] = saved[columns].iloc[saved_row].set_axis(good)
+    if has_no_file.any():
         table = fill_hashes(table, images, load_earlier_images(work_dir))
-    return table.assign(problem=images["problem"].to_numpy())
-
-
-def _read_hashes(path: str, columns: list[str]) -> pd.DataFrame:
-    """Return the path and the columns of each good image in hashes.parquet."""
-    if not storage.exists(path):
-        raise FileNotFoundError(f"there is no '{path}'. {RUN_EXPLORE}")
-    saved = storage.read_parquet(path, columns=["path", *columns, "problem"])
-    return saved[saved["problem"] == ""].drop_duplicates("path")
+    return table
 
 
 def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
     """Write rejects.csv: the rejected images, each with its reason.
 
-    Raises: ValueError: no image is good; the message has the most frequent reasons.
+    Temporary files, and the saved records of shards without images, are removed.
+    Raises: ValueError: no image is good.
     """
     storage.make_folder(work_dir)
-    _remove_unused(images, work_dir)
+    storage.remove_leftovers(work_dir)
+    existing = images["path"][images["problem"] != "missing file"]
+    shards = {path.rpartition("#")[0] for path in existing}  # of records' addresses
+    forget_records(storage.join(work_dir, "records"), shards)
+
     rejects = images.loc[images["problem"] != "", ["image_id", "path", "problem"]]
     # Readers take a carriage return for the end of a line.
     rejects = rejects.replace("\r", r"\\r", regex=True)
     path = storage.join(work_dir, "rejects.csv")
     storage.write_atomically(path, rejects.to_csv(index=False).encode())
     if len(rejects) == len(images):
+        first = rejects.iloc[0]
         raise ValueError(
-            f"none of the {len(images):,} images can be used: "
-            f"{_count_reasons(images['problem'])}. '{path}' lists "
-            "each image. Fix the files, or set the parameters of 01_explore so that it "
-            "reads others."
+            f"none of the {len(images):,} images can be used, such as "
+            f"'{first['image_id']}': {first['problem']}. '{path}' lists each image. "
+            "Fix the files, or set the parameters of 01_explore so that it reads "
+            "others."
         )
-
-
-def _remove_unused(images: pd.DataFrame, work_dir: str) -> None:
-    """Remove temporary files, and the saved records of shards without images."""
-    storage.remove_leftovers(work_dir)
-    existing = images["path"][images["problem"] != "missing file"]
-    shards = {path.rpartition("#")[0] for path in existing}  # of records' addresses
-    forget_records(storage.join(work_dir, "records"), shards)
-
-
-def _count_reasons(problem: pd.Series) -> str:
-    """Return the five most frequent problems and their numbers as text."""
-    reasons = problem.str.split(":").str[0].value_counts().head(5)
-    return ", ".join(f"{count:,} × {reason}" for reason, count in reasons.items())
 
 
 def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:
