@@ -98,7 +98,6 @@ def ours(folder, kind, out, clock):
     values = DEFAULTS | {
         "NAME": "bench",
         "INPUT_DIR": folder,
-        "SOURCE": "folders",
         "IMAGE_SIZE": side,
         "QUALITY": 70,
         "OPTIMIZE": baselines.OPTIMIZE[side],

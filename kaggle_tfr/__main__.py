@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kaggle_tfr import __version__
 from kaggle_tfr.mounts import bundled, output_dir
-from kaggle_tfr.naming import near_file
 from kaggle_tfr.parameters import (
     DESCRIPTION_COLUMN,
     choose_notebooks,
@@ -122,8 +121,6 @@ def _explain(error: Exception) -> str:
         return re.sub(r"^\[Errno \d+\] ", "", str(error))
     file = error.filename2 or error.filename
     fix = _FIXES.get(error.errno or 0, "")
-    if error.errno == errno.ENOENT:
-        fix = near_file(os.fsdecode(file)).strip() or fix
     return f"{error.strerror}: '{file}'. {fix}".strip()
 
 
@@ -142,25 +139,20 @@ def _run(
     only: Sequence[str],
     first: str | None,
     last: str | None,
-    *,
-    dry_run: bool,
 ) -> None:
     """Run the notebooks, which write folds and TFRecord files, and write a report."""
-    from kaggle_tfr.driver import describe_run, run_recipe, summarize
+    from kaggle_tfr.driver import run_recipe, summarize
 
     if only and (first or last):
         raise WrongCallError("--only lists all steps: leave out --from and --until.")
     notebooks = only or _parse(choose_notebooks, first, last)
     changes = _parse_parameters(parameters)
-    values = _load_source(source, dry_run=dry_run) | changes
-    if dry_run:
-        print(describe_run(values, notebooks))
-        return
+    values = _load_source(source) | changes
     run_recipe(values, notebooks)
     print(summarize(values, notebooks))
 
 
-def _load_source(source: str, *, dry_run: bool) -> dict[str, Any]:
+def _load_source(source: str) -> dict[str, Any]:
     """Return the parameters of a recipe; for a folder, make its recipe first."""
     if not os.path.isdir(source):
         return _parse(load_recipe, source)
@@ -184,9 +176,6 @@ def _load_source(source: str, *, dry_run: bool) -> dict[str, Any]:
             )
         print(f"{path} exists and is used; delete it to inspect the folder again.")
         return values
-    if dry_run:
-        print(f"{path} would be written.")
-        return layout.propose_recipe(source).parameters
     _, comments = layout.write_recipe(source, path)
     print(*comments, f"Written: {path}.", sep="\n", flush=True)
     return load_recipe(path)
@@ -445,11 +434,6 @@ def _add_run(commands: Any) -> None:
         default=[],
         metavar="STEP",
         help=f"Run these steps only, by number or name: {list_steps()}.",
-    )
-    command.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="Print what exists and would be reused; run nothing.",
     )
 
 

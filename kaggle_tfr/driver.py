@@ -17,7 +17,7 @@ from threading import Thread
 from typing import Any
 
 from kaggle_tfr import lock
-from kaggle_tfr.mounts import bundled, describe_input, output_dir, work_dir
+from kaggle_tfr.mounts import bundled, output_dir, work_dir
 from kaggle_tfr.naming import FOLDS_FILE
 from kaggle_tfr.notebook import read_accounting
 from kaggle_tfr.parameters import (
@@ -34,7 +34,6 @@ from kaggle_tfr.shards import is_of_plan, list_parts, read_part_table
 from kaggle_tfr.storage import (
     exists,
     explain_os_errors,
-    is_folder,
     is_remote,
     join,
     list_files,
@@ -53,25 +52,6 @@ NOISE = re.compile(
     r"|\[IPKernelApp\] ERROR \| KeyboardInterrupt caught in kernel).*\n?",
     re.MULTILINE,
 )
-# Files of each step in WORK_DIR, and what a run does where they exist.
-STEP_FILES = {
-    "01_explore": (
-        ("images.parquet", "hashes.parquet"),
-        "only new and changed files are read",
-    ),
-    "02_deduplicate": (
-        ("duplicates.parquet", "geometry.parquet"),
-        "written again; pairs that were verified are not verified again",
-    ),
-    "03_plan": (("folds.csv", "plan.parquet", "plan.json"), "written again"),
-    "04_write": (
-        (),
-        "finished shards stay if the plan stays the same; another plan needs OVERWRITE",
-    ),
-    "05_read_and_visualize": ((), ""),
-    "06_train": (("oof.csv", "oof.npy", "submission.csv"), "written again"),
-    "07_leakage": ((), ""),
-}
 
 
 def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> str:
@@ -107,53 +87,6 @@ def _choose_part(values: Values, notebooks: Iterable[str]) -> int:
     # Writing a part needs only the plan, so several machines may write one each.
     needs_plan_only = {"04_write", "05_read_and_visualize", "06_train"}
     return values.get("PART", 0) if needs_plan_only.issuperset(notebooks) else 0
-
-
-def describe_run(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> str:
-    """Return, as lines to print, what `run_recipe` would do with these arguments.
-
-    Each step has a line about its files that exist, and a line for each parameter that
-    is set or has changed since its last run.
-    Raises: ValueError: a wrong parameter or work folder; FileNotFoundError: INPUT_DIR.
-    """
-    work, runs = _list_runs(values, notebooks)
-    values = {**DEFAULTS, **values, "WORK_DIR": work}
-    note = "" if is_folder(work) else " (new)"
-    lines = [f"work folder: {work}{note}"]
-    if values["INPUT_DIR"]:
-        lines.append(f"input: {describe_input(values['INPUT_DIR'])}")
-    for name, parameters in runs.items():
-        lines.append(f"{name}: {_describe_files(name, values)}")
-        copy = _copies_folder(values) / f"{name}.ipynb"
-        for line in _describe_parameters(parameters, _read_last_run(copy)):
-            if line not in lines:  # a parameter of several steps
-                lines.append(line)
-    lines.append("dry run: no step was run.")
-    return "\n".join(lines)
-
-
-def _describe_files(notebook: str, values: Values) -> str:
-    """Return which files of a step exist, and what a run does with them."""
-    work = values["WORK_DIR"]
-    names, effect = STEP_FILES[notebook]
-    existing = [name for name in names if exists(join(work, name))]
-    if notebook == "04_write":
-        parts = list_parts(_parts_folder(values), "plan.json")
-        existing = [_describe_part(part, work) for part in parts]
-    if existing:
-        return f"{', '.join(existing)}: {effect}"
-    return "nothing exists yet" if effect else "nothing is reused"
-
-
-def _describe_parameters(parameters: Values, last_run: Values) -> Iterator[str]:
-    """Yield a line for each parameter that is set now or was set in the last run."""
-    for name in {**parameters, **last_run}:
-        value = parameters.get(name, DEFAULTS.get(name))
-        last_value = last_run.get(name, DEFAULTS.get(name))
-        is_changed = last_run and value != last_value
-        note = f" (last run: {last_value!r})" if is_changed else ""
-        if name != "WORK_DIR":
-            yield f"    {name}: {value!r}{note}"
 
 
 def _read_last_run(copy: Path) -> Values:
@@ -259,9 +192,6 @@ def _parts_folder(values: Values) -> str:
 def _describe_part(part: str, work: str) -> str:
     """Return a part's folder, its number of shards and records, and its size."""
     note = "" if is_of_plan(part, work) else "; of another plan than this run's"
-    if not exists(join(part, "shards.csv")):
-        n_shards = len(list_files("journal/*.json", part))
-        return f"{part}/ (unfinished, shards so far: {n_shards}{note})"
     shards = read_part_table(part)
     return (
         f"{part}/ ({len(shards)} files, {shards['count'].sum():,} records, "

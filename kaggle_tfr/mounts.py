@@ -1,6 +1,5 @@
 """Folders of inputs and of output, on Kaggle and elsewhere; slugs."""
 
-import difflib
 import glob
 import os
 import re
@@ -31,8 +30,6 @@ MOUNT_FOLDERS = ("", "/competitions", "/datasets", "/datasets/*", "/notebooks/*"
 
 # `push` searches a kernel's log for these words.
 MISSING_INPUT = "is neither a folder here nor a Kaggle input that can be read"
-# The similarity of a misspelt name and a folder, from 0 to 1.
-MIN_SIMILARITY = 0.75
 # The username that the `init` commands of Kaggle's client write.
 OWNER_PLACEHOLDER = "INSERT_USERNAME_HERE"
 
@@ -178,20 +175,6 @@ def find_file(path: str) -> str:
     return f"{input_dir}/{name}" if input_dir else local_path
 
 
-def describe_input(source: AnyPath) -> str:
-    """Return the folder of an input, or the addresses that it is downloaded from.
-
-    Raises: FileNotFoundError: the name is not a slug.
-    """
-    folder = locate_input(source)
-    if folder:
-        return folder
-    urls = [kaggle_input.url for kaggle_input in _list_downloads(os.fspath(source))]
-    if not urls:
-        raise _explain_missing(os.fspath(source), "", {})
-    return f"{' or '.join(urls)}, downloaded to {downloads.cache_folder()}"
-
-
 def name_input(source: str, found: str, folder: str) -> str:
     """Return the name of an input for recipes, which is the same on all machines.
 
@@ -274,38 +257,13 @@ def _list_downloads(source: str, beside: str = "") -> list[downloads.KaggleInput
     """Return what can be downloaded under this name, the likeliest first.
 
     There is nothing on Kaggle, where inputs are attached, and for what looks like a
-    misspelt path: a name whose first folder exists here, or that is similar to the
-    path of a folder. Names without "/" are competitions, which nobody downloads by
-    mistake, because their rules must be accepted.
+    path: a name whose first folder exists here.
     """
     if _has_mounts():
         return []
     first, _, others = source.rstrip("/").partition("/")
     begins_here = any(map(os.path.isdir, _list_local(first, beside)))
-    is_path = begins_here or _find_similar(_list_local(source, beside))
-    return [] if others and is_path else downloads.parse_slug(source)
-
-
-def _find_similar(paths: list[str]) -> str:
-    """Return the first folder with nearly one of these paths, "" for none."""
-    for path in paths:
-        folder = os.sep
-        for name in Path(path).parts[1:]:
-            folder = _find_subfolder(folder, name)
-            if not folder:
-                break
-        if folder not in ("", path):
-            return folder
-    return ""
-
-
-def _find_subfolder(folder: str, name: str) -> str:
-    """Return the subfolder of this name, or of the most similar one, "" for none."""
-    if os.path.isdir(os.path.join(folder, name)):
-        return os.path.join(folder, name)
-    _, names, _ = next(os.walk(folder), ("", [], []))
-    matches = difflib.get_close_matches(name, names, 1, MIN_SIMILARITY)
-    return os.path.join(folder, matches[0]) if matches else ""
+    return [] if others and begins_here else downloads.parse_slug(source)
 
 
 def _explain_missing(
@@ -320,16 +278,12 @@ def _explain_missing(
     tried = [f"  {path}" for path in dict.fromkeys(paths)]
     tried += [f"  {url}: {error}" for url, error in failures.items()]
 
-    similar = _find_similar(paths)
-    hint = f"Did you mean '{similar}'? " if similar else ""
     advice = _advise(source, is_requested=bool(failures))
     types = [type(error) for error in failures.values()]
     types = [error for error in types if error is not FileNotFoundError]
     error_type = types[0] if types else FileNotFoundError
     lines = "\n".join(tried)
-    return error_type(
-        f"'{source}' {MISSING_INPUT}. Looked in:\n{lines}\n{hint}{advice}"
-    )
+    return error_type(f"'{source}' {MISSING_INPUT}. Looked in:\n{lines}\n{advice}")
 
 
 def _advise(source: str, *, is_requested: bool) -> str:
@@ -345,10 +299,9 @@ def _advise(source: str, *, is_requested: bool) -> str:
             'Give a folder, a gs:// address, or a slug: "competition" or '
             '"owner/dataset".'
         )
+    folder = source.partition("/")[0]
     address = f"{kaggle_inputs[0].type}/{kaggle_inputs[0].slug}"
-    if source.startswith(address):
-        return f"A folder here begins like '{source}', so nothing was downloaded."
     return (
-        "It looks like a path here, so nothing was downloaded. For Kaggle's dataset, "
-        f'write "{address}".'
+        f"The folder '{folder}' is here, so nothing was downloaded. For Kaggle's "
+        f'input, write "{address}", or rename the folder.'
     )

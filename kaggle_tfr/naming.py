@@ -1,11 +1,7 @@
 """Names of shards and splits: how they are formatted and parsed."""
 
-import difflib
-import os
 import re
 import string
-from collections.abc import Iterable
-from pathlib import Path
 
 from kaggle_tfr.storage import check_inside
 
@@ -54,46 +50,6 @@ def name_parts(numbers: range) -> str:
     return f"part {first}" if first == last else f"parts {first} to {last}"
 
 
-def near_miss(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return ' Did you mean "SEED"?' when a known word is close to `word`, else "".
-
-    >>> near_miss("sede", ["SEED", "QUALITY"]), near_miss("xyzzy", ["SEED", "QUALITY"])
-    (' Did you mean "SEED"?', '')
-    """
-    match = find_closest(word, known, cutoff)
-    return f' Did you mean "{match}"?' if match else ""
-
-
-def find_closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return the known word that is closest to `word` in any case, "" for none.
-
-    cutoff: the smallest ratio of difflib that counts as close.
-    """
-    known_by_upper = {str(name).upper(): str(name) for name in known}
-    matches = difflib.get_close_matches(str(word).upper(), known_by_upper, 1, cutoff)
-    return known_by_upper[matches[0]] if matches else ""
-
-
-def near_file(path: str) -> str:
-    """Return ' Did you mean "work/sample"?' when a file or folder has a close name.
-
-    Only the first name of the path that does not exist is compared.
-    """
-    missing = Path(path)
-    while not missing.parent.exists():
-        missing = missing.parent
-    try:
-        names = sorted(os.listdir(missing.parent))
-    except OSError:  # a file, or a folder that may not be read
-        return ""
-    if missing.name in names:  # a link to nothing
-        return ""
-    # A shared ending does not make names alike.
-    known = {name.removesuffix(missing.suffix): name for name in names}
-    match = find_closest(missing.stem, known)
-    return f' Did you mean "{missing.with_name(known[match])}"?' if match else ""
-
-
 def split_of(folder: str) -> str:
     """Return the split that a folder's name means, or "" for no split.
 
@@ -124,8 +80,7 @@ def check_template(template: str) -> None:
     for field in fields:
         if field not in SHARD_FIELDS:
             raise ValueError(
-                f"SHARD_NAME '{template}' has the field '{{{field}}}'."
-                f"{near_miss(field, SHARD_FIELDS)} "
+                f"SHARD_NAME '{template}' has the field '{{{field}}}'. "
                 f"It can use {{{'}, {'.join(SHARD_FIELDS)}}}."
             )
     if "i" not in fields:

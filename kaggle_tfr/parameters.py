@@ -1,6 +1,7 @@
 """The table of all parameters, which notebooks, recipes and the command line follow."""
 
 import contextlib
+import difflib
 import json
 import math
 import re
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kaggle_tfr.mounts import bundled
-from kaggle_tfr.naming import SUBMISSION, near_file, near_miss
+from kaggle_tfr.naming import SUBMISSION
 
 NOTEBOOKS = (
     "01_explore",
@@ -370,10 +371,7 @@ def find_notebook(step: str) -> str:
     for notebook, name in STEPS.items():
         if step in (notebook, name, notebook[:2], notebook[1]):
             return notebook
-    meant = near_miss(step, [*STEPS, *STEPS.values()])
-    raise ValueError(
-        f"'{step}' is not a step.{meant or f' The steps are {list_steps()}.'}"
-    )
+    raise ValueError(f"'{step}' is not a step. The steps are {list_steps()}.")
 
 
 def list_steps() -> str:
@@ -486,7 +484,7 @@ def check_globals(values: Values) -> None:
             check_value(name, value)
         elif name.startswith("_") or not name.isupper():
             continue
-        elif meant := near_miss(name, PARAMETERS, cutoff=0.8):
+        elif meant := _find_near_miss(name, 0.8):
             raise ValueError(
                 f"{name} is not a parameter.{meant} If you have fixed it already, the "
                 f"old name is still in this session: `del {name}`, or restart the "
@@ -494,12 +492,21 @@ def check_globals(values: Values) -> None:
             )
 
 
+def _find_near_miss(name: str, cutoff: float) -> str:
+    """Return ' Did you mean "SEED"?' if a parameter has a similar name, else "".
+
+    cutoff: the smallest ratio of difflib that counts as similar.
+    """
+    matches = difflib.get_close_matches(str(name).upper(), PARAMETERS, 1, cutoff)
+    return f' Did you mean "{matches[0]}"?' if matches else ""
+
+
 def check_value(name: str, value: Any) -> None:
     """Check the value of a parameter; raise a ValueError as `check_parameters` does."""
     if name in REMOVED:
         raise ValueError(f"{name} is not a parameter any more. {REMOVED[name]}")
     if name not in PARAMETERS:
-        meant = near_miss(name, PARAMETERS)
+        meant = _find_near_miss(name, 0.6)
         advice = " To list all parameters, run: kaggle-tfr run --help"
         raise ValueError(f"{name} is not a parameter.{meant or advice}")
     parameter = PARAMETERS[name]
@@ -662,7 +669,8 @@ def _load_yaml(text: str) -> Any:
         advice = (
             f"Put the value of {name} in quotes: " if re.search("[{*]", value) else ""
         )
-        raise ValueError(f"{advice}{error}") from None
+        text_of_error = " ".join(str(error).split())
+        raise ValueError(f"{advice}{text_of_error}") from None
 
 
 def _find_recipe(path: str) -> Path:
@@ -678,12 +686,10 @@ def _find_recipe(path: str) -> Path:
             f"'{path}' is a folder. Write a recipe for the images in it: kaggle-tfr "
             f"init {shlex.quote(path)}"
         )
-    if path.endswith("/"):
-        raise FileNotFoundError(f"there is no folder '{path}'.{near_file(path)}")
-    meant = near_file(path) or near_miss(recipe.stem, recipes)
-    names = ", ".join(recipes)
-    advice = f" Bundled recipes: {names}. For your images: kaggle-tfr run FOLDER"
-    raise FileNotFoundError(f"there is no recipe or folder '{path}'.{meant or advice}")
+    raise FileNotFoundError(
+        f"there is no recipe or folder '{path}'. Bundled recipes: "
+        f"{', '.join(recipes)}. For your images: kaggle-tfr run FOLDER"
+    )
 
 
 def list_recipes() -> dict[str, Path]:

@@ -12,7 +12,6 @@ import pandas as pd
 
 from kaggle_tfr.images.header import count_channels
 from kaggle_tfr.images.masks import resize_code
-from kaggle_tfr.naming import near_miss
 from kaggle_tfr.records import Features, example_class, list_values
 from kaggle_tfr.storage import parse_json
 
@@ -135,7 +134,7 @@ class Labels(JsonDataclass):
         the names of its bins.
     label_columns: the table's columns of a multi-label or mask dataset, one per class;
         the column of a quantity.
-    bit_depth: how 16-bit images were read, see `to_rgb`.
+    bit_depth: how 16-bit images were read, see `read_rgb`.
     """
 
     kind: str = "single"
@@ -253,7 +252,7 @@ def _find_preset(name: str) -> dict[str, Any]:
     if name in PRESETS:
         return PRESETS[name]
     raise ValueError(
-        f"SCHEMA is '{name}'.{near_miss(name, PRESETS)} There are "
+        f"SCHEMA is '{name}'. There are "
         f"{', '.join(PRESETS)}; or write a schema: "
         "{feature: {from: column, type: int64}}."
     )
@@ -362,7 +361,7 @@ def _check_columns(fields: Sequence[Field], images: pd.DataFrame) -> None:
             if source not in known:
                 raise ValueError(
                     f"SCHEMA field '{field.name}' is from '{source}', which is not "
-                    f"a column of the table.{near_miss(source, known)} There are "
+                    "a column of the table. There are "
                     f"{', '.join(images.columns)}."
                 )
         if isinstance(field.source, str) and field.source not in SOURCES:

@@ -27,7 +27,7 @@ from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.explore.table import load_images
 from kaggle_tfr.images.hashing import HASHES
 from kaggle_tfr.mounts import find_file
-from kaggle_tfr.naming import OVERRIDE_GROUP, near_miss
+from kaggle_tfr.naming import OVERRIDE_GROUP
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.tables import format_csv
 
@@ -207,9 +207,8 @@ def _find_problem(
     facts: split, label and problem of each image.
     """
     if row.action not in ACTIONS:
-        meant = near_miss(row.action, ACTIONS)
         actions = ", ".join(ACTIONS)
-        return f"'{row.action}' is not an action.{meant} The actions are {actions}."
+        return f"'{row.action}' is not an action. The actions are {actions}."
     for name in [row.image_id, row.value][: 1 + row.is_pair]:
         problem = _find_image_problem(row, name, places, facts)
         if problem:
@@ -266,9 +265,8 @@ def _find_label_problem(row: Decision, label: int, labels: Labels) -> str:
             "several. Correct the labels in LABELS_CSV."
         )
     if row.value not in classes:
-        meant = near_miss(row.value, classes)
         return (
-            f"there is no class '{row.value}'.{meant} labels.json lists the "
+            f"there is no class '{row.value}'. labels.json lists the "
             f"{len(classes):,} classes."
         )
     if label < 0:

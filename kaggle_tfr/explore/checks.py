@@ -41,15 +41,22 @@ def check_table(images: pd.DataFrame) -> None:
             "folders, or have no row in a CSV. Set SPLIT_COLUMN: none to train on the "
             'images of all folders, or LABELS_CSV: "" to leave the CSV out.'
         )
-    rows = images[images["problem"].str.partition(":")[0] == reason]
+    counted = images[_is_counted(images)]
+    rows = counted[counted["problem"].str.split(":").str[0] == reason]
     image_id = rows["image_id"].iloc[0]
     advice = ADVICE.get(reason, "")
     if reason == "missing file":
         advice = _describe_nearest(image_id, images["path"])
     raise ValueError(
-        f"{len(rows):,} of {len(images):,} images cannot be used, such as "
+        f"{len(rows):,} of {len(counted):,} images cannot be used, such as "
         f"'{image_id}': {rows['problem'].iloc[0]}. {advice}".strip()
     )
+
+
+def _is_counted(images: pd.DataFrame) -> pd.Series:
+    """Return whether an image is neither for tests, nor left out by intention."""
+    is_left_out = images["problem"].str.startswith((NO_ROW, LEFT_OUT))
+    return (images["split"] != "test") & ~is_left_out
 
 
 def find_main_problem(images: pd.DataFrame) -> tuple[str, float]:
@@ -57,8 +64,7 @@ def find_main_problem(images: pd.DataFrame) -> tuple[str, float]:
 
     Files that no CSV lists and what LABEL_MAP leaves out do not count.
     """
-    reasons = images["problem"][images["split"] != "test"].str.partition(":")[0]
-    reasons = reasons[~reasons.str.startswith((NO_ROW, LEFT_OUT))]
+    reasons = images["problem"][_is_counted(images)].str.split(":").str[0]
     counts = reasons[reasons != ""].value_counts()
     if counts.empty:
         return "", 0.0

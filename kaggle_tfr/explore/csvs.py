@@ -21,7 +21,6 @@ FOLDER_COLUMN = "csv_folder"  # a column that is added: of the CSV, below INPUT_
 # the split that the name of one of several CSVs contains.
 LONG = "/long"
 SPLIT_OF_CSV = "/csv_split"
-EXTRA_CELLS = 8  # beyond the header, that a row may have
 SAMPLE = 500  # cells of a column that are looked up
 
 
@@ -102,14 +101,25 @@ def parse_text(data: bytes, **more: Any) -> pd.DataFrame:
     names = pd.read_csv(io.BytesIO(data), nrows=0, **options).columns.astype(str)
     stripped = names.str.strip()
     names = stripped.where(~stripped.duplicated(keep=False), names)
-    width = range(len(names) + EXTRA_CELLS)
-    table = pd.read_csv(
-        io.BytesIO(data), header=None, names=width, low_memory=False, **options
-    )
+    table = _read_cells(data, len(names) + 1, options)
     cells = table.iloc[1:].reset_index(drop=True)
-    is_long = (cells[width[len(names) :]] != "").any(axis=1)
-    cells = cells[width[: len(names)]].set_axis(names, axis=1)
+    is_long = (cells.iloc[:, len(names) :] != "").any(axis=1)
+    cells = cells.iloc[:, : len(names)].set_axis(names, axis=1)
     return cells.assign(**{LONG: is_long})
+
+
+def _read_cells(data: bytes, width: int, options: dict[str, Any]) -> pd.DataFrame:
+    """Return all cells, in `width` columns or as many as the longest row has."""
+    file = io.BytesIO(data)
+    try:
+        return pd.read_csv(
+            file, header=None, names=range(width), low_memory=False, **options
+        )
+    except pd.errors.ParserError as error:
+        longer = re.search(r"saw (\d+)", str(error))
+        if not longer:
+            raise
+        return _read_cells(data, int(longer[1]), options)
 
 
 def check_column(name: str, rows: pd.DataFrame, parameter: str) -> None:
@@ -159,17 +169,26 @@ def fill_template(template: str, rows: pd.DataFrame) -> pd.DataFrame:
 
     Raises: ValueError: the template does not fit the columns.
     """
-    fields = [re.split(r"[.\[]", field)[0] for field in list_fields(template)]
+    fields = dict.fromkeys(re.split(r"[.\[]", f)[0] for f in list_fields(template))
     for field in fields:
         check_column(field, rows, f"a field of PATH_TEMPLATE '{template}'")
-    is_empty = rows[fields].drop(columns=FOLDER_COLUMN, errors="ignore") == ""
+    rows = rows[list(fields)]
+    is_empty = rows.drop(columns=FOLDER_COLUMN, errors="ignore") == ""
     problem = "no value in column '" + is_empty.idxmax(axis=1) + "'"
     problem = problem.where(is_empty.any(axis=1), "")
     try:
-        names = [template.format_map(row) for row in rows[fields].to_dict("records")]
-    except (ValueError, IndexError) as error:
+        names = [_fill(template, row) for row in rows.to_dict("records")]
+    except ValueError as error:
         raise ValueError(
             f"PATH_TEMPLATE '{template}': {error}. Cells are text, and zeros that begin "
             "a number do not matter: leave the format out."
         ) from None
     return pd.DataFrame({"name": names, "problem": problem}, rows.index)
+
+
+def _fill(template: str, row: Any) -> str:
+    """Return the text of a template, "" if a cell is shorter than a field needs."""
+    try:
+        return template.format_map(row)
+    except IndexError:
+        return ""

@@ -234,8 +234,8 @@ def check_images(files: Files) -> None:
         first = next(archives, "")
         advice = f"Unpack {first} first." if first else "Set INPUT_DIR to their folder."
         raise FileNotFoundError(
-            f"'{storage.escape(files.folder)}' has no images, but files such as "
-            f"{', '.join(files.others[:5]) or '(none)'}. {advice}"
+            f"{files.folder!r} has no image that can be used, but files such as "
+            f"{files.others[:5]}. {advice}"
         )
 
 

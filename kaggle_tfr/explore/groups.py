@@ -7,7 +7,7 @@ look alike without being near-duplicates, so a random split has them on both sid
 import pandas as pd
 
 from kaggle_tfr.explore.csvs import check_column
-from kaggle_tfr.explore.labels import MISSING
+from kaggle_tfr.explore.labels import MISSING, RESERVED
 from kaggle_tfr.explore.names import remove_ending
 from kaggle_tfr.explore.rows import FOLDER, NAMES, match_names
 from kaggle_tfr.parameters import DEFAULTS
@@ -38,6 +38,8 @@ def add_groups(images: pd.DataFrame, group_column: str) -> pd.DataFrame:
     Raises: ValueError: there is no such column, or the rule fits no image.
     """
     if not group_column or group_column == "exif_time":
+        return images
+    if group_column in RESERVED and group_column in images:
         return images
     if group_column in images:
         groups = images[group_column].fillna("").astype(str)

@@ -178,7 +178,8 @@ def _read_input(settings: InputSettings, known: Labels | None = None) -> Table:
         patterns = list_texts(settings.pattern)
         files = list_files(input_dir, patterns, settings.excluded)
     has_names = any(map(storage.IMAGE_NAME.search, files.images))
-    if settings.input_schema or (not has_names and len(list_shards(settings))):
+    may_be_shards = not has_names and not is_unlisted(settings)
+    if settings.input_schema or (may_be_shards and len(list_shards(settings))):
         images, labels = read_records(settings, known)
     else:
         images, labels = _read_files(files, settings, known)

@@ -50,12 +50,12 @@ def read_labels(
     Raises: ValueError: the cells cannot be such labels.
     """
     if text.columns.empty:
-        table = pd.DataFrame({"label": -1, "label_name": "", "problem": ""}, text.index)
-        return table, known or Labels()
-    text = text.apply(_tidy)
+        values = {"label": -1, "label_name": "", "problem": NO_LABEL if known else ""}
+        return pd.DataFrame(values, text.index), known or Labels()
     if settings.label_separator:
         lists = text.iloc[:, 0].str.split(settings.label_separator, regex=False)
         text = lists.explode().str.strip().to_frame()
+    text = text.apply(_tidy)
     label_map = load_label_map(settings)
     classes = (known.label_columns or known.classes) if known else None
     is_order = sorted(map(str, label_map.values())) == sorted(
@@ -66,8 +66,9 @@ def read_labels(
         label_map = {}
     new_names = {name: str(new_name) for name, new_name in label_map.items()}
     needs_none = rows["is_optional"][text.index] & (text == "").all(axis=1)
-    mapped = text.replace(new_names).mask(needs_none, "").rename(columns=new_names)
-    table, labels = _read_cells(mapped, rows, settings, classes)
+    mapped = text.replace(new_names).mask(needs_none, "")
+    names = [new_names.get(name, name) for name in map(str, text)]
+    table, labels = _read_cells(mapped, names, rows, settings, classes)
     if labels.kind == "single" and len(text.columns) == 1:
         is_left_out = (mapped.iloc[:, 0] == "") & (text.iloc[:, 0] != "")
         table.loc[is_left_out, "problem"] = LEFT_OUT
@@ -119,9 +120,16 @@ def _tidy(cells: pd.Series) -> pd.Series:
 
 
 def _read_cells(
-    text: pd.DataFrame, rows: pd.DataFrame, settings: InputSettings, classes: Classes
+    text: pd.DataFrame,
+    columns: Sequence[str],
+    rows: pd.DataFrame,
+    settings: InputSettings,
+    classes: Classes,
 ) -> Table:
-    """Return the labels of cells, whatever form they have; label -1 is a missing one."""
+    """Return the labels of cells, whatever form they have; label -1 is a missing one.
+
+    columns: the names of the columns by LABEL_MAP.
+    """
     kind = settings.label_kind
     names = text.iloc[:, 0]
     last = text.iloc[:, -1]
@@ -131,14 +139,14 @@ def _read_cells(
         kind = "masks" if codes.str.fullmatch(RUNS).all() else kind
     if kind == "masks":
         if n_columns == 1:
-            names = pd.Series(str(last.name), text.index)
+            names = pd.Series(columns[-1], text.index)
         codes = last.str.strip()
         return _spread(codes.mask(codes.isin(EMPTY_CODES), ""), names, rows, classes)
     if kind == "number":
         return _label_numbers(last, rows)
     is_pair = n_columns == 2 and _read_flags(text).iloc[:, 0].isna().all()
     if n_columns > 1 and not is_pair:
-        return _label_flags(text, rows, kind, classes)
+        return _label_flags(text, columns, rows, kind, classes)
     if is_pair:  # the name of a label, and 0 or 1
         names = names.where(_read_flags(text).iloc[:, 1] != 0, "")
     elif kind != "multi" and not settings.label_separator:
@@ -248,9 +256,16 @@ def number_labels(images: pd.DataFrame, labels: Labels) -> Table:
 
 
 def _label_flags(
-    text: pd.DataFrame, rows: pd.DataFrame, kind: str, classes: Classes
+    text: pd.DataFrame,
+    columns: Sequence[str],
+    rows: pd.DataFrame,
+    kind: str,
+    classes: Classes,
 ) -> Table:
-    """Return the labels of columns of 0 and 1, each named after a label."""
+    """Return the labels of columns of 0 and 1.
+
+    columns: the label of each, "" to leave it out.
+    """
     flags = _read_flags(text)
     has_cells = (text != "").any(axis=1)
     is_required = ~rows["is_optional"]
@@ -265,7 +280,10 @@ def _label_flags(
             f"0 and 1: {counts}. Set what each of them means, as in LABEL_MAP: "
             f"{{{meant}}}."
         )
-    flags = flags.fillna(0).astype(np.int8)
+    flags = flags.fillna(0).astype(np.int8).set_axis(columns, axis=1)
+    if len(set(columns) - {""}) < len(columns):
+        flags = flags.T.groupby(level=0, sort=False).max().T
+        flags = flags.drop(columns="", errors="ignore")
     n_labels = flags.sum(axis=1)
     if kind == "auto" and (n_labels[is_required & ~is_odd.any(axis=1)] == 1).all():
         print(
@@ -276,15 +294,15 @@ def _label_flags(
         kind = "single"
     names = _name_combinations(flags)
     if kind == "single":
-        known = classes or sorted(_parse_names(text))
+        known = classes or sorted(_parse_names(flags))
         table, labels = _label_classes(names.where(n_labels == 1, ""), rows, known)
         several = "several labels where one is expected: " + names.str.replace(
             "|", ", "
         )
         table["problem"] = table["problem"].mask(n_labels > 1, several)
     else:
-        columns = _list_classes(text, classes) if classes else text
-        flags = flags.reindex(columns=list(map(str, columns)), fill_value=np.int8(0))
+        known = _list_classes(flags, classes) if classes else flags
+        flags = flags.reindex(columns=list(map(str, known)), fill_value=np.int8(0))
         table, labels = name_labels(flags, "multi")
         table["label"] = has_cells.astype(np.int64) - 1
         table["problem"] = _find_repeats(rows["image"], names)

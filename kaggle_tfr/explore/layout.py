@@ -34,7 +34,8 @@ MOST_CSVS = 20
 _ID = r"s?([ _-]?(id|no|nr|number|name|key|code|index|uid))?"
 SUBJECT_NAME = re.compile(rf"(?i)(.*[ _-])?({SUBJECTS}|individual|exam){_ID}")
 SITE_NAME = re.compile(rf"(?i)(group|site|hospital|clinic|center|centre|camera){_ID}")
-FACT_NAME = re.compile("(?i)sex|gender|width|height")  # never taken for labels
+FACT_NAME = re.compile("(?i)sex|gender|age|width|height")  # taken for labels last
+SEX_NAME = re.compile("(?i)sex|gender")  # never taken for labels
 # Folders of one subject: patient12, P-003, 0017.
 SUBJECT_FOLDER = rf"(?i)(.*({SUBJECTS})|[a-z]{{0,3}})[ _.-]*\d+"
 # The words that begin a name, before its number: cat.17, Great_Dane_3.
@@ -226,12 +227,13 @@ def _choose_label(
         recipe.parameters |= {"LABEL_KIND": "masks", "KEEP": "all", "CONFLICTS": "keep"}
         return [*([] if rows.attrs["has_tails"] else named[:1]), kinds["code"][0]]
     is_one_hot = (rows[flags].isin(["1", "1.0"]).sum(axis=1) == 1).mean() > 0.9
-    if len(flags) > 1 and not named and (is_one_hot or not others):
+    facts = list(filter(FACT_NAME.match, others))
+    if len(flags) > 1 and not named and (is_one_hot or others == facts):
         return flags
     candidates = named or others
     counts = rows[candidates].nunique()
     recipe.comments.append(f"columns and their numbers of values: {counts.to_dict()}")
-    is_only = len(others) == 1 and len(flags) < 2 and not FACT_NAME.match(others[0])
+    is_only = len(others) == 1 and len(flags) < 2 and not SEX_NAME.match(others[0])
     # Several names of the same classes are as good as one.
     is_one = named and len(rows[named].drop_duplicates()) == counts.max()
     if is_only or is_one:
@@ -260,7 +262,7 @@ def _detect_kind(recipe: Recipe, cells: pd.Series) -> None:
     for separator in ("||", "|", ";", ",", " "):
         words = values.str.split(separator, regex=False).explode().str.strip().unique()
         # Names of classes can have commas and blanks.
-        is_list = separator in "||;" or pd.Series(words).isin(values).mean() > 0.5
+        is_list = separator in "||" or pd.Series(words).isin(values).mean() > 0.5
         if is_list and values.str.contains(separator, regex=False).any():
             recipe.parameters["LABEL_SEPARATOR"] = separator
             return

@@ -12,7 +12,8 @@
 | 16 bits a value                   | the same, as 8 bits (`BIT_DEPTH`) before that   |
 
 A profile of RGB is applied after resizing. Whatever cannot become a record raises
-`header.RejectedImage`. Three functions read an image for another purpose:
+`header.RejectedImage`. Broken metadata does not: `header.open_image` leaves it out.
+Three functions read an image for another purpose:
 
 | function              | result                            | used for                |
 |-----------------------|-----------------------------------|-------------------------|

@@ -6,23 +6,22 @@ Inside this module pixels are (height, width, 3) with blue first, as in OpenCV.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import BytesIO
-from math import ceil
+from math import ceil, inf
 
 import cv2
 import numpy as np
 from PIL import Image
 
 from kaggle_tfr.images.header import (
+    Extent,
     Header,
     RejectedImage,
     check_size,
     read_header,
-    rejecting,
-    to_rgb,
+    read_rgb,
     to_srgb,
 )
-from kaggle_tfr.images.orientation import ORIENTATIONS
+from kaggle_tfr.images.orientation import ORIENTATIONS, Size, transpose_size
 from kaggle_tfr.parameters import check_parameters
 from kaggle_tfr.records import read_image_bytes
 
@@ -46,8 +45,6 @@ ZEROS_END_BLOCKS = re.compile(rb"(?s)\xff\xc4.{2,420}\x10.{16}\0")
 JPEG_MARKER = re.compile(rb"\xff[^\0\xff\xd0-\xd7]")
 
 Pixels = np.ndarray
-Size = tuple[int, int]  # height and width in pixels
-Extent = tuple[float, float]  # rows and columns that an image fills, maybe in part
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ class ImageSettings:
         middle; "none" keeps every pixel.
     optimize: optimised Huffman tables: 3 % smaller, a seventh slower for small images.
     pass_through: an image that needs no change keeps its bytes.
-    bit_depth: see `to_rgb`.
+    bit_depth: see `read_rgb`.
     """
 
     size: Size | None
@@ -147,7 +144,7 @@ def make_pixels(data: bytes, header: Header, settings: ImageSettings) -> Pixels:
     height, width = _scaled_size(header.height, header.width, settings)
     # An image of one column can be scaled up to billions of pixels.
     check_size(width, height)
-    stored_size = _as_stored((height, width), header)
+    stored_size = transpose_size((height, width), header.orientation)
     pixels, extent = _decode(data, header, stored_size, settings.bit_depth)
     pixels = _resize(pixels, extent, stored_size, settings.resample)
     pixels = _to_upright_srgb(pixels, header)
@@ -162,33 +159,19 @@ def check_image(
 
     The luma, uint8 (height, width), is upright, and reduced by a whole number to no
     less than `HASH_SIDE` pixels a side.
-    name: to notice a wrong extension. bit_depth: see `to_rgb`.
+    name: to notice a wrong extension. bit_depth: see `read_rgb`.
     Raises: RejectedImage.
     """
     header = read_header(data, name)
     # The decoder of JPEG returns luma at once. Profiles of RGB change it by 2 of 255
     # levels, so they are ignored.
     at_least = (HASH_SIDE, HASH_SIDE)
-    decoded = _decode_scan(data, header, at_least, "GRAYSCALE")
-    luma = decoded[0] if decoded else _read_luma(data, header, bit_depth)
+    luma, _ = _decode(data, header, at_least, bit_depth, "GRAYSCALE")
     luma = _rotate(luma, header)
     factor = min(luma.shape) // HASH_SIDE
     if factor > 1:
         luma = np.asarray(Image.fromarray(luma).reduce(factor))
     return header, luma
-
-
-def _read_luma(data: bytes, header: Header, bit_depth: str) -> Pixels:
-    """Return the luma of a file of any format as it is stored, by Pillow."""
-    with rejecting(data):
-        image = Image.open(BytesIO(data))
-        image.draft("L", (HASH_SIDE, HASH_SIDE))
-        image.load()
-        is_grey = image.mode == "L" and not image.has_transparency_data
-        if is_grey and not header.own_profile:
-            return np.asarray(image)
-        rgb = to_rgb(image, header.own_profile, data, bit_depth)
-        return np.asarray(rgb.convert("L"))
 
 
 def read_pixels(data: bytes, at_least: Size | None = None) -> Pixels:
@@ -198,7 +181,7 @@ def read_pixels(data: bytes, at_least: Size | None = None) -> Pixels:
     Raises: RejectedImage.
     """
     header = read_header(data)
-    stored_size = _as_stored(at_least, header) if at_least else None
+    stored_size = transpose_size(at_least, header.orientation) if at_least else None
     pixels, _ = _decode(data, header, stored_size, "")
     upright = _to_upright_srgb(pixels, header)
     return cv2.cvtColor(upright, cv2.COLOR_BGR2RGB)
@@ -225,54 +208,43 @@ def read_truncated(data: bytes) -> Pixels:
 
     Raises: RejectedImage: the file is damaged in another way.
     """
-    with rejecting(data):
-        image = Image.open(BytesIO(data + END_OF_JPEG))
-        return np.asarray(image.convert("RGB"))
-
-
-def _as_stored(size: Size, header: Header) -> Size:
-    """Return the (rows, columns) in the file of a (height, width) of the image."""
-    is_transposed = ORIENTATIONS[header.orientation].transposes
-    return size[::-1] if is_transposed else size
+    rgb, _ = read_rgb(data + END_OF_JPEG, profile=b"", bit_depth="")
+    return np.asarray(rgb)
 
 
 def _decode(
-    data: bytes, header: Header, at_least: Size | None, bit_depth: str
+    data: bytes,
+    header: Header,
+    at_least: Size | None,
+    bit_depth: str,
+    color: str = "COLOR",
 ) -> tuple[Pixels, Extent]:
     """Return the first frame as it is stored, and the (rows, columns) that it fills.
 
     A JPEG may be reduced by a whole number; its last row and column are then filled in
     part, and the extent is a fraction.
+    color: "COLOR" or "GRAYSCALE".
     """
-    decoded = _decode_scan(data, header, at_least, "COLOR")
+    decoded = _decode_scan(data, header, at_least, color)
     if decoded:
         return decoded
-    drafted = None
-    with rejecting(data):
-        image = Image.open(BytesIO(data))
-        if at_least:
-            drafted = image.draft(None, at_least[::-1])
-        image.load()
-        # Profiles of RGB are applied later, when the image is small.
-        rgb = to_rgb(image, header.own_profile, data, bit_depth)
-    pixels = cv2.cvtColor(np.asarray(rgb), cv2.COLOR_RGB2BGR)
-    if drafted:
-        _, (_, _, columns, rows) = drafted
-        return pixels, (rows, columns)
-    return pixels, pixels.shape[:2]
+    size = at_least[::-1] if at_least else None
+    mode = "L" if color == "GRAYSCALE" else None
+    # Profiles of RGB are applied later, when the image is small.
+    rgb, extent = read_rgb(data, header.own_profile, bit_depth, size, mode)
+    if mode:
+        return np.asarray(rgb.convert(mode)), extent
+    return cv2.cvtColor(np.asarray(rgb), cv2.COLOR_RGB2BGR), extent
 
 
 def _decode_scan(
     data: bytes, header: Header, at_least: Size | None, color: str
 ) -> tuple[Pixels, Extent] | None:
-    """Return what `_decode` returns for a JPEG of one scan, by OpenCV; else None.
-
-    color: "COLOR" or "GRAYSCALE".
-    """
+    """Return what `_decode` returns for a JPEG of one scan, by OpenCV; else None."""
     end = _find_scan_end(data, header)
     if end is None:
         return None
-    rows, columns = _as_stored((header.height, header.width), header)
+    rows, columns = transpose_size((header.height, header.width), header.orientation)
     scale = _choose_scale(rows, columns, at_least)
     extent = (rows / scale, columns / scale)
     pixels = _decode_reduced(data, color, scale)
@@ -444,4 +416,4 @@ def resize_mask(mask: Pixels, settings: ImageSettings) -> Pixels:
 def psnr(a: Pixels, b: Pixels) -> float:
     """Return the peak signal-to-noise ratio of two uint8 arrays in dB; inf if equal."""
     value = cv2.PSNR(a, b)  # 361 if equal, under 150 if one level differs
-    return value if value < 300 else float("inf")
+    return value if value < 300 else inf

@@ -8,14 +8,19 @@ import io
 import os
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from PIL import ExifTags, Image, ImageChops, ImageCms, TiffImagePlugin
+from PIL import ExifTags, Image, ImageChops, ImageCms
 
-from kaggle_tfr.images.orientation import ORIENTATIONS, apply_orientation
+from kaggle_tfr.images.orientation import (
+    ORIENTATIONS,
+    Size,
+    apply_orientation,
+    transpose_size,
+)
 
 MAX_PIXELS = 178_956_970  # 0.5 GB of RGB; Pillow's own limit, unless it is changed
 DARK_LIMIT = 16_384  # of 65,535; below it two of the 8 bits would always be 0
@@ -31,13 +36,22 @@ FORMATS = (
     "JPEG2000",
     "AVIF",
 )
-SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF")
+PNG = b"\x89PNG"
+TIFF = (b"II*\0", b"MM\0*")
+SIGNATURES = (b"\xff\xd8\xff", PNG, b"GIF8", b"RIFF", *TIFF)
 SIMPLE_MODES = ("1", "L", "P", "RGB")
 OWN_PROFILE_MODES = ("L", "CMYK")  # a colour profile of RGB does not fit their pixels
-PNG_TEXTS = {b"eXIf", b"iTXt", b"tEXt", b"zTXt"}  # chunks that may hold an orientation
+MAX_PARTS = 99  # of metadata that are tried one by one; a file may have millions
 
-# Segments of a JPEG that do not change its pixels: tables, restarts, comment, APPn.
-HARMLESS_SEGMENTS = {0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)}
+# Chunks of a PNG that are optional by their names, but change its pixels or frames.
+PIXEL_CHUNKS = (b"tRNS", b"acTL", b"fcTL", b"fdAT")
+# Segments of a JPEG: its comment and APPn. Those of JFIF and Adobe decide how colours
+# are decoded, unless they are too short.
+METADATA_SEGMENTS = {0xFE, *range(0xE0, 0xF0)}
+COLOR_SEGMENTS = (0xE0, 0xEE)
+HARMLESS_SEGMENTS = (0xC4, 0xDB, 0xDD)  # tables and restarts do not change it either
+
+Extent = tuple[float, float]  # rows and columns that an image fills, maybe in part
 
 
 class RejectedImage(ValueError):  # noqa: N818 - the run continues without it
@@ -106,6 +120,9 @@ def _explain_unidentified(data: bytes) -> str:
     if data[4:8] == b"ftyp":
         brand = data[8:12].decode("ascii", "replace")
         return f"unsupported format: {brand} (HEIF family)"
+    tags_start = int.from_bytes(data[4:8], "little" if data[:1] == b"I" else "big")
+    if data.startswith(TIFF) and 8 <= tags_start < len(data):
+        return "unsupported format: TIFF with unknown bits, photometric or bands"
     return "truncated" if data.startswith(SIGNATURES) else "not an image"
 
 
@@ -130,8 +147,7 @@ def _check_extension(header: Header, name: str) -> Header:
     if expected == header.format:
         return header
     note = f"wrong extension: {extension} holds {header.format}"
-    notes = filter(None, [header.note, note])
-    return replace(header, note="; ".join(notes))
+    return replace(header, note="; ".join(filter(None, [header.note, note])))
 
 
 def check_size(width: int, height: int) -> None:
@@ -147,33 +163,33 @@ def _walk_jpeg(data: bytes) -> Header | None:
 
     This takes a tenth of Pillow's time. A decoder stops at any marker, so it does not
     run out of data if there is one behind the scan. The header is not plain where the
-    file may contain EXIF or a profile: Pillow then reads it again.
+    file contains metadata, such as EXIF or a profile: Pillow then reads it again.
     """
     frame = bytes(6)
     plain = True
-    for marker, segment, end in list_segments(data):
+    for marker, start, end in _list_segments(data):
         if marker in (0xC0, 0xC1):  # sequential, Huffman
-            frame = segment
+            frame = data[start + 4 : start + 10]
         elif marker == 0xDA:  # start of the scan
-            is_only_scan = segment[0] == frame[-1]  # has all channels
+            is_only_scan = data[start + 4] == frame[-1]  # has all channels
             has_end = data.rfind(b"\xff\xd9", end) >= 0
             return _read_frame(frame, plain, end) if is_only_scan and has_end else None
-        elif marker in (0xE1, 0xE2):  # EXIF and XMP; profiles and further images
-            plain = False
+        elif marker in METADATA_SEGMENTS:
+            plain = plain and (marker, end - start) == (0xE0, 18)  # JFIF's
         elif marker not in HARMLESS_SEGMENTS:
             return None
     return None
 
 
-def list_segments(data: bytes) -> Iterator[tuple[int, bytes, int]]:
-    """Yield the marker, the first six bytes and the end of each segment of a JPEG."""
-    position = 2 if data.startswith(b"\xff\xd8\xff") else len(data)
-    while position + 20 < len(data) and data[position] == 0xFF:
-        marker = data[position + 1]
-        length = int.from_bytes(data[position + 2 : position + 4])
-        segment = data[position + 4 : position + 10]
-        position += 2 + length
-        yield marker, segment, position
+def _list_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield the marker, start and end of each segment of a JPEG up to its scan."""
+    start = 2 if data.startswith(b"\xff\xd8\xff") else len(data)
+    marker = 0
+    while marker != 0xDA and start + 20 < len(data) and data[start] == 0xFF:
+        marker = data[start + 1]
+        end = start + 2 + int.from_bytes(data[start + 2 : start + 4])
+        yield marker, start, end
+        start = end
 
 
 def _read_frame(frame: bytes, plain: bool, scan: int) -> Header | None:
@@ -188,22 +204,26 @@ def _read_frame(frame: bytes, plain: bool, scan: int) -> Header | None:
 def _read_by_pillow(data: bytes, scan: int) -> Header:
     """Return the header of a file of any format that Pillow reads."""
     with rejecting(data):
-        image = Image.open(io.BytesIO(data))
+        image, is_readable = open_image(data)
         check_size(*image.size)
-        # Pillow decodes a whole PNG to find EXIF or a text behind its pixels.
-        orientation = 1
-        if image.format != "PNG" or not PNG_TEXTS.isdisjoint(_list_chunks(data)):
-            orientation = _find_orientation(image)
-        is_animated = getattr(image, "is_animated", False)
     if image.format not in FORMATS:
         raise RejectedImage(f"unsupported format: {image.format}")
 
-    width, height = _upright_size(image, orientation)
+    notes = [] if is_readable else ["unreadable metadata is ignored"]
+    is_animated = getattr(image, "is_animated", False)
+    if is_animated:
+        notes.append("several frames: the first is used")
+    profile = _find_profile(image)
+    orientation = _find_orientation(image)
+    # As stored: versions of Pillow differ in whether the size of a TIFF is rotated.
+    tags = getattr(image, "tag_v2", {})
+    size = (tags.get(256, image.width), tags.get(257, image.height))
+    width, height = transpose_size(size, orientation)
     if image.format == "TIFF":  # Pillow rotates TIFFs itself
         orientation = 1
 
-    profile = _find_profile(image)
-    is_simple = image.mode in SIMPLE_MODES and _count_bits(image, data) <= 8
+    is_deep = image.format == "PNG" and data[24] > 8
+    is_simple = image.mode in SIMPLE_MODES and not is_deep
     is_changed = orientation != 1 or profile or image.has_transparency_data
     return Header(
         format=image.format.replace("MPO", "JPEG"),
@@ -211,43 +231,76 @@ def _read_by_pillow(data: bytes, scan: int) -> Header:
         width=width,
         orientation=orientation,
         mode=image.mode,
-        note="several frames: the first is used" if is_animated else "",
-        plain=is_simple and not is_changed and not is_animated,
+        note="; ".join(notes),
+        plain=is_readable and is_simple and not is_changed and not is_animated,
         scan=scan,
         profile=profile,
     )
 
 
-def _upright_size(image: Image.Image, orientation: int) -> tuple[int, int]:
-    """Return the (width, height) of an image that is not loaded, once it is upright."""
-    size = image.size
-    if isinstance(image, TiffImagePlugin.TiffImageFile):
-        # As stored: versions of Pillow differ in whether `size` is rotated.
-        size = (image.tag_v2[0x0100], image.tag_v2[0x0101])
-    return size[::-1] if ORIENTATIONS[orientation].transposes else size
+def open_image(data: bytes) -> tuple[Image.Image, bool]:
+    """Return an image that is not loaded, and whether all its metadata is readable.
+
+    Unreadable metadata is left out. Raises almost any exception for other damage.
+    """
+    start, pixels, *metadata = _split(data)
+    try:
+        image = _join(start, *metadata, pixels)
+        _find_orientation(image)
+    except Exception:  # noqa: BLE001 - Pillow raises almost any type
+        image = _join(start, pixels)
+    else:
+        return image, True
+    for part in metadata[:MAX_PARTS]:
+        with suppress(Exception):
+            image.info |= _join(start, part, pixels).info
+    with suppress(Exception):  # of broken EXIF, which is raised only once
+        _find_orientation(image)
+    return image, False
 
 
-def _count_bits(image: Image.Image, data: bytes) -> int:
-    """Return the bits of a value of a PNG or TIFF; 8 for other formats."""
-    if image.format == "PNG":
-        return data[24]
-    tags = getattr(image, "tag_v2", {})
-    return tags.get(258, (8,))[0]
+def _join(*parts: bytes) -> Image.Image:
+    # A single part is not copied.
+    return Image.open(io.BytesIO(b"".join(filter(None, parts))))
 
 
-def _list_chunks(data: bytes) -> Iterator[bytes]:
-    """Yield the names of a PNG's chunks."""
-    position = 8
-    while name := data[position + 4 : position + 8]:
-        yield name
-        length = int.from_bytes(data[position : position + 4])
-        position += 12 + length
+def _split(data: bytes) -> list[bytes]:
+    """Return the start of a file, all that its pixels need, and parts of metadata.
+
+    Only PNG and JPEG have such parts. Pillow reads them first if they are first.
+    """
+    position = start_of_parts = 33 if data.startswith(PNG) else 2
+    pixels = []
+    metadata = []
+    for start, end in _list_metadata(data):
+        pixels.append(data[position:start])
+        metadata.append(data[start:end])
+        position = end
+    if not metadata:
+        return [data, b""]
+    pixels.append(data[position:])
+    return [data[:start_of_parts], b"".join(pixels), *metadata]
+
+
+def _list_metadata(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of each part of a PNG or JPEG that no pixel needs."""
+    for marker, start, end in _list_segments(data):
+        is_color = marker in COLOR_SEGMENTS and end - start >= 16
+        if marker in METADATA_SEGMENTS and not is_color:
+            yield start, end
+    start = 33 if data.startswith(PNG) else len(data)
+    while (name := data[start + 4 : start + 8]) not in (b"", b"IEND"):
+        end = start + 12 + int.from_bytes(data[start : start + 4])
+        if name[:1].islower() and name not in PIXEL_CHUNKS:
+            yield start, end
+        start = end
 
 
 def _find_orientation(image: Image.Image) -> int:
-    """Return the EXIF orientation, 1 to 8; of a loaded TIFF it is 1."""
-    orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
-    return orientation if orientation in ORIENTATIONS else 1
+    """Return the EXIF orientation, 1 to 8, of an image of `open_image`."""
+    exif = Image.Image.getexif(image)  # the method of a PNG would decode its pixels
+    orientation = exif.get(ExifTags.Base.Orientation)
+    return int(orientation) if orientation in ORIENTATIONS else 1
 
 
 def _find_profile(image: Image.Image) -> bytes:
@@ -264,7 +317,7 @@ def _srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | N
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
         srgb = ImageCms.createProfile("sRGB")
         transform = ImageCms.buildTransform(source, srgb, mode, "RGB")
-    except (ImageCms.PyCMSError, OSError, ValueError):
+    except (ImageCms.PyCMSError, OSError, TypeError, ValueError):
         return None
     return transform if _measure_change(transform, mode) > 3 else None
 
@@ -281,46 +334,65 @@ def _measure_change(transform: ImageCms.ImageCmsTransform, mode: str) -> int:
 
 def count_channels(data: bytes) -> int:
     """Return the channels to which TensorFlow decodes a JPEG or PNG: 1, 2, 3 or 4."""
-    image = Image.open(io.BytesIO(data))
+    image = _join(data)
     return 3 if image.mode in ("P", "CMYK") else len(image.getbands())
 
 
-def read_upright(data: bytes, at_least: int = 0, bit_depth: str = "") -> np.ndarray:
+def read_upright(
+    data: bytes, at_least: int = MAX_PIXELS, bit_depth: str = ""
+) -> np.ndarray:
     """Return the upright image as Pillow alone decodes it, uint8 RGB (h, w, 3).
 
-    at_least: pixels a side to which a JPEG may be reduced; 0: full size.
-    bit_depth: see `to_rgb`.
+    at_least: pixels a side to which a JPEG may be reduced.
+    bit_depth: see `read_rgb`.
     Raises: RejectedImage.
     """
-    with rejecting(data):
-        image = Image.open(io.BytesIO(data))
-        if at_least:
-            image.draft(None, (at_least, at_least))
-        image.load()
-        rgb = to_rgb(image, _find_profile(image), data, bit_depth)
-        return apply_orientation(np.asarray(rgb), _find_orientation(image))
+    header = read_header(data)
+    rgb, _ = read_rgb(data, header.profile, bit_depth, (at_least, at_least))
+    return apply_orientation(np.asarray(rgb), header.orientation)
 
 
-def to_rgb(
-    image: Image.Image, profile: bytes, data: bytes, bit_depth: str
-) -> Image.Image:
-    """Return a loaded image of the file `data` as 8-bit sRGB, transparency over white.
+def read_rgb(
+    data: bytes,
+    profile: bytes,
+    bit_depth: str,
+    size: Size | None = None,
+    mode: str | None = None,
+) -> tuple[Image.Image, Extent]:
+    """Return an image by Pillow, as 8-bit sRGB, and the (rows, columns) that it fills.
 
+    It is as stored, except that TIFFs are upright, and transparency is over white.
+    profile: is applied; b"" for none.
     bit_depth: how 16 bits become 8. "scale" drops the low byte, and rejects images in
         the darkest quarter of the range; "stretch" maps the darkest to brightest value
         to 0 to 255; "" stretches only the images that "scale" rejects.
+    size, mode: a JPEG may be reduced to no less than this (width, height), and to "L".
     Raises: RejectedImage.
     """
-    image = _convert_16_bits(image, data, bit_depth) or image
+    with rejecting(data):
+        image, _ = open_image(data)
+        drafted = image.draft(mode, size)
+        image.load()
+        rgb = _over_white(image)
+        rgb = _convert_16_bits(image, data, bit_depth) or rgb
+        _, _, columns, rows = drafted[1] if drafted else (0, 0, *image.size)
+        return to_srgb(rgb, profile), (rows, columns)
+
+
+def _over_white(image: Image.Image) -> Image.Image:
+    """Return a loaded image with 8 bits and without transparency."""
     if image.mode == "LAB":
         raise _unsupported_mode(image)
-    if image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA"))
-        image = image.convert("RGB")
-    elif image.mode not in ("RGB", *OWN_PROFILE_MODES):
-        image = image.convert("RGB")
-    return to_srgb(image, profile)
+    if not image.has_transparency_data:
+        is_known = image.mode in ("RGB", *OWN_PROFILE_MODES)
+        return image if is_known else image.convert("RGB")
+    rgba = image.convert("RGBA")
+    white = Image.new("RGBA", image.size, "white")
+    rgb = Image.alpha_composite(white, rgba).convert("RGB")
+    lowest, highest = rgba.getchannel("A").getextrema()
+    if not lowest and rgb.getextrema() == ((255, 255),) * 3:
+        raise RejectedImage("white on transparent" if highest else "fully transparent")
+    return rgb
 
 
 def to_srgb(image: Image.Image, profile: bytes) -> Image.Image:
@@ -348,18 +420,20 @@ def _find_transparency(values: np.ndarray, image: Image.Image) -> np.ndarray | i
     """Return the transparency of uint16 values, from 0 to 1 for each pixel."""
     if values.ndim == 2:
         return values == image.info.get("transparency", -1)
-    if values.shape[2] == 4:
+    if values.shape[2] == 4 and image.has_transparency_data:
         return 1 - values[..., 3:] / np.float32(65535)
     return 0
 
 
 def _read_16_bits(image: Image.Image, data: bytes) -> np.ndarray | None:
     """Return uint16 (h, w), or (h, w, 3 or 4) with blue first; None for 8 bits."""
+    tags = getattr(image, "tag_v2", {262: 1})
     if image.mode.startswith(("I", "F")):
-        return _read_16_bit_grey(image)
-    if _count_bits(image, data) != 16 or image.mode == "CMYK":
+        grey = _read_16_bit_grey(image)
+        return grey if tags.get(262) else 65535 - grey  # white is zero
+    bits = data[24] if image.format == "PNG" else tags.get(258, (8,))[0]
+    if bits != 16 or image.mode == "CMYK":
         return None
-    tags = getattr(image, "tag_v2", {})
     if tags.get(284) == 2 or 1 in tags.get(338, ()):
         raise RejectedImage(
             "unsupported format: 16 bits in planes, or with premultiplied alpha"
@@ -379,7 +453,7 @@ def _read_16_bit_grey(image: Image.Image) -> np.ndarray:
 
 
 def _reduce_to_8_bits(values: np.ndarray, bit_depth: str) -> np.ndarray:
-    """Return the uint8 levels of uint16 values; see `to_rgb` for `bit_depth`."""
+    """Return the uint8 levels of uint16 values; see `read_rgb` for `bit_depth`."""
     low = int(values.min())
     high = int(values.max())
     is_dark = high < DARK_LIMIT

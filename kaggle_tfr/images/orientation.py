@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+Size = tuple[int, int]  # two sides of an image, in pixels; height and width in convert
+
 
 @dataclass(frozen=True)
 class Orientation:
@@ -29,7 +31,7 @@ ORIENTATIONS = {
     7: Orientation("transversed", True, True, True),
     8: Orientation("rotated 90° counterclockwise", True, True, False),
 }
-INVERSE = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 8, 7: 7, 8: 6}
+INVERSE = {number: number for number in ORIENTATIONS} | {6: 8, 8: 6}
 CLOCKWISE_TURNS = (1, 6, 3, 8)  # by 0, 90, 180 and 270 degrees
 
 
@@ -43,6 +45,11 @@ def apply_orientation(pixels: np.ndarray, orientation: int) -> np.ndarray:
     if change.reverses_columns:
         pixels = pixels[:, ::-1]
     return pixels
+
+
+def transpose_size(size: Size, orientation: int) -> Size:
+    """Return the two sides of an image, swapped if an orientation transposes it."""
+    return size[::-1] if ORIENTATIONS[orientation].transposes else size
 
 
 def compose(first: int, second: int) -> int:

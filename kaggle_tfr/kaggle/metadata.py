@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from kaggle_tfr.mounts import to_slug
-from kaggle_tfr.naming import near_miss
 from kaggle_tfr.parameters import PARAMETERS
 from kaggle_tfr.shards import SUMS, find_changed_files, read_sums
 from kaggle_tfr.storage import parse_json
@@ -79,10 +78,7 @@ def _check_kernel(values: Mapping[str, Any], folder: Path) -> Iterator[str]:
     shape = str(values.get("machine_shape", ""))
     if shape not in ("", *ACCELERATORS):
         # Kaggle would use another machine without a warning.
-        yield (
-            f"machine_shape: '{shape}' is not one of {', '.join(ACCELERATORS)}."
-            f"{near_miss(shape, ACCELERATORS)}"
-        )
+        yield f"machine_shape: '{shape}' is not one of {', '.join(ACCELERATORS)}."
     yield from _check_lists(values)
     yield from _check_code(str(values.get("code_file", "")), folder)
 
@@ -130,9 +126,8 @@ def _check_dataset(values: Mapping[str, Any], folder: Path) -> Iterator[str]:
     licenses = values.get("licenses")
     if licenses not in [[{"name": name}] for name in known]:
         yield (
-            f"licenses: {licenses!r}; Kaggle requires one of {', '.join(known)}."
-            f"{near_miss(str(licenses), known, cutoff=0.3)} Set LICENSE and run "
-            "04_write again, which also updates finished parts."
+            f"licenses: {licenses!r}; Kaggle requires one of {', '.join(known)}. "
+            "Set LICENSE and run 04_write again, which also updates finished parts."
         )
     yield from _check_links(folder)
     yield from _check_size(folder)

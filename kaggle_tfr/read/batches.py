@@ -15,7 +15,7 @@ import numpy as np
 
 from kaggle_tfr import storage
 from kaggle_tfr.images.masks import sample_mask
-from kaggle_tfr.naming import SPLIT_NAMES, near_miss
+from kaggle_tfr.naming import SPLIT_NAMES
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.schema import RecordSchema, feature_spec
 from kaggle_tfr.session import count_cores
@@ -407,8 +407,8 @@ def _choose_features(schema: RecordSchema, extra: Sequence[str]) -> dict[str, An
     for name in extra:
         if not isinstance(known.get(name), tf.io.FixedLenFeature):
             raise ValueError(
-                f"The feature '{name}' is not in the schema, or has no fixed length."
-                f"{near_miss(name, known)} The features are {', '.join(known)}."
+                f"The feature '{name}' is not in the schema, or has no fixed length. "
+                f"The features are {', '.join(known)}."
             )
     names = (schema.image_key, *schema.label_keys, *extra)
     return {name: known[name] for name in names}

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kaggle_tfr.mounts import find_input
-from kaggle_tfr.naming import near_miss
 from kaggle_tfr.storage import is_remote
 
 if TYPE_CHECKING:
@@ -45,8 +44,8 @@ def find_weights(weights: str) -> str:
             return path
         names = [os.path.relpath(other, folder) for other in _list_weights(folder)]
         raise FileNotFoundError(
-            f"WEIGHTS is '{weights}', but there is no file '{path}'."
-            f"{near_miss(file, names)} Weights in this folder: "
+            f"WEIGHTS is '{weights}', but there is no file '{path}'. "
+            f"Weights in this folder: "
             f"{', '.join(names) or 'none'}."
         )
 

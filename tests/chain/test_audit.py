@@ -57,7 +57,7 @@ def photos(at, pictures):
     plant(folder, "train/a/02.jpg", "train/b/conflict.jpg")
     truncated = (folder / "train/a/03.jpg").read_bytes()[:2000]
     (folder / "train/a/truncated.jpg").write_bytes(truncated)
-    save_picture(pictures[33], folder / "unsorted/x/y/33.jpg")
+    save_picture(pictures[33], folder / "train/a/01_mask.jpg")
     return folder
 
 
@@ -93,7 +93,7 @@ def test_an_audit_finds_all_that_is_planted(photos, capsys):
     assert content["leaking_images"] == 6
     assert content["rejects"] == {"truncated": 1}
     assert content["conflicts"] == [{"images": 2, "labels": "a, b"}]
-    assert content["not_read"] == ["unsorted/x/y/33.jpg"]
+    assert content["not_read"] == ["train/a/01_mask.jpg"]
     badge = "6 of 36 images leak at 25 bits or by details"
     assert content["badge"] == badge
     printed = capsys.readouterr().out
@@ -251,7 +251,6 @@ def test_errors_are_those_of_init(at, capsys):
             assert main([command, folder]) == 1
             messages.append(capsys.readouterr().err)
         assert messages[0] == messages[1]
-    assert "Did you mean" in messages[0]
     assert not list(at.glob("audit-*"))
 
 
@@ -306,7 +305,7 @@ def leaves(photos, pictures, at):
     for number, picture in enumerate(draw_pictures(53, 120, 160)[40:]):
         save_picture(picture, folder / f"y/other-{number}.jpg")
     work = at / "work"
-    values = {**DEFAULTS, "INPUT_DIR": str(folder), "SOURCE": "folders", "N_JOBS": 2}
+    values = {**DEFAULTS, "INPUT_DIR": str(folder), "N_JOBS": 2}
     pipeline.explore_images(values, str(work))
     images, _ = load_images(str(work))
     splits = np.where(images["image_id"].str.contains("m"), "test", "train")

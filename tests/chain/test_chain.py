@@ -66,10 +66,11 @@ def test_every_bad_file_is_rejected_with_its_own_reason(work, truth):
     table = pd.read_csv(work / "rejects.csv", dtype=str)
     rejects = table.set_index("image_id")["problem"]
     planted = truth["refused"] | truth["test_refused"]
-    assert set(rejects.index) == {*planted, truth["unlisted"]}
+    unlisted = f"train_images/{truth['unlisted']}"
+    assert set(rejects.index) == {*planted, unlisted}
     for image_id, reason in planted.items():
         assert rejects[image_id].startswith(reason)
-    assert rejects[truth["unlisted"]] == "no row in train.csv"
+    assert rejects[unlisted] == "no row in train.csv"
 
 
 def test_exactly_the_planted_duplicates_are_found(work, truth):

@@ -26,13 +26,7 @@ from kaggle_tfr.verdict import judge_run, load_run, summarize
 
 VALUES = {
     "NAME": "small",
-    "SOURCE": "csv",
-    "LABELS_CSV": "train.csv",
-    "ID_COLUMN": "image_id",
-    "LABEL_COLUMN": "label",
-    "PATH_TEMPLATE": "train/{image_id}.jpg",
     "TEST_CSV": "test.csv",
-    "TEST_PATH_TEMPLATE": "test/{image_id}.jpg",
     "IMAGE_SIZE": 64,
     "N_FOLDS": 2,
     "SECOND_LOOK": False,

@@ -25,7 +25,7 @@ from kaggle_tfr.images.hashing import FLAT, HASHES
 MAX_BITS = 25
 FLOWERS = Path(__file__).parents[3] / "shared" / "data" / "flowers"
 HEAVY = [pytest.mark.heavy, pytest.mark.timeout(3600)]
-VALUES = {"SOURCE": "csv", "N_FOLDS": 3, "IMAGE_SIZE": 64, "SECOND_LOOK": False}
+VALUES = {"N_FOLDS": 3, "IMAGE_SIZE": 64, "SECOND_LOOK": False}
 
 
 def make_competition(name, folder):
@@ -203,8 +203,7 @@ def parent(tmp_path_factory):
         copy = pictures[number].resize((140, 105))
         for name in ("all", "new"):
             save_picture(copy, folder / name / f"c/9{number:02d}.jpg", quality=70)
-    values = VALUES | {"SOURCE": "folders"}
-    values["INPUT_DIR"] = str(folder / "first")
+    values = VALUES | {"INPUT_DIR": str(folder / "first")}
     for path in (folder / "all").glob("*/0[0-5]*"):
         target = folder / "first" / path.relative_to(folder / "all")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -244,7 +243,7 @@ def kill_often(values, kills, seed):
 @pytest.mark.parametrize("kills", [2, pytest.param(25, marks=HEAVY)])
 def test_kills_change_no_byte_of_a_growth(parent, tmp_path, kills):
     """After SIGKILL at any moment of 02, 03 and 04, the end is the same."""
-    values = VALUES | {"SOURCE": "folders", "INPUT_DIR": str(parent / "all")}
+    values = VALUES | {"INPUT_DIR": str(parent / "all")}
     values |= {"FOLDS_FROM": str(parent / "work"), "N_SHARDS": 12}
     before = digests(parent / "work")
     build_dataset(**values, WORK_DIR=str(tmp_path / "whole"))
@@ -270,7 +269,7 @@ def test_a_dataset_grows_from_its_published_parts(parent, kaggle, tmp_path):
     kaggle.datasets[slug] = {
         str(path.relative_to(part)): path.read_bytes() for path in files
     }
-    values = VALUES | {"SOURCE": "folders", "INPUT_DIR": str(parent / "new")}
+    values = VALUES | {"INPUT_DIR": str(parent / "new")}
 
     for name, folds_from in {"kaggle": slug, "local": str(part)}.items():
         build_dataset(**values, FOLDS_FROM=folds_from, WORK_DIR=str(tmp_path / name))
@@ -288,7 +287,7 @@ def test_a_dataset_grows_from_its_published_parts(parent, kaggle, tmp_path):
 
 def test_a_dataset_grows_from_a_bucket(parent, tmp_path):
     """The address of a work folder or of a part gives the same bytes as a folder."""
-    values = VALUES | {"SOURCE": "folders", "INPUT_DIR": str(parent / "new")}
+    values = VALUES | {"INPUT_DIR": str(parent / "new")}
     local = {"FOLDS_FROM": str(parent / "work"), "WORK_DIR": str(tmp_path / "local")}
     build_dataset(**values, **local)
     expected = digests(tmp_path / "local" / "part-2")

@@ -15,7 +15,7 @@ from kaggle_tfr import build_dataset, read
 from kaggle_tfr.fingerprints import read_fingerprints
 from kaggle_tfr.storage import read_parquet
 
-VALUES = {"SOURCE": "folders", "N_FOLDS": 3, "IMAGE_SIZE": 64, "SECOND_LOOK": False}
+VALUES = {"N_FOLDS": 3, "IMAGE_SIZE": 64, "SECOND_LOOK": False}
 CLASSES = "abc"
 
 
@@ -233,7 +233,7 @@ def test_groups_follow_their_earlier_images(pictures, tmp_path):
     rows["patient"] = [f"p{k % 24 // 2}" for k in range(72)]
     for number, name in enumerate(rows["image_id"]):
         save_picture(pictures[number], tmp_path / "images/train_images" / name)
-    values = VALUES | {"SOURCE": "csv", "GROUP_COLUMN": "patient"}
+    values = VALUES | {"GROUP_COLUMN": "patient"}
     values |= {"INPUT_DIR": str(tmp_path / "images")}
 
     rows[:48].to_csv(tmp_path / "images/train.csv", index=False)
@@ -372,11 +372,11 @@ def test_a_labelled_image_may_have_the_id_of_an_earlier_test_image(pictures, tmp
     save_picture(pictures[40], tmp_path / "photos/test_images/0.jpg")
     (tmp_path / "photos/sample_submission.csv").write_text("image_id,label\n0.jpg,a\n")
     rows.to_csv(tmp_path / "photos/train.csv", index=False)
-    build(tmp_path / "photos", tmp_path / "first", SOURCE="csv")
+    build(tmp_path / "photos", tmp_path / "first")
     new = pd.DataFrame({"image_id": ["0.jpg"], "label": ["c"]})
     pd.concat([rows, new]).to_csv(tmp_path / "photos/train.csv", index=False)
 
-    values = {"SOURCE": "csv", "FOLDS_FROM": str(tmp_path / "first")}
+    values = {"FOLDS_FROM": str(tmp_path / "first")}
     folds = build(tmp_path / "photos", tmp_path / "second", **values)
 
     both = folds[folds["image_id"] == "0.jpg"].set_index("split")
@@ -395,7 +395,7 @@ def test_a_row_that_repeats_an_image_has_no_fingerprint(pictures, tmp_path):
         save_picture(pictures[number], tmp_path / "photos/train_images" / name)
     repeated = pd.concat([rows[:1].assign(label="b"), rows, rows[4:6]])
     repeated.to_csv(tmp_path / "photos/train.csv", index=False)
-    build(tmp_path / "photos", tmp_path / "work", SOURCE="csv")
+    build(tmp_path / "photos", tmp_path / "work")
     hashes = read_fingerprints(tmp_path / "work/part-1")
     images = read_parquet(tmp_path / "work/images.parquet")
     images = images[images["problem"] == ""].set_index("image_id")

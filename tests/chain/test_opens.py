@@ -43,8 +43,7 @@ def test_an_image_is_opened_once_before_the_plan_and_once_for_writing(tmp_path):
         path.write_bytes(saved(scene(60, 80, number)))
 
     opened.clear()
-    inputs = make_settings(explore.InputSettings, {"SOURCE": "folders"})
-    listed, labels = explore.read_table(str(folder), inputs)
+    listed, labels = explore.read_table(str(folder), explore.InputSettings())
     images = explore.measure(listed, labels, work)
     explore.save_images(images, labels, work)
     hashes = explore.load_hashes(images, work)

@@ -117,7 +117,6 @@ def test_findings_that_a_run_has_not_are_left_out(tmp_path):
     work = str(tmp_path / "work")
     values = {
         "INPUT_DIR": str(tmp_path / "input"),
-        "SOURCE": "folders",
         "MIRRORED": True,
         "N_FOLDS": 2,
     }
@@ -141,7 +140,7 @@ def test_images_that_the_user_drops_have_a_bar(tmp_path):
         picture.save(tmp_path / f"input/rose/{number}.png")
     decisions = tmp_path / "mine.csv"
     decisions.write_text("image_id,action,value\nrose/2.png,drop,\n")
-    values = {"INPUT_DIR": str(tmp_path / "input"), "SOURCE": "folders", "N_FOLDS": 0}
+    values = {"INPUT_DIR": str(tmp_path / "input"), "N_FOLDS": 0}
     run_values({**values, "OVERRIDES": str(decisions)}, str(tmp_path / "work"))
 
     overview = load_overview(str(tmp_path / "work"))

@@ -28,7 +28,7 @@ def photos(tmp_path_factory):
 def part(photos, tmp_path):
     """Return a published part with five of the photos."""
     work = tmp_path / "theirs"
-    values = {**DEFAULTS, "INPUT_DIR": photos, "SOURCE": "folders", "N_JOBS": 2}
+    values = {**DEFAULTS, "INPUT_DIR": photos, "N_JOBS": 2}
     explore_images(values, str(work))
     images, _ = load_images(str(work))
     return publish_images(tmp_path / "leaves", images.head(5), work)
@@ -57,7 +57,7 @@ def test_three_lines_write_what_the_notebooks_write(photos, part, tmp_path, root
         "INPUT_DIR": str(tmp_path / "photos"),
         "WORK_DIR": str(tmp_path / "notebooks"),
     }
-    values = {"NAME": "flora", "SOURCE": "folders", **more, **places}
+    values = {"NAME": "flora", **more, **places}
     driver.run_recipe(values, ["01", "02", "03", "04"])
 
     by_notebooks = digests(tmp_path / "notebooks")

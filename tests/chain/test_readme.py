@@ -49,7 +49,7 @@ PROOFS = {
     "a symbolic link in `INPUT_DIR` points": {
         "test_files.py": [],
     },
-    "`WORK_DIR` or `OUT_DIR` is in `INPUT_DIR`;": {
+    "`WORK_DIR` or `OUT_DIR` is in `INPUT_DIR`": {
         "test_files.py": [],
     },
     "`WORK_DIR` is `INPUT_DIR`, `LABEL_COLUMN`": {

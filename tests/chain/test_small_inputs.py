@@ -16,8 +16,7 @@ from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.tables import ELEMENTS
 
-SMALL = {"IMAGE_SIZE": 32, "N_FOLDS": 0, "BATCH_SIZE": 4, "N_JOBS": 1, "TEST_CSV": ""}
-SMALL |= {"TEST_PATH_TEMPLATE": "", "BACKEND": "threading"}
+SMALL = {"IMAGE_SIZE": 32, "N_FOLDS": 0, "BATCH_SIZE": 4, "N_JOBS": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +76,7 @@ def test_rejects_are_saved_where_no_image_is_good(root, tmp_path):
         )
     values = {"INPUT_DIR": str(tmp_path / "in"), "WORK_DIR": str(tmp_path / "work")}
     with pytest.raises(ValueError, match=r"2 × empty file.*1 × .*rejects\.csv"):
-        run_notebook(root, "01", SMALL | values | {"SOURCE": "folders"})
+        run_notebook(root, "01", SMALL | values)
     rejects = pd.read_csv(tmp_path / "work" / "rejects.csv")
     assert rejects["problem"].str.startswith("empty file").sum() == 2
     assert len(rejects) == 3
@@ -108,24 +107,16 @@ OF_SEVERAL_LABELS = (
 def test_every_cell_stands_a_small_input(root, tmp_path, case, capsys):
     """01 to 05 run, and 06 and 07 name what they need."""
     folder = tmp_path / "in"
-    values = {
-        "INPUT_DIR": str(folder),
-        "WORK_DIR": str(tmp_path / "work"),
-        "SOURCE": "folders",
-    }
+    values = {"INPUT_DIR": str(folder), "WORK_DIR": str(tmp_path / "work")}
     if case == "several labels":
         save_images(folder, *(f"train_images/{n}.jpg" for n in range(3)))
         rows = "image_id,cat,dog,owl\n0.jpg,1,1,0\n1.jpg,1,0,0\n2.jpg,0,0,0\n"
         (folder / "train.csv").write_text(rows)
-        values |= {
-            "SOURCE": "csv",
-            "LABEL_COLUMN": ["cat", "dog", "owl"],
-            "MIRRORED": True,
-        }
+        values |= {"LABEL_COLUMN": ["cat", "dog", "owl"], "MIRRORED": True}
     elif case == "no labels":
         save_images(folder, *(f"train_images/{n}.jpg" for n in range(3)))
         (folder / "train.csv").write_text("image_id\n0.jpg\n1.jpg\n2.jpg\n")
-        values |= {"SOURCE": "csv", "LABEL_COLUMN": []}
+        values |= {"LABEL_COLUMN": []}
     else:
         name = "$a$<img src=x onerror=alert(1)>" if case == "one class" else "a"
         save_images(

@@ -112,7 +112,7 @@ def photos(tmp_path_factory):
 
 def explore(folder, work):
     """Run 01 on class folders; return the work folder."""
-    values = {**DEFAULTS, "INPUT_DIR": str(folder), "SOURCE": "folders", "N_JOBS": 2}
+    values = {**DEFAULTS, "INPUT_DIR": str(folder), "N_JOBS": 2}
     pipeline.explore_images(values, str(work))
     return work
 

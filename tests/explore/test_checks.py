@@ -64,6 +64,8 @@ def test_what_is_probably_wrong_is_a_doubt(problems, names, doubt):
 def test_a_table_of_test_images_only_is_an_error(tmp_path):
     """The sentence says how to train on them."""
     put_image(tmp_path / "test" / "cat" / "1.jpg")
-    with pytest.raises(ValueError, match="none of the 1 images is left .* SPLIT_COLUMN"):
+    with pytest.raises(
+        ValueError, match="none of the 1 images is left .* SPLIT_COLUMN"
+    ):
         read(tmp_path)
     assert len(read(tmp_path, split_column="none")[0]) == 1

@@ -1,14 +1,14 @@
-"""Links out of INPUT_DIR, output of kaggle-tfr, system folders and masks are not input."""
+"""Links out of INPUT_DIR, output, system folders and masks are not input."""
 
 import os
 
+import pandas as pd
 import pytest
-from support.inputs import put, put_csv, put_image, read, rows_of
+from support.inputs import put, put_csv, read, rows_of
 from support.readers import make_example, make_picture, write_shard
 
 from kaggle_tfr.explore.inputs import read_table, save_submission
 from kaggle_tfr.explore.settings import InputSettings
-from kaggle_tfr.explore.table import count_rows, measure, save_images
 
 OUTSIDE = "link leads outside INPUT_DIR"
 ROWS = "image_id,label\na.jpg,x\n"
@@ -33,41 +33,30 @@ def test_links_of_class_folders_stay_within_the_input(tmp_path):
     assert rows_of(images, "problem") == expected
 
 
-def test_links_of_a_csv_stay_within_the_input(tmp_path):
-    """Images that are links out are rejected; a linked CSV is an error."""
-    folder = put_csv(tmp_path / "in", f"{ROWS}b.jpg,x\n", ["a.jpg"])
-    put_image(tmp_path / "secret" / "t.jpg")
-    os.symlink(tmp_path / "secret" / "t.jpg", folder / "train_images" / "b.jpg")
-    os.symlink(tmp_path / "secret", folder / "test_images")
-    put(folder, [], {"sample_submission.csv": "image_id,label\nt.jpg,x\n"})
-
-    images, _ = read(folder)
-
-    expected = {"a.jpg": "", "b.jpg": OUTSIDE, "t.jpg": OUTSIDE}
-    assert rows_of(images, "problem") == expected
-    os.rename(folder / "sample_submission.csv", tmp_path / "secret" / "submission.csv")
-    os.symlink("../secret/submission.csv", folder / "submission.csv")
-    settings = InputSettings(test_csv="submission.csv")
-    with pytest.raises(ValueError, match=r"TEST_CSV '.*submission.csv' is a link"):
-        save_submission(images, str(folder), settings, str(tmp_path))
-    assert not (tmp_path / "sample_submission.csv").exists()
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("LABELS_CSV", "*/labels.csv"), ("LABEL_MAP", "train_images/map.json")],
+    [
+        ("LABELS_CSV", "*/labels.csv"),
+        ("TEST_CSV", "train_images/labels.csv"),
+        ("LABEL_MAP", "train_images/map.json"),
+    ],
 )
 def test_a_named_file_that_is_a_link_out_of_the_input_is_an_error(
     tmp_path, name, value
 ):
-    """A CSV of a pattern and a label map would reveal the content of other files."""
-    folder = put_csv(tmp_path / "in", ROWS, ["a.jpg"])
+    """Its content would be read, or published with the part."""
+    folder = put_csv(tmp_path / "in", ROWS, ["a.jpg", "b.jpg"])
     file = os.path.basename(value)
-    put(tmp_path, [], {"labels.csv": ROWS, "map.json": '{"x": 0}'})
+    put(tmp_path, [], {"labels.csv": "image_id,label\nb.jpg,x\n", "map.json": "{}"})
     os.symlink(f"../../{file}", folder / "train_images" / file)
     outside = rf"{name} '.*/{file}' is a link that leads outside"
     with pytest.raises(ValueError, match=outside):
         read(folder, **{name.lower(): value})
+    images = pd.DataFrame({"split": ["test"]})
+    settings = InputSettings(test_csv="train_images/submission.csv")
+    os.symlink("../../labels.csv", folder / "train_images" / "submission.csv")
+    with pytest.raises(ValueError, match="is a link that leads outside"):
+        save_submission(images, str(folder), settings, str(tmp_path))
 
 
 def test_links_to_shards_stay_within_the_input(tmp_path):
@@ -137,19 +126,3 @@ def test_masks_in_folders_of_their_own_are_left_out(tmp_path):
     assert found["a"]["image_id"].tolist() == ["images/1.png"]
     assert len(found["b"]) == 2
     assert len(found["c"]) == 1
-
-
-def test_a_run_without_any_good_image_saves_its_reasons(tmp_path):
-    """rejects.csv names each image when none of them is good."""
-    folder = put_csv(tmp_path / "in", "image_id,label\na.png,x\nb.png,y\n")
-    put(folder, [], {"a.png": "", "b.png": ""})
-    work = tmp_path / "work"
-    listed, labels = read(folder)
-    for count in (2, 0):
-        images = measure(listed[:count], labels, str(work))
-        with pytest.raises(ValueError, match=f"none of the {count} images can be used"):
-            save_images(images, labels, str(work))
-        assert count_rows(images) == {"good": 0, "rejected": count}
-        rejects = (work / "rejects.csv").read_text().splitlines()
-        assert len(rejects) == count + 1
-        assert all(line.endswith("empty file") for line in rejects[1:])

@@ -1,16 +1,15 @@
 """Five foreign layouts: with the unedited recipe of `init` the records are right."""
 
-import csv
 import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from collections import defaultdict
 
-import numpy as np
+import pandas as pd
 import pytest
-from PIL import Image
 from support.chain import run_chain
+from support.inputs import draw_image
 from support.plans import read_plainly
 
 from kaggle_tfr.__main__ import main
@@ -20,48 +19,26 @@ FLOWERS = ["$100^2$", "Löwenzahn; gelb", "玫瑰, 红"]  # sorted
 FINDINGS = ["mass", "nodule", "effusion", "normal"]
 
 
-@dataclass
-class Truth:
-    """What the records must hold, by image ids.
-
-    labels: the number of a class, or 0 or 1 for each class.
-    splits: the given ones; other images are of "train".
-    groups: all images of a group are in one fold.
-    """
-
-    labels: dict = field(default_factory=dict)
-    splits: dict = field(default_factory=dict)
-    groups: dict = field(default_factory=dict)
-
-
-def put_image(path, seed):
-    """A small picture that is like no other."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    cells = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), dtype=np.uint8)
-    Image.fromarray(cells).resize((40, 32), Image.Resampling.BICUBIC).save(path)
-
-
 def put_rows(path, header, rows, **options):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    encoding = options.pop("encoding", "utf-8")
-    with open(path, "w", encoding=encoding, newline="") as file:
-        csv.writer(file, **options).writerows([header, *rows])
+    pd.DataFrame(rows, columns=header).to_csv(path, index=False, **options)
+
+
+# Each layout returns what its records must hold: {image id: (labels, split, group)}.
+# Labels are the number of a class, or 0 or 1 for each class, none for a test image. All
+# images of a group are in one fold.
 
 
 def make_roboflow(folder):
     """Write train, valid and test with _classes.csv beside the images; one 1 a row."""
-    truth = Truth()
-    number = 0
-    for split, count in {"train": 30, "valid": 9, "test": 6}.items():
+    truth = {}
+    numbers_of = {"train": range(30), "valid": range(30, 39), "test": range(39, 45)}
+    for split, numbers in numbers_of.items():
         rows = []
-        for _ in range(count):
+        for number in numbers:
             name = f"photo-{number}_jpg.rf.{number:08x}.jpg"
-            label = number % 3
-            put_image(folder / split / name, number)
-            rows.append([name, *(int(label == column) for column in range(3))])
-            truth.labels[name] = label
-            truth.splits[name] = split
-            number += 1
+            draw_image(folder / split / name, number)
+            rows.append([name, *(int(number % 3 == column) for column in range(3))])
+            truth[name] = ([number % 3], split, "")
         header = ["filename", *(f" {name}" for name in COLOURS)]
         put_rows(folder / split / "_classes.csv", header, rows)
     return truth
@@ -69,60 +46,55 @@ def make_roboflow(folder):
 
 def make_huggingface(folder):
     """Write metadata.csv whose paths begin with a split; PNG, GIF, a missing file."""
-    truth = Truth()
-    rows = []
+    truth = {}
+    rows = [["train/9999.png", "cat"]]
     for number in range(40):
         split = "test" if number % 5 == 4 else "train"
         below = "more/" if number % 4 == 1 else ""
         name = f"{split}/{below}{number:04d}.{'gif' if number % 3 == 1 else 'png'}"
-        put_image(folder / name, 1000 + number)
+        draw_image(folder / name, 1000 + number)
         rows.append([name, COLOURS[number % 3]])
-        truth.labels[name] = number % 3
-        truth.splits[name] = split
-    rows.append(["train/9999.png", "cat"])
-    put_image(folder / "train" / "unnamed.png", 2000)
+        truth[name] = ([number % 3], split, "")
+    draw_image(folder / "train" / "unnamed.png", 2000)
     put_rows(folder / "metadata.csv", ["file_name", "label"], rows)
     return truth
 
 
 def make_paths(folder):
     """Write ids that are paths; semicolons, a BOM, and separators in quoted names."""
-    truth = Truth()
+    truth = {}
     rows = []
     for number in range(36):
         name = f"{'ab'[number % 2]}/{20 + number % 5}/Foto {number}.jpg"
-        put_image(folder / "bilder" / name, 3000 + number)
+        draw_image(folder / "bilder" / name, 3000 + number)
         rows.append([name, FLOWERS[number % 3], 'ja; "sehr", schön'])
-        truth.labels[name] = number % 3
-    options = {"delimiter": ";", "encoding": "utf-8-sig"}
+        truth[name] = ([number % 3], "train", "")
+    options = {"sep": ";", "encoding": "utf-8-sig"}
     put_rows(folder / "liste.csv", ["Datei", "Art", "Notiz"], rows, **options)
     return truth
 
 
 def make_patients(folder):
     """Write several labels an image, an odd cell, patients, and images to predict."""
-    truth = Truth()
+    truth = {}
     rows = []
     for number in range(60):
         name = f"scan{number:03d}"
         flags = [int(number % 4 == 0), int(number % 6 < 2), int(number % 5 == 0)]
         flags.append(int(not any(flags)))
         patient = f"P{number // 3:03d}"
-        put_image(folder / "train_images" / f"{name}.png", 4000 + number)
-        cells = list(flags)
+        draw_image(folder / "train_images" / f"{name}.png", 4000 + number)
+        truth[name] = (list(flags), "train", patient)
         if number == 31:
-            cells[1] = 2
-        else:
-            truth.labels[name] = flags
-            truth.groups[name] = patient
-        rows.append([name, patient, 30 + number % 17, *cells])
+            flags[1] = 2
+            del truth[name]
+        rows.append([name, patient, 30 + number % 17, *flags])
     put_rows(folder / "train.csv", ["image_id", "patient_id", "age", *FINDINGS], rows)
 
     tests = [f"new{number:03d}" for number in range(8)]
     for number, name in enumerate(tests):
-        put_image(folder / "test_images" / f"{name}.png", 5000 + number)
-        truth.labels[name] = None
-        truth.splits[name] = "test"
+        draw_image(folder / "test_images" / f"{name}.png", 5000 + number)
+        truth[name] = ([], "test", "")
     submission = [[name, 0, 0, 0, 0] for name in tests]
     put_rows(folder / "sample_submission.csv", ["Image", *FINDINGS], submission)
     return truth
@@ -130,15 +102,13 @@ def make_patients(folder):
 
 def make_many_classes(folder):
     """1,000 class folders with one to three images each, and folders without images."""
-    truth = Truth()
+    truth = {}
     for label in range(1000):
         for number in range({0: 2, 5: 3}.get(label % 10, 1)):
             name = f"c{label:04d}/{number}.jpg"
-            put_image(folder / name, 10_000 + 3 * label + number)
-            truth.labels[name] = label
+            draw_image(folder / name, 10_000 + 3 * label + number)
+            truth[name] = ([label], "train", "")
     (folder / "c9999").mkdir()
-    (folder / "__MACOSX" / "c0001").mkdir(parents=True)
-    (folder / "__MACOSX" / "c0001" / "._0.jpg").touch()
     return truth
 
 
@@ -185,18 +155,13 @@ def check_records(truth, work):
     """Compare labels, splits, the number of records and the folds of groups."""
     records = read_records(work)
 
-    assert records.keys() == truth.labels.keys()
-    for image_id, (labels, split, _) in records.items():
-        label = truth.labels[image_id]
-        expected = [label] if isinstance(label, int) else label or []
-        assert labels == expected, image_id
-        assert split[:3] == truth.splits.get(image_id, "train")[:3], image_id
-    folds_of = {}
-    for image_id, group in truth.groups.items():
-        folds_of.setdefault(group, set()).add(records[image_id][2])
-    assert {group: len(folds) for group, folds in folds_of.items()} == dict.fromkeys(
-        folds_of, 1
-    )
+    expected = {name: (row[0], row[1][:3]) for name, row in truth.items()}
+    assert {name: (row[0], row[1][:3]) for name, row in records.items()} == expected
+    folds_of = defaultdict(set)
+    for image_id, (_, _, group) in truth.items():
+        folds_of[group].add(records[image_id][2])
+    folds_of.pop("", None)
+    assert all(len(folds) == 1 for folds in folds_of.values())
 
 
 def test_init_and_the_chain_give_the_truth(layout):

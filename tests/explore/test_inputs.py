@@ -10,7 +10,6 @@ from kaggle_tfr.plan import assign_folds
 
 ROWS = "image_id,label\na.jpg,x\nb.jpg,y\n"
 SUBMISSION = "label,file\nx,t2.jpg\nx,t1.jpg\n"
-FLAGS = "image_id,rust,scab\na.jpg,1,0\nb.jpg,0,1\n"
 
 
 @pytest.fixture
@@ -27,7 +26,10 @@ def of_test(images):
 
 
 def test_a_competitions_test_images_are_rows_without_a_label(competition, tmp_path):
-    """They are found by default, in the CSV's order, and counted apart."""
+    """They are found by default, in the CSV's order, and counted apart.
+
+    A TEST_CSV that is not called a submission may have answers: it is not published.
+    """
     images = measure(*read(competition))
 
     found = rows_of(of_test(images), "problem", "label", "label_name")
@@ -40,18 +42,10 @@ def test_a_competitions_test_images_are_rows_without_a_label(competition, tmp_pa
     settings = InputSettings()
     save_submission(images, str(competition), settings, str(work))
     assert (work / "sample_submission.csv").read_text() == SUBMISSION
-    save_submission(images[:2], str(competition), settings, str(work))
-    assert not (work / "sample_submission.csv").exists()
-
-
-def test_a_test_csv_with_answers_is_not_published(competition, tmp_path):
-    """Only a TEST_CSV that is called a submission is copied to WORK_DIR."""
     put(competition, [], {"test.csv": SUBMISSION})
-    images, _ = read(competition, test_csv="test.csv")
-    assert of_test(images)["image_id"].tolist() == ["t2.jpg", "t1.jpg"]
     settings = InputSettings(test_csv="test.csv")
-    save_submission(images, str(competition), settings, str(tmp_path))
-    assert not (tmp_path / "sample_submission.csv").exists()
+    save_submission(images, str(competition), settings, str(work))
+    assert not (work / "sample_submission.csv").exists()
 
 
 def test_test_images_of_a_folder_that_test_csv_lacks_are_test_images(competition):
@@ -65,18 +59,13 @@ def test_test_images_of_a_folder_that_test_csv_lacks_are_test_images(competition
     assert of_test(images)["image_id"].tolist() == names
 
 
-def test_test_images_of_masks_and_of_several_labels(tmp_path):
+def test_test_images_of_masks_have_none(tmp_path):
     """A test image may be listed once per label; its label columns are blank."""
     put_csv(tmp_path, "Image_Label,code\na.jpg_Fish,1 1\na.jpg_Sugar,\n", ["a.jpg"])
     lines = ["Image_Label,code", "t.jpg_Fish,1 1", "t.jpg_Sugar,1 1", ""]
     put(tmp_path, ["test/t.jpg"], {"sample_submission.csv": "\n".join(lines)})
     images, _ = read(tmp_path, label_column="code", label_kind="masks")
     assert rows_of(of_test(images), "Fish", "Sugar") == {"t.jpg": ["", ""]}
-
-    put_csv(tmp_path, "image_id,x,y\na.jpg,0,1\n")
-    images, _ = read(tmp_path, label_column=["x", "y"], label_kind="multi", test_csv="")
-    assert rows_of(of_test(images), "label", "x", "y") == {"test/t.jpg": [-1, 0, 0]}
-    assert images["x"].dtype == "int8"
 
 
 SPLITS = """image_id,label,split
@@ -89,60 +78,52 @@ e.jpg,x,
 
 
 def test_given_splits_stay(tmp_path):
-    """They have the names of kaggle-tfr, in 03 too; other words reject the row."""
+    """They have the names of kaggle-tfr; other words reject the row."""
     folder = put_csv(tmp_path, SPLITS, [f"{name}.jpg" for name in "abcde"])
     images, _ = read(folder, split_column="split")
 
-    problem = "column 'split' contains 'holdout', which is not a split"
+    problem = "not a split in column 'split': 'holdout'"
     assert rows_of(images, "split", "label", "problem") == {
         "a.jpg": ["train", 0, ""],
         "b.jpg": ["validation", 1, ""],
         "c.jpg": ["test", 0, ""],
         "d.jpg": ["train", 0, problem],
-        "e.jpg": ["train", 0, "no split in column 'split'"],
+        "e.jpg": ["train", 0, "not a split in column 'split': ''"],
     }
-    folded = assign_folds(images[images["problem"] == ""], n_folds=1, seed=0)
-    assert folded["split"].tolist() == ["train", "validation", "test"]
     with pytest.raises(ValueError, match=r"SPLIT_COLUMN is 'spilt', .*split \(5\)"):
         read(folder, split_column="spilt")
 
 
 @pytest.mark.parametrize(
-    ("cells", "labels", "problem"),
-    [("xyxy", [0, 1, 0, 1], ""), ("x??", [-1] * 4, ""), ("xyx", [0, 1, 0, -1], "no label")],
+    ("cells", "labels"),
+    [("xyxy", [0, 1, 0, 1]), ("x?? ", [-1] * 4), ("xyx ", [0, 1, 0, -1])],
 )
-def test_test_rows_have_labels_only_if_most_do(tmp_path, cells, labels, problem):
+def test_test_rows_have_labels_only_if_most_do(tmp_path, cells, labels):
     """Then the others lack theirs; placeholders are not labels."""
-    names = [f"{number}.jpg" for number in range(6)]
     rows = ["0.jpg,x,train", "1.jpg,y,train"]
-    for number, cell in enumerate(cells.ljust(4), 2):
-        rows.append(f"{number}.jpg,{cell},test")
+    rows += [f"{number}.jpg,{cell},test" for number, cell in enumerate(cells, 2)]
     text = "\n".join(["image_id,label,split", *rows, ""])
+    folder = put_csv(tmp_path, text, [f"{number}.jpg" for number in range(6)])
 
-    images, found = read(put_csv(tmp_path, text, names), split_column="split")
+    images, found = read(folder, split_column="split")
 
     assert found.classes == ("x", "y")
     assert images["label"].tolist() == [0, 1, *labels]
+    problem = "no label" if cells == "xyx " else ""
     assert images["problem"].tolist() == [""] * 5 + [problem]
 
 
 def test_several_csvs_give_the_splits(tmp_path):
-    """A list by their names, a pattern by their folders; ids repeat between folders."""
-    texts = {"train.csv": "file,label\nc/0.jpg,x\nc/1.jpg,y\n"}
-    texts["val.csv"] = "file,label\nc/2.jpg,y\n"
-    put(tmp_path / "list", ["c/0.jpg", "c/1.jpg", "c/2.jpg"], texts)
-    images, _ = read(tmp_path / "list", labels_csv=["train.csv", "val.csv"])
-    expected = {"c/0.jpg": "train", "c/1.jpg": "train", "c/2.jpg": "val"}
-    assert rows_of(images, "split") == expected
-
-    texts = {"train/metadata.csv": "file,label\n0.jpg,x\n1.jpg,y\n"}
-    texts["test/metadata.csv"] = "file\n0.jpg\n"
-    put(tmp_path / "in", [f"{split}/0.jpg" for split in ("train", "test")], texts)
-    put_image(tmp_path / "in" / "train" / "1.jpg")
-    images, _ = read(tmp_path / "in", labels_csv="*/metadata.csv")
+    """A pattern by their folders, a list by their names; ids may repeat."""
+    texts = {"train/0.csv": "file,label\n0.jpg,x\n1.jpg,y\n"}
+    texts |= {"test/0.csv": "file\n0.jpg\n", "val.csv": "file,label\n2.jpg,y\n"}
+    names = ["train/0.jpg", "train/1.jpg", "test/0.jpg", "2.jpg"]
+    put(tmp_path, names, texts)
+    images, _ = read(tmp_path, labels_csv=["*/0.csv", "val.csv"])
     assert rows_of(images, "split", "label", "problem") == {
         "train/0.jpg": ["train", 0, ""],
         "1.jpg": ["train", 1, ""],
+        "2.jpg": ["val", 1, ""],
         "test/0.jpg": ["test", -1, ""],
     }
 
@@ -187,20 +168,16 @@ def test_further_inputs_of_several_labels_line_up_their_columns(tmp_path):
     assert found["m.jpg"] == [1, 0, "x", 0]
 
 
-@pytest.mark.parametrize(("row", "kind"), [("c.jpg,1,1\n", "multi"), ("", "single")])
-def test_the_main_input_decides_the_kind_of_label_of_further_ones(tmp_path, row, kind):
+def test_the_main_input_decides_the_kind_of_label_of_further_ones(tmp_path):
     """The few rows of a further input could look like another kind."""
-    folder = put_csv(tmp_path, FLAGS + row, ["a.jpg", "b.jpg", "c.jpg"])
-    other = {"multi": "m.jpg,0,1\n", "single": "m.jpg,0,1\nn.jpg,1,1\n"}[kind]
-    put_csv(tmp_path / "more", "image_id,rust,scab\n" + other, ["m.jpg", "n.jpg"])
-    more = [{"INPUT_DIR": "more"}]
+    put_csv(tmp_path, "image_id,rust,scab\na.jpg,1,0\nb.jpg,0,1\n", ["a.jpg", "b.jpg"])
+    put_csv(tmp_path / "more", "image_id,rust,scab\nm.jpg,1,1\n", ["m.jpg"])
+    changes = {"label_column": ["rust", "scab"], "more_inputs": [{"INPUT_DIR": "more"}]}
 
-    images, labels = read(folder, label_column=["rust", "scab"], more_inputs=more)
-
-    assert labels.kind == kind
-    problems = rows_of(images, "problem")
-    assert problems["m.jpg"] == ""
-    assert ("several labels" in problems.get("n.jpg", "")) == (kind == "single")
+    images, labels = read(tmp_path, **changes, label_kind="multi")
+    assert (labels.kind, images["label_name"][2]) == ("multi", "rust|scab")
+    with pytest.raises(ValueError, match="input 1 .*several labels where one is"):
+        read(tmp_path, **changes)
 
 
 def test_validation_images_of_a_further_input_train_nowhere(tmp_path, capsys):
@@ -230,7 +207,6 @@ def test_validation_images_of_a_further_input_train_nowhere(tmp_path, capsys):
     ("more", "message"),
     [
         ({"INPUT_DIR": "more"}, r"input 1 .*1 classes are not .* 'z'. .*{\"z\": "),
-        ({"LABELS_CSV": "x"}, "MORE_INPUTS, input 1: it must be a mapping with"),
         ({"INPUT_DIR": "a", "LABEL_MOP": ""}, 'Did you mean "LABEL_MAP"'),
     ],
 )

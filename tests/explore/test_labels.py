@@ -12,11 +12,7 @@ from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.explore.table import measure
 from kaggle_tfr.images.masks import join_codes
 
-FLAGS = "image_id,rust,scab\na.jpg,1,0\nb.jpg,0,1\n"
 FLAG_COLUMNS = {"label_column": ["rust", "scab"]}
-SEVERAL = "several labels where one is expected: rust, scab"
-
-
 NAMES = st.one_of(st.integers(0, 10**12).map(str), st.text("ab0", max_size=3))
 
 
@@ -37,59 +33,39 @@ def test_labels_are_contiguous_and_sorted(names):
 
 def test_one_column_of_zeros_and_ones_per_label(tmp_path):
     """Label columns stay as int8 columns; label_name has the combination."""
-    text = "image_id,rust,scab\n0,1,True\n1,0,1\n2,0,0\n" + "".join(
-        f"{n},1,0\n" for n in range(3, 40)
-    )
-    text += "40,2,0\n41,,1\n"
-    folder = put_csv(tmp_path, text, [f"{n}.jpg" for n in range(42)])
+    cells = ["1,True", "0,1", "0,0", "2,0", ",1", *["1,0"] * 45]
+    rows = "".join(f"{number},{cell}\n" for number, cell in enumerate(cells))
+    names = [f"{number}.jpg" for number in range(len(cells))]
+    folder = put_csv(tmp_path, f"image_id,rust,scab\n{rows}", names)
 
     table, labels = read(folder, **FLAG_COLUMNS)
 
     assert labels.kind == "multi"
     assert labels.classes == labels.label_columns == ("rust", "scab")
-    assert table[["rust", "scab"]].to_numpy().tolist()[:3] == [[1, 1], [0, 1], [0, 0]]
+    columns = ["rust", "scab", "label_name", "label"]
+    found = table[columns].to_numpy().tolist()[:3]
+    assert found == [[1, 1, "rust|scab", 2], [0, 1, "scab", 3], [0, 0, "", 0]]
     assert table["rust"].dtype == np.int8
-    assert table["label_name"].tolist()[:3] == ["rust|scab", "scab", ""]
-    assert table["label"].tolist()[:4] == [2, 3, 0, 1]
-    assert table["problem"].tolist() == [
-        *[""] * 40,
-        "column 'rust' contains '2', not 0 or 1",
-        "column 'rust' contains '', not 0 or 1",
-    ]
+    odd = [f"column 'rust' contains '{cell}', not 0 or 1" for cell in ("2", "")]
+    assert table["problem"].tolist() == ["", "", "", *odd, *[""] * 45]
 
 
-def test_other_cells_in_many_rows_of_0_and_1_are_a_question(tmp_path):
-    """The error counts them, and LABEL_MAP sets what they mean."""
-    text = FLAGS + "c.jpg,-1,0\nd.jpg,,1\n"
-    folder = put_csv(tmp_path, text, [f"{name}.jpg" for name in "abcd"])
-    question = r"2 of 4 rows .*'-1' 1 times, '' 1 times.* LABEL_MAP: {\"-1\": 0, \"\": 0}"
-    with pytest.raises(ValueError, match=question):
-        read(folder, **FLAG_COLUMNS)
-    images, _ = read(folder, **FLAG_COLUMNS, label_map={"-1": 0, "": 1})
-    assert images["label_name"].tolist() == ["rust", "scab", "", "rust|scab"]
-
-
-@pytest.mark.parametrize(
-    ("rows", "kind", "problems"),
-    [
-        ("", "auto", ["", ""]),
-        ("c.jpg,1,1\nd.jpg,0,0\n", "single", ["", "", SEVERAL, "no label"]),
-    ],
-)
-def test_columns_with_one_1_a_row_are_one_class(tmp_path, capsys, rows, kind, problems):
-    """They are recognised by "auto"; with "single" other rows are rejected."""
-    names = [f"{name}.jpg" for name in "abcd"[: len(problems)]]
-    folder = put_csv(tmp_path, FLAGS + rows, names)
-
-    images, labels = read(folder, **FLAG_COLUMNS, label_kind=kind)
-
+def test_columns_with_one_1_a_row_are_one_class(tmp_path, capsys):
+    """With LABEL_KIND: single other rows are rejected; multi keeps several labels."""
+    names = [f"{name}.jpg" for name in "abcd"]
+    text = "image_id,rust,scab\na.jpg,1,0\nb.jpg,0,1\n"
+    _, labels = read(put_csv(tmp_path, text, names), **FLAG_COLUMNS)
     assert (labels.kind, labels.classes) == ("single", ("rust", "scab"))
-    assert images["problem"].tolist() == problems
-    assert images["label"].tolist()[:2] == [0, 1]
-    output = capsys.readouterr().out
-    assert ("exactly one 1 in 2 label columns" in output) == (kind == "auto")
-    _, labels = read(folder, **FLAG_COLUMNS, label_kind="multi")
+    assert "exactly one 1 in 2 label columns" in capsys.readouterr().out
+    _, labels = read(tmp_path, **FLAG_COLUMNS, label_kind="multi")
     assert (labels.kind, labels.label_columns) == ("multi", ("rust", "scab"))
+
+    put_csv(tmp_path, f"{text}c.jpg,1,1\nd.jpg,0,0\n")
+    images, _ = read(tmp_path, **FLAG_COLUMNS, label_kind="single")
+
+    several = "several labels where one is expected: rust, scab"
+    assert images["problem"].tolist() == ["", "", several, "no label"]
+    assert images["label"].tolist() == [0, 1, -1, -1]
 
 
 def test_a_separated_list_of_labels(tmp_path):
@@ -108,9 +84,6 @@ def test_a_quantity_is_a_float_column_and_ten_bins(tmp_path):
     cells = [*np.arange(100) ** 2 / 8, "about 3", ""]
     rows = "".join(f"{number},{cell}\n" for number, cell in enumerate(cells))
     folder = put_csv(tmp_path, f"id,age\n{rows}", [f"{n}.jpg" for n in range(102)])
-    with pytest.raises(ValueError, match="100 different .* Set LABEL_KIND: number"):
-        read(folder, label_column="age")
-
     images, labels = read(folder, label_column="age", label_kind="number")
 
     assert labels.kind == "number"
@@ -118,7 +91,7 @@ def test_a_quantity_is_a_float_column_and_ten_bins(tmp_path):
     assert len(labels.classes) == 10
     assert images["age"].tolist()[:100] == cells[:100]
     assert images["label"].tolist() == [n // 10 for n in range(100)] + [-1, -1]
-    assert labels.classes[0] == images["label_name"][0] == "0 to 12.2625"
+    assert labels.classes[0] == images["label_name"][0] == "0 to 10.125"
     assert images["problem"].tolist()[100:] == ["not a number: about 3", "no label"]
 
 
@@ -139,7 +112,12 @@ def test_classes_that_differ_only_by_blanks_or_case_are_named(tmp_path, capsys):
 
 def test_a_label_map_in_a_file_sets_the_labels(tmp_path):
     """It has all classes; LIMIT samples all rows."""
-    names = ["train/cat/1.JPEG", "val/cat/2.JPEG", "test/dog/3.JPEG", "train/dog/4.JPEG"]
+    names = [
+        "train/cat/1.JPEG",
+        "val/cat/2.JPEG",
+        "test/dog/3.JPEG",
+        "train/dog/4.JPEG",
+    ]
     put(tmp_path, names, {"map.json": '{"dog": 0, "cat": 2, "cow": 1}'})
 
     images, labels = read(tmp_path, label_map="map.json")
@@ -150,8 +128,6 @@ def test_a_label_map_in_a_file_sets_the_labels(tmp_path):
     assert labels.classes == ("dog", "cow", "cat")
     limited, _ = read(tmp_path, label_map="map.json", limit=2)
     assert limited["split"].tolist() == ["test", "train"]
-    with pytest.raises(ValueError, match=r"1 classes are not among .* 'dog'"):
-        read(tmp_path, label_map={"cat": 0})
 
 
 MASKS = {"label_kind": "masks", "id_column": "id"}
@@ -167,9 +143,8 @@ def test_run_length_codes_by_image_and_label(tmp_path, head, join, column):
     Bad codes are named once the sizes of the images are known.
     """
     rows = ["b.jpg@Fish,768 2", "a_1.jpg@Fish,1 2 5 3", "a_1.jpg@1,nan", "b.jpg@1,-1"]
-    rows += ["c.jpg@Fish,1 2 3", "d.jpg@1,9 1", "d.jpg@1,4 4", "e.jpg@1,x"]
     text = "\n".join([head, *(row.replace("@", join) for row in rows), ""])
-    folder = put_csv(tmp_path, text, [f"{name}.jpg" for name in ["a_1", *"bcde"]])
+    folder = put_csv(tmp_path, text, ["a_1.jpg", "b.jpg"])
 
     table, labels = read(folder, **MASKS, label_column=column)
 
@@ -177,30 +152,22 @@ def test_run_length_codes_by_image_and_label(tmp_path, head, join, column):
     assert labels.classes == labels.label_columns == ("1", "Fish")
     images = measure(table, labels)
     leaves = "Fish: run-length code leaves the image: pixel 769 of 768"
-    odd = "Fish: run-length code is odd in length: 3 numbers"
-    not_numbers = "1: run-length code contains something else than whole numbers"
     assert rows_of(images, "Fish", "1", "label_name", "problem") == {
         "b.jpg": ["768 2", "", "Fish", leaves],
         "a_1.jpg": ["1 2 5 3", "", "Fish", ""],
-        "c.jpg": ["1 2 3", "", "Fish", odd],
-        "d.jpg": ["", "4 4 9 1", "1", ""],
-        "e.jpg": ["", "x", "1", not_numbers],
     }
 
 
-@pytest.mark.parametrize("name", ["{}.jpg", "car_{}.jpg", "{}_01"])
-def test_plain_ids_have_one_mask_class(tmp_path, name):
+def test_plain_ids_have_one_mask_class(tmp_path):
     """Images without a row have no mask if the CSV lists only masks."""
-    ids = [name.format(number) for number in range(3)]
-    text = f"id,code\n{ids[0]},40 3\n{ids[0]},1 2\n{ids[1]},7 1\n"
-    files = [image_id.removesuffix(".jpg") + ".jpg" for image_id in ids]
-    folder = put_csv(tmp_path, text, files)
+    text = "id,code\ncar_0,40 3\ncar_0,1 2\ncar_1,7 1\n"
+    folder = put_csv(tmp_path, text, ["car_0.jpg", "car_1.jpg", "car_2.jpg"])
 
     table, labels = read(folder, **MASKS, label_column="code")
 
     assert labels.label_columns == labels.classes == ("code",)
-    unlisted = f"train_images/{files[2]}"
-    codes = {ids[0]: ["1 2 40 3", ""], ids[1]: ["7 1", ""], unlisted: ["", ""]}
+    unlisted = "train_images/car_2.jpg"
+    codes = {"car_0": ["1 2 40 3", ""], "car_1": ["7 1", ""], unlisted: ["", ""]}
     assert rows_of(table, "code", "problem") == codes
     (folder / "train.csv").write_text(f"{text}x.jpg,\n")
     table, _ = read(folder, **MASKS, label_column="code")

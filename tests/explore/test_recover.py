@@ -1,5 +1,6 @@
 """docs/recover.md: a damaged part is the input, and its whole records are saved."""
 
+import json
 import random
 import re
 import shutil
@@ -11,10 +12,9 @@ import pytest
 import tensorflow as tf
 import yaml
 from support.chain import run_values
+from support.inputs import read, rows_of
 from support.plans import make_images, plan_images, read_plainly
 
-from kaggle_tfr import explore
-from kaggle_tfr.__main__ import main
 from kaggle_tfr.records import read_image_bytes
 from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.verify import verify_parts
@@ -28,13 +28,13 @@ PLACE = re.compile(r"'(.*)' at byte ([\d,]+): the record is (damaged|missing)")
 class DamagedPart:
     """A part with damage in every shard.
 
-    images: {image_id: bytes} of the undamaged records.
+    images: {image_id: (bytes, label)} of the undamaged records.
     lost: (path of the shard, offset in bytes) of each other record.
     first_lost: those of `lost` whose previous record in the shard is undamaged.
     """
 
     folder: Path
-    images: dict[str, bytes]
+    images: dict[str, tuple[bytes, int]]
     lost: set[tuple[str, int]]
     first_lost: set[tuple[str, int]]
 
@@ -90,12 +90,12 @@ def damaged_part(whole_part, tmp_path):
         for start, end in pairwise(offsets):
             is_lost = after[start:end] != before[start:end]
             if not is_lost:
-                features = tf.train.Example.FromString(before[start + 12 : end - 4])
-                image_id, image = (
-                    features.features.feature[name].bytes_list.value[0]
-                    for name in ("image_id", "image")
-                )
-                part.images[image_id.decode()] = image
+                example = tf.train.Example.FromString(before[start + 12 : end - 4])
+                feature = example.features.feature
+                image_id = feature["image_id"].bytes_list.value[0].decode()
+                image = feature["image"].bytes_list.value[0]
+                label = feature["label"].int64_list.value[0]
+                part.images[image_id] = (image, label)
             else:
                 part.lost.add((str(shard), start))
                 if not was_lost:
@@ -115,7 +115,7 @@ def list_places(problems):
 def test_the_recipe_writes_all_undamaged_records_to_new_shards(
     damaged_part, tmp_path, root
 ):
-    """The image bytes are unchanged; each lost record is named by shard and byte."""
+    """Image bytes, labels and classes stay; each lost record is named by its place."""
     page = (root / "docs" / "recover.md").read_text()
     (recipe,) = re.findall(r"```yaml.*?\n(.*?)```", page, re.DOTALL)
     work = tmp_path / "work"
@@ -129,41 +129,31 @@ def test_the_recipe_writes_all_undamaged_records_to_new_shards(
     problems = images["problem"][images["problem"] != ""]
     assert list_places(problems) == damaged_part.lost
     records = read_plainly(sorted((work / "part-1").glob("*.tfrec")))
-    written = {record["image_id"].decode(): record["image"] for record in records}
+    written = {
+        record["image_id"].decode(): (record["image"], record["label"])
+        for record in records
+    }
     assert written == damaged_part.images
+    labels = (work / "part-1" / "labels.json").read_text()
+    saved = (damaged_part.folder / "labels.json").read_text()
+    assert json.loads(labels)["classes"] == json.loads(saved)["classes"]
     assert len(records) == shards["count"].sum() == len(damaged_part.images)
     assert len(images) == N_SHARDS * RECORDS_PER_SHARD
     assert verify_parts(str(work / "part-1")).faults.empty
-
-
-def test_the_command_of_the_page_is_valid(tmp_path, root, monkeypatch):
-    """`run --dry-run` accepts the recipe under the name of the page."""
-    page = (root / "docs" / "recover.md").read_text()
-    (recipe,) = re.findall(r"```yaml.*?\n(.*?)```", page, re.DOTALL)
-    (command,) = re.findall(r"```bash\nkaggle-tfr (.*?)\n```", page)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "recover.yaml").write_text(recipe)
-    (tmp_path / yaml.safe_load(recipe)["INPUT_DIR"]).mkdir(parents=True)
-
-    assert main([*command.split(), "--dry-run"]) == 0
 
 
 def test_without_an_index_all_undamaged_records_are_read(damaged_part):
     """Of consecutive lost records at least the first one is named."""
     shutil.rmtree(damaged_part.folder / "index")
 
-    images, _ = explore.read_table(
-        str(damaged_part.folder), explore.InputSettings(source="tfrecords")
-    )
+    images, _ = read(damaged_part.folder)
 
     is_good = images["problem"] == ""
     places = list_places(images["problem"][~is_good])
     assert damaged_part.first_lost <= places <= damaged_part.lost
-    good = images[is_good]
-    found = {
-        row.image_id: read_image_bytes(row.path) for row in good.itertuples(index=False)
-    }
-    assert found == damaged_part.images
+    paths = rows_of(images[is_good], "path")
+    found = {image_id: read_image_bytes(path) for image_id, path in paths.items()}
+    assert found == {name: image for name, (image, _) in damaged_part.images.items()}
 
 
 def test_an_index_of_another_file_is_ignored(whole_part, tmp_path):
@@ -173,8 +163,6 @@ def test_an_index_of_another_file_is_ignored(whole_part, tmp_path):
     first, second = sorted(part.glob("*.tfrec"))[:2]
     shutil.copy(second, first)
 
-    images, _ = explore.read_table(
-        str(part), explore.InputSettings(source="tfrecords", pattern=first.name)
-    )
+    images, _ = read(part, pattern=first.name)
 
     assert images["problem"].tolist() == [""] * RECORDS_PER_SHARD

@@ -121,11 +121,3 @@ def test_a_run_in_work_itself_is_explained(file, tmp_path, monkeypatch):
 
     assert mounts.work_dir("work", "leaves") == str(tmp_path / "work")
     assert (tmp_path / "work" / file).exists()
-
-
-def test_a_misspelt_folder_gets_its_near_miss(tmp_path, monkeypatch):
-    """The folder is named as it is on this machine."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data" / "photos").mkdir(parents=True)
-    with pytest.raises(FileNotFoundError, match="Did you mean '.*data/photos'"):
-        find_input("data/photo")

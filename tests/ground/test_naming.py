@@ -10,7 +10,7 @@ from kaggle_tfr.naming import check_template, format_shard_name
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (partial(check_template, "{nme}-{i}.tfrec"), 'Did you mean "name"'),
+        (partial(check_template, "{nme}-{i}.tfrec"), "It can use {name}, {split}"),
         (partial(check_template, "{name}-{count}.tfrec"), "has no {i}"),
         (partial(check_template, "../{i}.tfrec"), "is outside its folder"),
         (partial(check_template, "{i"), "cannot be read"),

@@ -199,7 +199,7 @@ def test_every_row_is_checked_before_the_work():
 @pytest.mark.parametrize(
     ("description", "message"),
     [
-        ("landmarks", "SCHEMA is 'landmarks'. Did you mean \"landmark\""),
+        ("landmarks", "SCHEMA is 'landmarks'. There are .*landmark"),
         ({"label": "label"}, "no field with the image"),
         ({"image": "image", "x": {"type": "int32"}}, "field 'x' has type 'int32'"),
         (
@@ -212,12 +212,12 @@ def test_every_row_is_checked_before_the_work():
         ({"image": "image", "x": {"type": "int64", "size": "many"}}, "size 'many'"),
         (
             {"image": "image", "x": "labl"},
-            "from 'labl', which is not a column.*\"label\"",
+            "from 'labl', which is not a column.*label",
         ),
     ],
 )
 def test_a_schema_that_cannot_be_is_named(description, message):
-    """Preset, field, key or column is named, with the near miss."""
+    """Preset, field, key or column is named."""
     with pytest.raises(ValueError, match=message):
         load_schema(description, make_table())
 

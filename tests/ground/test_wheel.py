@@ -110,10 +110,8 @@ def test_the_wheel_holds_the_sources_as_they_are(wheel, root):
 def test_an_installed_wheel_answers_in_an_empty_folder(call, tmp_path):
     """--version, a bundled recipe by name, copies of the notebooks, and the sample."""
     assert call("--version", cwd=tmp_path).stdout == f"kaggle-tfr {__version__}\n"
-    planned = call("run", "sample", "--dry-run", cwd=tmp_path)
-    assert planned.stdout.startswith(
-        f"work folder: {tmp_path}/work/sample (new)\n01_explore: nothing exists yet\n"
-    ), planned.stderr
+    kernel = call("kernel", "sample", "--out", "k", cwd=tmp_path)
+    assert kernel.returncode == 0, kernel.stderr
     assert call("notebooks", "nb", cwd=tmp_path).returncode == 0
     assert sorted(path.stem for path in (tmp_path / "nb").iterdir()) == list(NOTEBOOKS)
     again = call("notebooks", "nb", cwd=tmp_path)

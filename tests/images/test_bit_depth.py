@@ -1,6 +1,5 @@
 """16-bit images: stretched, or rejected for their range, by 01 as for the records."""
 
-import io
 import struct
 from dataclasses import replace
 
@@ -116,44 +115,95 @@ def test_a_16_bit_tiff_is_read_by_pixels_and_rejected_in_planes(
         check_image(in_planes, bit_depth=bit_depth)
 
 
-def make_tiff(pixels, orientation, *, planes=False):
-    """Return a TIFF of uint16 RGB pixels, or of one strip for each colour."""
-    height, width, _ = pixels.shape
+def make_tiff(pixels, orientation=1, *, planes=False, photometric=2, extra=()):
+    """Return a TIFF of pixels (h, w, bands), uint8 or uint16, or a strip per band.
+
+    extra: what the bands after the colours are, by the numbers of ExtraSamples.
+    """
+    height, width, n_bands = pixels.shape
     strips = np.moveaxis(pixels, 2, 0) if planes else pixels[None]
     n_strips = len(strips)
     n_bytes = strips[0].nbytes
     starts = [8 + n_bytes * number for number in range(n_strips)]
-    # After the strips come three lists: bits, starts and lengths.
-    bits_start = 8 + n_strips * n_bytes
-    starts_start = bits_start + 6
-    lengths_start = starts_start + 4 * n_strips
-    lists = struct.pack("<3H", 16, 16, 16)
-    lists += struct.pack(f"<{n_strips}I", *starts)
-    lists += struct.pack(f"<{n_strips}I", *[n_bytes] * n_strips)
-
+    lists = [
+        (258, 3, [8 * pixels.itemsize] * n_bands),
+        (273, 4, starts),
+        (279, 4, [n_bytes] * n_strips),
+        (338, 3, extra),
+    ]
     tags = [
         (256, 4, 1, width),
         (257, 4, 1, height),
-        (258, 3, 3, bits_start),
         (259, 3, 1, 1),  # not compressed
-        (262, 3, 1, 2),  # RGB
-        (273, 4, n_strips, starts_start if planes else 8),
+        (262, 3, 1, photometric),
         (274, 3, 1, orientation),
-        (277, 3, 1, 3),  # channels
+        (277, 3, 1, n_bands),
         (278, 4, 1, height),
-        (279, 4, n_strips, lengths_start if planes else n_bytes),
         (284, 3, 1, 2 if planes else 1),
     ]
-    file = io.BytesIO()
-    file.write(b"II*\0")
-    file.write(struct.pack("<I", bits_start + len(lists)))
-    file.write(strips.tobytes())
-    file.write(lists)
-    file.write(struct.pack("<H", len(tags)))
-    for tag in tags:
-        file.write(struct.pack("<HHII", *tag))
-    file.write(bytes(4))
-    return file.getvalue()
+    # After the strips come the lists that do not fit into a tag.
+    file = bytearray(8) + strips.tobytes()
+    for tag, kind, values in lists:
+        packed = struct.pack(f"<{len(values)}{' H I'[kind * 2 - 5]}", *values)
+        place = len(file)
+        if len(packed) <= 4:
+            place = int.from_bytes(packed, "little")
+        else:
+            file += packed
+        if values:
+            tags.append((tag, kind, len(values), place))
+    file[:8] = b"II*\0" + struct.pack("<I", len(file))
+    file += struct.pack("<H", len(tags))
+    for tag in sorted(tags):
+        file += struct.pack("<HHII", *tag)
+    return bytes(file + bytes(4))
+
+
+GREY_BAND = np.asarray(scene().convert("L"))[..., None]
+BANDS = np.dstack([np.asarray(scene()), GREY_BAND[::-1]])
+
+
+@pytest.mark.parametrize(
+    ("bands", "photometric", "extra"),
+    [
+        (GREY_BAND, 0, ()),  # white is zero
+        (GREY_BAND, 1, ()),
+        (BANDS[..., :3], 2, ()),
+        (BANDS, 2, ()),
+        (BANDS, 2, (0,)),  # such as near infrared
+        (BANDS, 2, (2,)),  # transparency
+        (BANDS, 5, ()),  # CMYK
+    ],
+)
+def test_a_16_bit_tiff_is_the_image_of_its_8_bit_version(bands, photometric, extra):
+    """What the bands are is decided in the same way, by all readers."""
+    version = make_tiff(bands, photometric=photometric, extra=extra)
+    data = make_tiff(bands * np.uint16(257), photometric=photometric, extra=extra)
+
+    expected = read_upright(version)
+    assert largest_difference(read_upright(data), expected) <= 1
+    assert largest_difference(read_pixels(data), expected) <= 1
+    assert largest_difference(record_pixels(data, UNCHANGED), expected) <= 1
+    _, luma = check_image(data)
+    assert largest_difference(luma, check_image(version)[1]) <= 1
+
+
+@pytest.mark.parametrize(
+    ("bands", "photometric", "extra", "reason"),
+    [
+        (BANDS, 2, (1,), "16 bits in planes, or with premultiplied alpha"),
+        (BANDS[..., :2], 1, (2,), "TIFF with unknown bits, photometric or bands"),
+        (BANDS, 1, (0, 0, 0), "TIFF with unknown bits, photometric or bands"),
+    ],
+)
+def test_other_16_bit_tiffs_are_rejected_by_name(bands, photometric, extra, reason):
+    """They are images, and whole."""
+    data = make_tiff(bands * np.uint16(257), photometric=photometric, extra=extra)
+    for read in (check_image, read_pixels, read_upright):
+        with pytest.raises(RejectedImage, match=f"unsupported format: {reason}"):
+            read(data)
+    with pytest.raises(RejectedImage, match="truncated"):
+        check_image(data[:-200])
 
 
 def test_an_image_of_one_shade_is_stretched_to_black():

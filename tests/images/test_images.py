@@ -1,6 +1,7 @@
 """The pixels of images and records against Pillow, TensorFlow and the textbook."""
 
 from dataclasses import replace
+from functools import partial
 from unittest import mock
 
 import cv2
@@ -30,7 +31,12 @@ from kaggle_tfr.images.convert import (
     read_pixels,
     resize_mask,
 )
-from kaggle_tfr.images.header import count_channels, read_header, read_upright
+from kaggle_tfr.images.header import (
+    RejectedImage,
+    count_channels,
+    read_header,
+    read_upright,
+)
 from kaggle_tfr.parameters import PARAMETERS
 
 UNCHANGED = ImageSettings(None, resize="none")
@@ -243,6 +249,43 @@ def test_transparency_is_over_white(mode):
     over_white = 255 + (colours - 255) * alpha
 
     check_special_png(data, over_white, limit=1)
+
+
+def hide(image, top):
+    """Return the image in RGBA, transparent from row `top` on."""
+    rgba = np.array(image.convert("RGBA"))
+    rgba[top:, :, 3] = 0
+    return Image.fromarray(rgba)
+
+
+WHITE = Image.new("RGB", (60, 40), "white")
+_, CLEAR_16_BITS = cv2.imencode(".png", np.zeros((40, 60, 4), np.uint16))
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (saved(hide(SMALL, 0), "PNG"), "fully transparent"),
+        (saved(hide(SMALL, 0), "WEBP"), "fully transparent"),
+        (saved(hide(SMALL, 0), "GIF"), "fully transparent"),
+        (CLEAR_16_BITS.tobytes(), "fully transparent"),
+        (saved(hide(WHITE, 20), "PNG"), "white on transparent"),
+    ],
+)
+def test_an_image_that_transparency_hides_is_rejected(data, reason):
+    """Over white nothing of it would be left."""
+    for read in (partial(check_image, bit_depth="scale"), read_pixels, read_upright):
+        with pytest.raises(RejectedImage) as error:
+            read(data)
+        assert str(error.value) == reason
+
+
+def test_a_white_image_is_read_if_nothing_of_it_is_hidden():
+    """Blank pages are images, and a single dark pixel can be seen."""
+    dotted = WHITE.copy()
+    dotted.putpixel((0, 0), (250, 250, 250))
+    for image in (WHITE, WHITE.convert("RGBA"), hide(dotted, 20)):
+        assert read_pixels(saved(image, "PNG")).shape == (40, 60, 3)
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -27,10 +27,10 @@ def write_recipe(tmp_path, name, **settings):
 @pytest.mark.parametrize(
     ("recipe", "lines", "source"),
     [
-        ("sample", ["INPUT_DIR", "LABELS_CSV", "PATH_TEMPLATE"], "nothing is attached"),
+        ("sample", ["INPUT_DIR", "LABELS_CSV", "LABEL_COLUMN"], "nothing is attached"),
         (
             "cassava",
-            ["INPUT_DIR", "LABELS_CSV", "PATH_TEMPLATE"],
+            ["INPUT_DIR", "LABELS_CSV", "LABEL_COLUMN"],
             "(https://www.kaggle.com/competitions/cassava-leaf-disease-classification)",
         ),
         (

@@ -35,7 +35,7 @@ def photos(tmp_path):
 @pytest.fixture
 def recipe(photos, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = f"NAME: trees\nINPUT_DIR: {photos}\nSOURCE: folders\n"
+    text = f"NAME: trees\nINPUT_DIR: {photos}\n"
     Path("trees.yaml").write_text(text)
     return "trees.yaml"
 

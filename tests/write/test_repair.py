@@ -242,16 +242,16 @@ def test_sources_that_are_gone_are_not_compared(work, spoil):
 
 
 def test_verify_rejects_a_folder_that_04_did_not_write(work, tmp_path, capsys):
-    """Shards without a part's tables are an error that names SOURCE: tfrecords."""
+    """Shards without a part's tables are an error that names INPUT_SCHEMA."""
     other = tmp_path / "other"
     other.mkdir()
     for shard in (work / "part-1").glob("trees-f*.tfrec"):
         shutil.copy(shard, other)
 
-    with pytest.raises(FileNotFoundError, match=r"other' is not a part.*tfrecords"):
+    with pytest.raises(FileNotFoundError, match=r"other' is not a part.*INPUT_SCHEMA"):
         verify_parts(str(other))
     assert main(["verify", str(other)]) == 1
-    assert "SOURCE: tfrecords" in capsys.readouterr().err
+    assert "INPUT_SCHEMA: auto" in capsys.readouterr().err
 
 
 def test_a_part_without_its_plan_is_named_and_not_overwritten(work):

@@ -506,10 +506,14 @@ def test_columns_called_like_ours_survive_writing(tmp_path):
         "sample",
         str(tmp_path / "work"),
         INPUT_DIR=str(source),
-        SCHEMA={"image": "image", "label": "label", "f": "csv_file", "r": "csv_record"},
+        SCHEMA={
+            "image": "image",
+            "label": "label",
+            "f": "csv_file",
+            "r": {"from": "csv_record", "type": "int64"},
+        },
         N_FOLDS=2,
         N_SHARDS=2,
-        TEST_PATH_TEMPLATE="",
         KEEP="all",
     )
 

@@ -1,0 +1,134 @@
+"""Broken EXIF, profiles and texts reject no image: pixels are read without them."""
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+from support.scenes import opened, saved, scene, wide_profile
+
+from kaggle_tfr.images.convert import ImageSettings, check_image, convert, read_pixels
+from kaggle_tfr.images.facts import read_facts
+from kaggle_tfr.images.header import read_header, read_upright
+
+UNCHANGED = ImageSettings(None, resize="none")
+PHOTO = scene(60, 80)
+NO_EXIF = b"Exif\0\0junkjunk"
+LONG_TEXT = zlib.compress(bytes(2_000_000))  # Pillow stops at 1 MB
+NOISE = np.random.default_rng(0).bytes(2_000_000)
+NOTE = "unreadable metadata is ignored"
+
+
+def png(*chunks, crc=None, at_end=False, **options):
+    """Return a PNG with these chunks, pairs of name and body, before or after IDAT."""
+    file = saved(PHOTO, "PNG", **options)
+    added = b""
+    for name, body in chunks:
+        added += struct.pack(">I", len(body)) + name + body
+        added += struct.pack(">I", zlib.crc32(name + body) if crc is None else crc)
+    place = len(file) - 12 if at_end else 33
+    return file[:place] + added + file[place:]
+
+
+def jpeg(*segments, **options):
+    """Return a JPEG with these segments, pairs of marker and body."""
+    file = saved(PHOTO, **options)
+    added = b""
+    for marker, body in segments:
+        added += struct.pack(">BBH", 0xFF, marker, 2 + len(body)) + body
+    return file[:20] + added + file[20:]  # after JFIF
+
+
+def webp(flags, *chunks):
+    """Return a WebP of the extended kind with these flags, and chunks of junk."""
+    image = saved(PHOTO, "WEBP", lossless=True)[12:]
+    start = struct.pack("<4sIIHBHB", b"VP8X", 10, flags, 79, 0, 59, 0)
+    body = start + image + b"".join(name + b"\4\0\0\0junk" for name in chunks)
+    return b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WEBP" + body
+
+
+def tiff(tag, kind, value):
+    """Return a TIFF with one more tag, which is a single value."""
+    file = bytearray(saved(PHOTO, "TIFF"))
+    start = int.from_bytes(file[4:8], "little")
+    count = int.from_bytes(file[start : start + 2], "little")
+    tags = file[start + 2 : start + 2 + 12 * count]
+    end = struct.pack("<HHII", tag, kind, 1, value) + bytes(4)
+    file[4:8] = struct.pack("<I", len(file))
+    return bytes(file + struct.pack("<H", count + 1) + tags + end)
+
+
+BROKEN = {
+    "PNG: EXIF": saved(PHOTO, "PNG", exif=NO_EXIF),
+    "PNG: EXIF as text": png((b"tEXt", b"Raw profile type exif\0\n\n\nno hex")),
+    "PNG: long text": png((b"zTXt", b"a\0\0" + LONG_TEXT)),
+    "PNG: long text at its end": png((b"zTXt", b"a\0\0" + LONG_TEXT), at_end=True),
+    "PNG: long XMP": png((b"iTXt", b"XML:com.adobe.xmp\0\1\0\0\0" + LONG_TEXT)),
+    "PNG: long profile": saved(PHOTO, "PNG", icc_profile=NOISE),
+    "PNG: checksum of profile": png((b"iCCP", b"a\0\0" + LONG_TEXT), crc=1),
+    "PNG: checksum of time": png((b"tIME", bytes(7)), crc=1),
+    "PNG: no resolution": png((b"pHYs", b"")),
+    "JPEG: EXIF": jpeg((0xE1, NO_EXIF), dpi=(72, 72)),
+    "JPEG: EXIF is cut": jpeg((0xE1, b"Exif\0\0II*\0\x08\0\0\0\x09\0"), dpi=(72, 72)),
+    "JPEG: EXIF, progressive": jpeg((0xE1, NO_EXIF), dpi=(9, 9), progressive=True),
+    "JPEG: profile": jpeg((0xE2, b"ICC_PROFILE\0")),
+    "JPEG: profile, progressive": jpeg((0xE2, b"ICC_PROFILE\0"), progressive=True),
+    "JPEG: frames": jpeg((0xE2, b"MPF\0junkjunk")),
+    "JPEG: Photoshop": jpeg((0xE1, NO_EXIF), (0xED, b"Photoshop 3.0\0008BIM\3\xed")),
+    "JPEG: Adobe": jpeg((0xEE, b"Adobe"), progressive=True),
+    "JPEG: comments of 1 MB": jpeg(*[(0xFE, bytes(65_000))] * 16),
+    "JPEG: XMP of 1 MB": jpeg(*[(0xE1, b"http://ns.adobe" + bytes(65_000))] * 16),
+    "WebP: EXIF": saved(PHOTO, "WEBP", lossless=True, exif=NO_EXIF),
+    "WebP: flag of EXIF": webp(8),
+    "WebP: profile": webp(0x2C, b"ICCP", b"EXIF", b"XMP "),
+    "TIFF: profile is a number": tiff(34675, 3, 7),
+    "TIFF: XMP is a number": tiff(700, 3, 7),
+    "TIFF: EXIF is elsewhere": tiff(34665, 4, 9_000_000),
+    "TIFF: private": tiff(65_000, 99, 7),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_metadata_changes_no_pixel(name):
+    """All readers show it as it is stored, and Pillow can read its record."""
+    data = BROKEN[name]
+    kind, _, _ = name.partition(":")
+    options = {"lossless": True} if kind == "WebP" else {}
+    if "progressive" in name or "Adobe" in name:
+        options["progressive"] = True
+    whole = saved(PHOTO, kind.upper(), **options)
+
+    assert np.array_equal(read_pixels(data), read_pixels(whole))
+    assert np.array_equal(read_upright(data), read_upright(whole))
+    header, luma = check_image(data)
+    assert header.orientation == 1
+    assert np.array_equal(luma, check_image(whole)[1])
+    record = ImageOps.exif_transpose(opened(convert(data, UNCHANGED).data))
+    assert record.size == PHOTO.size
+
+
+def test_a_broken_part_leaves_the_others():
+    """Orientation, profile and camera are read beside it, and a note is made."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    exif[0x010F] = "Canon"
+    profile = wide_profile()
+    text = (b"zTXt", b"a\0\0" + LONG_TEXT)
+    short_profile = (0xE2, b"ICC_PROFILE\0")
+
+    rotated = [png(text, exif=exif), jpeg(short_profile, exif=exif)]
+    colored = [
+        png(text, icc_profile=profile),
+        saved(PHOTO, "PNG", exif=NO_EXIF, icc_profile=profile),
+        jpeg((0xE1, NO_EXIF), icc_profile=profile, dpi=(72, 72)),
+    ]
+
+    for data in rotated:
+        assert read_header(data).orientation == 6
+        assert read_header(data).note == NOTE
+        assert read_upright(data).shape == read_pixels(data).shape == (80, 60, 3)
+    assert read_facts(rotated[1]).exif_camera == "Canon"
+    for data in colored:
+        assert read_header(data).profile == profile
+        assert read_header(data).note == NOTE
