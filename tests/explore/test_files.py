@@ -101,28 +101,23 @@ def test_folders_of_output_and_of_systems_are_never_input(
         assert images["image_id"].tolist() == expected
 
 
-def test_masks_are_left_out_with_a_remark(tmp_path, capsys):
-    """They are called like another image; PATTERN reads all files as images."""
-    names = ["cat/1.png", "cat/1_mask.png", "dog/2.png", "dog/death_mask.png"]
-    put(tmp_path, names)
-
-    images, _ = read(tmp_path)
-
-    remark = "1 files are called like masks, such as 'cat/1_mask.png', and are left out"
-    assert remark in capsys.readouterr().out
-    names.remove("cat/1_mask.png")
-    assert images["image_id"].tolist() == names
-    assert len(read(tmp_path, pattern="*")[0]) == 4
-
-
-def test_masks_in_folders_of_their_own_are_left_out(tmp_path):
-    """They have the paths of images; folders of classes may be called like masks."""
-    put(tmp_path / "a", ["images/1.png", "masks/1.png"])
-    put(tmp_path / "b", ["with_mask/1.png", "without_mask/1.png"])
-    put(tmp_path / "c", ["masks/images/1.png"])
-
-    found = {name: read(tmp_path / name, label_column=[])[0] for name in "abc"}
-
-    assert found["a"]["image_id"].tolist() == ["images/1.png"]
-    assert len(found["b"]) == 2
-    assert len(found["c"]) == 1
+@pytest.mark.parametrize(
+    ("images", "masks", "n_classes"),
+    [
+        (["cat/1.png", "dog/death_mask.png"], ["cat/1_mask.png"], 2),
+        (["images/1.png"], ["masks/1.png"], 0),
+        (["with_mask/1.png", "without_mask/1.png"], [], 2),
+        (["masks/images/1.png"], [], 0),
+    ],
+)
+def test_masks_are_left_out_with_a_remark(tmp_path, capsys, images, masks, n_classes):
+    """They are called like an image; PATTERN reads all files as images."""
+    put(tmp_path, images + masks)
+    column = "folder" if n_classes else []
+    table, labels = read(tmp_path, label_column=column)
+    assert table["image_id"].tolist() == images
+    assert len(labels.classes) == n_classes
+    output = capsys.readouterr().out
+    assert ("1 files are called like masks, such as" in output) == bool(masks)
+    table, _ = read(tmp_path, label_column=[], pattern="*")
+    assert len(table) == len(images + masks)

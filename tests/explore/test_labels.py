@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.inputs import put, put_csv, read, rows_of
@@ -10,7 +9,6 @@ from support.inputs import put, put_csv, read, rows_of
 from kaggle_tfr.explore.labels import read_labels
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.explore.table import measure
-from kaggle_tfr.images.masks import join_codes
 
 FLAG_COLUMNS = {"label_column": ["rust", "scab"]}
 NAMES = st.one_of(st.integers(0, 10**12).map(str), st.text("ab0", max_size=3))
@@ -133,52 +131,36 @@ def test_a_label_map_in_a_file_sets_the_labels(tmp_path):
 MASKS = {"label_kind": "masks", "id_column": "id"}
 
 
-@pytest.mark.parametrize(
-    ("head", "join", "column"),
-    [("id,code", "_", "code"), ("id,ClassId,code", ",", ["ClassId", "code"])],
-)
-def test_run_length_codes_by_image_and_label(tmp_path, head, join, column):
-    """One row per image, in the CSV's order; several codes of a label are one mask.
-
-    Bad codes are named once the sizes of the images are known.
-    """
-    rows = ["b.jpg@Fish,768 2", "a_1.jpg@Fish,1 2 5 3", "a_1.jpg@1,nan", "b.jpg@1,-1"]
-    text = "\n".join([head, *(row.replace("@", join) for row in rows), ""])
+def test_run_length_codes_by_image_and_label(tmp_path):
+    """One row per image, in the CSV's order; a bad code is named by `measure`."""
+    text = (
+        "id,code\nb.jpg_Fish,768 2\na_1.jpg_Fish,1 2 5 3\na_1.jpg_1,nan\nb.jpg_1,-1\n"
+    )
     folder = put_csv(tmp_path, text, ["a_1.jpg", "b.jpg"])
 
-    table, labels = read(folder, **MASKS, label_column=column)
+    table, labels = read(folder, **MASKS, label_column="code")
 
     assert labels.kind == "masks"
     assert labels.classes == labels.label_columns == ("1", "Fish")
-    images = measure(table, labels)
     leaves = "Fish: run-length code leaves the image: pixel 769 of 768"
-    assert rows_of(images, "Fish", "1", "label_name", "problem") == {
-        "b.jpg": ["768 2", "", "Fish", leaves],
-        "a_1.jpg": ["1 2 5 3", "", "Fish", ""],
-    }
+    images = measure(table, labels)
+    found = rows_of(images, "Fish", "1", "label_name", "problem")
+    assert found["b.jpg"] == ["768 2", "", "Fish", leaves]
+    assert found["a_1.jpg"] == ["1 2 5 3", "", "Fish", ""]
+    assert list(found) == ["b.jpg", "a_1.jpg"]
 
 
 def test_plain_ids_have_one_mask_class(tmp_path):
-    """Images without a row have no mask if the CSV lists only masks."""
-    text = "id,code\ncar_0,40 3\ncar_0,1 2\ncar_1,7 1\n"
+    """Its codes are joined; images without a row have no mask if no code is empty."""
+    text = "id,code\ncar_0,40 3\ncar_0,1 2\ncar_0,41 5\ncar_1,7 1\n"
     folder = put_csv(tmp_path, text, ["car_0.jpg", "car_1.jpg", "car_2.jpg"])
 
     table, labels = read(folder, **MASKS, label_column="code")
 
     assert labels.label_columns == labels.classes == ("code",)
     unlisted = "train_images/car_2.jpg"
-    codes = {"car_0": ["1 2 40 3", ""], "car_1": ["7 1", ""], unlisted: ["", ""]}
+    codes = {"car_0": ["1 2 40 6", ""], "car_1": ["7 1", ""], unlisted: ["", ""]}
     assert rows_of(table, "code", "problem") == codes
     (folder / "train.csv").write_text(f"{text}x.jpg,\n")
     table, _ = read(folder, **MASKS, label_column="code")
     assert rows_of(table, "problem")[unlisted] == "no row in train.csv"
-
-
-@given(st.lists(st.sets(st.integers(1, 40), min_size=1), min_size=1, max_size=4))
-def test_joined_codes_hold_every_pixel_once(masks):
-    """The joined code of masks is the union of their pixels, in ascending runs."""
-    codes = [" ".join(f"{pixel} 1" for pixel in sorted(mask)) for mask in masks]
-    numbers = list(map(int, join_codes(codes).split()))
-    runs = zip(numbers[::2], numbers[1::2], strict=True)
-    pixels = [start + k for start, length in runs for k in range(length)]
-    assert pixels == sorted(set().union(*masks))

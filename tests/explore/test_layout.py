@@ -3,21 +3,19 @@
 Its proposals for layouts that people have are in test_cases.py.
 """
 
-import csv
 import os
 import re
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from support.chain import make_input
 from support.inputs import put, put_csv
 
-from kaggle_tfr import explore, mounts
+from kaggle_tfr import explore
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.explore import layout, recipe
-from kaggle_tfr.mounts import find_input
 from kaggle_tfr.parameters import load_recipe, make_settings
 
 FLOWERS = ["daisy/1.jpg", "daisy/2.jpg", "rose/3.png", "tulip/4.jpg"]
@@ -51,7 +49,7 @@ def list_rows(header, template):
     return "\n".join([header, *rows, ""])
 
 
-COMMAS = "id;kind\n0;leaf\n1;leaf, wet\n2;old, wet\n3;leaf\n"
+COMMAS = 'id;kind;"a, b, c"\n0;leaf;\n1;leaf, wet;\n2;old, wet;\n3;leaf;\n'
 CHOSEN = {"LABEL_COLUMN": "kind", "ID_COLUMN": "id", "LABELS_CSV": "a.csv"}
 # name: (a CSV, parameters of the recipe)
 DETECTED = {
@@ -96,32 +94,6 @@ def test_csvs_that_name_no_image_are_listed_beside_class_folders(tmp_path):
     comments = "\n".join(proposed.comments)
     assert re.search("not sure: .*broken.csv' is not a CSV file in UTF-8", comments)
     assert "list.csv is not used" in comments
-
-
-def test_what_is_no_layout_is_an_error(tmp_path, capsys):
-    """The error lists the files of the folder."""
-    call = ["init", str(tmp_path / "in"), "-o", str(tmp_path / "r.yaml")]
-    (tmp_path / "in").mkdir()
-    assert main(call) == 1
-    assert "in' has no images" in capsys.readouterr().err
-    put(tmp_path / "in", [], {"a.mp4": "", "b.mp4": ""})
-    assert main(call) == 1
-    assert "a.mp4, b.mp4" in capsys.readouterr().err
-    assert not (tmp_path / "r.yaml").exists()
-
-
-def test_the_slug_of_an_input_is_its_input_dir(tmp_path, monkeypatch):
-    """It has the owner, so that `kernel` knows the dataset, if there is one."""
-    monkeypatch.setattr(mounts, "KAGGLE_INPUT", str(tmp_path / "input"))
-    monkeypatch.chdir(tmp_path)
-    slugs = {"tf-flowers": "tf-flowers", "ada/tea": "datasets/ada/tea"}
-    slugs["petals"] = "datasets/ada/petals"
-    for source, mount in slugs.items():
-        put(tmp_path / "input" / mount, FLOWERS)
-        path, _ = layout.write_recipe(source)
-        input_dir = load_recipe(path)["INPUT_DIR"]
-        assert input_dir == mount.removeprefix("datasets/")
-        assert find_input(input_dir) == str(tmp_path / "input" / mount)
 
 
 def test_init_in_the_folder_itself_is_not_disturbed_by_its_products(
@@ -208,46 +180,12 @@ def test_names_from_the_data_stay_values(tmp_path_factory, names):
     assert set(text) <= {"\n", *filter(str.isprintable, text)}
 
 
-IN_FILE_NAMES = st.text(
-    st.characters(exclude_characters="./\0", exclude_categories=["Cs"])
-    | st.sampled_from("\n\x85\u2028#:{}[]'\"&*! "),
-    min_size=1,
-    max_size=20,
-)
-
-
-@hypothesis_settings(max_examples=10)
-@example("{image_id.__class__}")
-@example(INJECTION)
-@given(IN_FILE_NAMES)
-def test_a_folder_of_odd_names_gets_a_recipe(tmp_path_factory, name):
-    """The folder, the folder of images, the CSV and its columns have that name."""
-    name = f"name{name}"  # neither hidden nor a drive
-    top = tmp_path_factory.mktemp("odd")
-    folder = put(top / name, [f"{name}/1.jpg", f"{name}/2.jpg"])
-    with open(folder / f"{name}.csv", "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, quoting=csv.QUOTE_ALL)
-        writer.writerows([[f"{name} id", name], ["1.jpg", "x"], ["2.jpg", "y"]])
-
-    _, printed = layout.write_recipe(str(folder), str(top / "r.yaml"))
-
-    values = load_recipe(str(top / "r.yaml"))
-    usual = {"NAME", "IMAGE_SIZE", "RESIZE", "QUALITY", "N_FOLDS"}
-    assert {key: values[key] for key in values.keys() - usual} == {
-        "INPUT_DIR": str(folder),
-        "LABELS_CSV": f"{name}.csv",
-        "ID_COLUMN": f"{name} id",
-        "LABEL_COLUMN": name.strip(),
-    }
-    assert all(line.isprintable() for line in printed)
-    images, _ = read(top / "r.yaml")
-    assert (images["problem"] == "").all()
-
-
-@pytest.mark.parametrize("files", [["a.mp4", "b.csv"], ["b.\x1b[2J"]])
+@pytest.mark.parametrize("files", [[], ["a.mp4", "b.csv"], ["b.\x1b[2J"]])
 def test_an_error_shows_names_as_one_line(tmp_path, files):
     """A terminal would obey the control characters in the name of a folder or file."""
-    folder = put(tmp_path / "a\x1b[2J\nb", [], dict.fromkeys(files, ""))
+    folder = tmp_path / "a\x1b[2J\nb"
+    folder.mkdir()
+    put(folder, [], dict.fromkeys(files, ""))
     with pytest.raises(FileNotFoundError, match=r"a\\x1b\[2J\\nb' has") as error:
         layout.detect_layout(str(folder))
     assert str(error.value).isprintable()

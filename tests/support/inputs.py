@@ -1,11 +1,11 @@
 """Small folders of images and CSVs, and their table, read with a few parameters."""
 
-import numpy as np
 from PIL import Image
 
 from kaggle_tfr.explore.inputs import read_table
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.parameters import make_settings
+from support.layouts import draw
 
 
 def put_image(path):
@@ -16,8 +16,7 @@ def put_image(path):
 def draw_image(path, seed):
     """Write an image of 40 × 32 that is unlike those of other seeds."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    cells = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), dtype=np.uint8)
-    Image.fromarray(cells).resize((40, 32), Image.Resampling.BICUBIC).save(path)
+    draw(seed, (40, 32)).save(path)
 
 
 def put(folder, images, texts=()):
