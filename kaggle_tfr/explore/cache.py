@@ -33,9 +33,14 @@ def compute_columns(
     path.
     """
     columns = {name: table[name].to_numpy(copy=True) for name in names}
-    saved = _read_saved(path, table)
+    saved = table.iloc[:0]
+    if path and storage.exists(path):
+        rows_of_file = storage.read_parquet(path)
+        if set(table).issubset(rows_of_file):  # else it is of an earlier version
+            saved = rows_of_file[list(table)]
     is_known = _fill_known(columns, saved, table[key])
-    other_rows = saved[~saved[key[0]].isin(table[key[0]])].sort_values(key)
+    is_other = ~saved[key[0]].isin(table[key[0]])
+    other_rows = saved[is_other].sort_values(key)
 
     # Sorted, so that rows that need the same file are computed together.
     missing = table[~is_known].sort_values(key)
@@ -63,17 +68,10 @@ def compute_columns(
     return table.assign(**columns)
 
 
-def _read_saved(path: str, table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the file, none without a file or of an earlier version."""
-    if path and storage.exists(path):
-        rows = storage.read_parquet(path)
-        if set(table).issubset(rows):
-            return rows[list(table)]
-    return table.iloc[:0]
-
-
 def _fill_known(
-    columns: Mapping[str, np.ndarray], saved: pd.DataFrame, keys: pd.DataFrame
+    columns: Mapping[str, np.ndarray],
+    saved: pd.DataFrame,
+    keys: pd.DataFrame,
 ) -> np.ndarray:
     """Fill the columns from saved rows with the same keys; return bool: those filled.
 

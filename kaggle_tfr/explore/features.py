@@ -1,8 +1,6 @@
 """Infer which features of records are the image, the label and the id."""
 
-import os
 import re
-from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any
@@ -28,7 +26,11 @@ class UnclearLabelError(ValueError):
 
 
 def infer_schema(
-    shard: str, records: Sequence[Features], split: str, *, has_labels: bool
+    shard: str,
+    records: Sequence[Features],
+    split: str,
+    *,
+    has_labels: bool,
 ) -> RecordSchema:
     """Return the schema by values and names of features; a printed line names them.
 
@@ -39,14 +41,13 @@ def infer_schema(
     several may be the label, or none although the records have labels.
     """
     names = sorted(set().union(*records))
-    counts = Counter(chain.from_iterable(map(list_image_features, records)))
-    images = [name for name in names if 2 * counts[name] > len(records)]
+    image_names = list(chain.from_iterable(map(list_image_features, records)))
+    images = [name for name in names if 2 * image_names.count(name) > len(records)]
     values_of = {}
     for name in names:
         lists = [list_values(record[name]) for record in records if name in record]
         if max(map(len, lists)) == 1:
             values_of[name] = list(chain.from_iterable(lists))
-    labels = _list_labels(values_of) if has_labels else []
     ids = [
         name
         for name, values in values_of.items()
@@ -55,24 +56,22 @@ def infer_schema(
         and len(set(values)) == len(records)
     ]
 
-    found = {"image": images, "label": labels, "image_id": ids[:1]}
-    optional = ["image_id"]
-    if split == "test" or not has_labels:
-        optional.append("label")
+    found = {"image": images, "image_id": ids[:1]}
+    if has_labels:
+        found["label"] = _list_labels(values_of)
+    optional = ["image_id", "label"] if split == "test" else ["image_id"]
     for source, candidates in found.items():
         if len(candidates) > 1 or not (candidates or source in optional):
             error = UnclearLabelError if source == "label" else ValueError
-            quantity = "each" if candidates else "none"
             raise error(
-                f"in '{shard}' {quantity} of {', '.join(candidates or names)} looks "
-                f"like the {source} of the split '{split}'. Set INPUT_SCHEMA to the "
-                "features that are image, label and image_id: {FEATURE: image, "
-                "FEATURE: label}; 'labels' is a list of 0 and 1. LABEL_COLUMN: [] "
-                "reads the images without labels."
+                f"in '{shard}' {'each' if candidates else 'none'} of "
+                f"{', '.join(candidates or names)} looks like the {source} of the "
+                f"split '{split}'. Set INPUT_SCHEMA to the features that are image, "
+                "label and image_id: {FEATURE: image, FEATURE: label}; 'labels' is a "
+                "list of 0 and 1. LABEL_COLUMN: [] reads the images without labels."
             )
     source_of = {name: source for source in found for name in found[source]}
-    file = os.path.basename(shard)
-    print(f"{split}: {source_of} (by {len(records)} records of {file})")
+    print(f"{split}: {source_of} by {len(records)} records of '{shard}'")
     return load_schema(source_of)
 
 
@@ -81,12 +80,9 @@ def _list_labels(values_of: dict[str, list]) -> list[str]:
 
     A label may be missing in some records, which are rejected later.
     """
-    named = list(filter(_LABEL_NAME.fullmatch, values_of))
-    for type_ in (int, float, bytes):
-        names = [name for name in named if isinstance(values_of[name][0], type_)]
-        if names:
-            return names
-    return []
+    names = list(filter(_LABEL_NAME.fullmatch, values_of))
+    numbers = [name for name in names if not isinstance(values_of[name][0], bytes)]
+    return numbers or names
 
 
 def find_text_column(records: pd.DataFrame) -> dict[Any, str]:
@@ -94,9 +90,8 @@ def find_text_column(records: pd.DataFrame) -> dict[Any, str]:
 
     records: the values of features by their names, the label as "/label".
     """
-    labelled = records.dropna(subset="/label")
-    for name in filter(_CLASS_NAME.fullmatch, map(str, labelled)):
-        pairs = labelled[["/label", name]].drop_duplicates()
+    for name in filter(_CLASS_NAME.fullmatch, map(str, records)):
+        pairs = records[["/label", name]].dropna(subset="/label").drop_duplicates()
         is_unique = pairs["/label"].is_unique and pairs[name].is_unique
         if is_unique and pairs[name].notna().all():
             return dict(sorted(pairs.to_numpy().tolist()))

@@ -72,8 +72,9 @@ def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
         for split, of_split in shards.groupby("split")
     }
     read_shard = partial(_read_shard, schemas=schemas, input_dir=input_dir)
-    rows = shards.itertuples(index=False, name=None)
-    tables = parallel.run(read_shard, rows, label="Reading shards", ordered=True)
+    tables = parallel.run(
+        read_shard, shards.to_numpy().tolist(), label="Reading shards", ordered=True
+    )
     records = pd.concat(tables, ignore_index=True)
     if (records[PROBLEM] != "").all():
         raise ValueError(
@@ -83,17 +84,22 @@ def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
         )
     saved = _read_labels(shards["file"], input_dir)
     labelled, labels = _label_records(records, schemas, saved, known, settings)
-    used = list(labels.label_columns)
-    others = records.filter(regex="^[^/]").drop(columns=used, errors="ignore")
+    others = records.filter(regex="^[^/]")
+    others = others.drop(columns=list(labels.label_columns), errors="ignore")
     if settings.has_labels:
         _check_labels(records, labelled, schemas, list(others))
     others = others.rename(columns={name: f"record_{name}" for name in RESERVED})
     others = others.convert_dtypes(convert_string=False, convert_floating=False)
     addresses = records[FILE].str[len(input_dir) + 1 :]
     ids = records.get(ID, addresses).fillna(addresses)
-    image_id = ids.mask(ids.duplicated(), addresses)
-    images = {"image_id": image_id, "path": records[FILE], "split": records[SPLIT]}
-    return pd.concat([pd.DataFrame(images), labelled, others], axis=1), labels
+    images = pd.DataFrame(
+        {
+            "image_id": ids.mask(ids.duplicated(), addresses),
+            "path": records[FILE],
+            "split": records[SPLIT],
+        }
+    )
+    return pd.concat([images, labelled, others], axis=1), labels
 
 
 def list_shards(settings: InputSettings) -> pd.DataFrame:
@@ -107,8 +113,7 @@ def list_shards(settings: InputSettings) -> pd.DataFrame:
     patterns = list_texts(settings.pattern)
     names = [*files.images, *files.others]
     if patterns:
-        matches = (fnmatch.filter(names, pattern) for pattern in patterns)
-        names = list(set().union(*matches))
+        names = [name for word in patterns for name in fnmatch.filter(names, word)]
     else:
         names = [name for name in names if _is_shard(f"{input_dir}/{name}")]
     paths = [f"{input_dir}/{name}" for name in names]
@@ -142,7 +147,7 @@ def _read_labels(paths: Iterable[str], input_dir: str) -> Labels:
     """Return the labels.json beside or above the shards; empty labels without one."""
     folders = sorted(set(map(os.path.dirname, paths)))
     texts = dict(_read_above(folder, "labels.json", input_dir) for folder in folders)
-    return share_labels(list(texts), list(texts.values()))
+    return share_labels(list(texts), texts.values())
 
 
 def _choose_schema(shards: pd.DataFrame, settings: InputSettings) -> RecordSchema:
@@ -151,8 +156,7 @@ def _choose_schema(shards: pd.DataFrame, settings: InputSettings) -> RecordSchem
     It is inferred from the first shard with records that can be read.
     """
     path, split, *_ = shards.iloc[0]
-    folder = os.path.dirname(path)
-    folder, text = _read_above(folder, "schema.json", settings.input_dir)
+    folder, text = _read_above(os.path.dirname(path), "schema.json", settings.input_dir)
     schema = "" if settings.input_schema == "auto" else settings.input_schema
     if schema or text:
         try:
@@ -163,8 +167,7 @@ def _choose_schema(shards: pd.DataFrame, settings: InputSettings) -> RecordSchem
         inspected = islice(_walk_records(path, settings.input_dir), INSPECTED)
         records = [features for _, features, problem in inspected if not problem]
         if records:
-            has_labels = settings.has_labels
-            return infer_schema(path, records, split, has_labels=has_labels)
+            return infer_schema(path, records, split, has_labels=settings.has_labels)
     return load_schema({"image": "image"})
 
 
@@ -202,7 +205,7 @@ def _walk_records(
 
 
 def _read_shard(
-    shard: tuple[str, str, str], schemas: Mapping[str, RecordSchema], input_dir: str
+    shard: Sequence[str], schemas: Mapping[str, RecordSchema], input_dir: str
 ) -> pd.DataFrame:
     """Return `FILE`, `SPLIT`, `PROBLEM` and the values (object) of each record.
 
@@ -214,9 +217,10 @@ def _read_shard(
     for field in schema.fields:
         source = field.sources[0]
         column_of[field.name] = COLUMN_OF.get(source, source)
-    records = _walk_records(path, input_dir, part, schema.image_key)
     rows = []
-    for number, features, problem in records:
+    for number, features, problem in _walk_records(
+        path, input_dir, part, schema.image_key
+    ):
         row = _read_values(features, column_of)
         row[FILE] = f"{path}#{number}"
         row[SPLIT] = split
@@ -264,46 +268,61 @@ def _label_records(
     problem = records[PROBLEM]
     is_test = records[SPLIT] == "test"
     is_optional = is_test | (problem != "")
-    images = {"image": records[FILE], "is_test": is_test, "is_optional": is_optional}
     text = records[[]]
     if kind != "single":
-        values = _spread_labels(records, saved.label_columns)
+        values = _spread_labels(records, list(saved.label_columns))
         text = values.fillna("").astype(str)
         if kind == "masks":
-            problem = problem.mask(values.isna().any(axis=1) & ~is_optional, NO_LABEL)
+            is_missing = values.isna().any(axis=1) & ~is_optional
+            problem = problem.mask(is_missing, NO_LABEL)
             text = text.melt(ignore_index=False)
     elif "/label" in records:
-        classes = enumerate(saved.classes)
-        name_of = {label: str(name) for label, name in classes if name is not None}
-        if not name_of:
-            name_of = find_text_column(records)
-            saved = Labels(classes=tuple(name_of.values()))
-        named = [_name_class(value, name_of) for value in records["/label"]]
-        text = pd.DataFrame(named, columns=["class", "problem"])
+        text, saved = _name_classes(records, saved)
         problem = first_problem(problem, text.pop("problem"))
 
+    rows = pd.DataFrame(
+        {
+            "image": records[FILE],
+            "is_test": is_test,
+            "is_optional": is_optional,
+        }
+    )
     settings = replace(settings, label_kind=kind, label_separator="")
-    if not settings.label_map:
+    if saved.classes and not settings.label_map:
         known = known or saved
-    table, labels = read_labels(text, pd.DataFrame(images), settings, known)
+    table, labels = read_labels(text, rows, settings, known)
     if kind != "single":
         labels = replace(labels, classes=saved.classes or labels.classes)
     return table.assign(problem=first_problem(problem, table["problem"])), labels
 
 
-def _spread_labels(records: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+def _spread_labels(records: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     """Return a column for each label, with NaN where a record has none.
 
     Labels are lists of 0 and 1, or each is a feature.
     """
     if "/labels" not in records:
-        return records.reindex(columns=list(columns))
+        return records.reindex(columns=names)
     lists = records["/labels"].dropna()
     lengths = lists.map(len)
-    names = list(columns) or [f"label_{i}" for i in range(lengths.max())]
+    names = names or [f"label_{number}" for number in range(lengths.max())]
     complete = lists[lengths == len(names)].to_dict()
     values = pd.DataFrame.from_dict(complete, "index", object, names)
     return values.reindex(records.index)
+
+
+def _name_classes(records: pd.DataFrame, saved: Labels) -> Table:
+    """Return the columns class and problem of each label, and the classes in order.
+
+    The names of numbers are those of labels.json, or of a feature with the names.
+    """
+    classes = enumerate(saved.classes)
+    name_of = {label: str(name) for label, name in classes if name is not None}
+    if not name_of:
+        name_of = find_text_column(records)
+        saved = Labels(classes=tuple(name_of.values()))
+    named = [_name_class(value, name_of) for value in records["/label"]]
+    return pd.DataFrame(named, columns=["class", "problem"]), saved
 
 
 def _name_class(value: Any, name_of: Mapping[Any, str]) -> tuple[str, str]:
@@ -312,7 +331,7 @@ def _name_class(value: Any, name_of: Mapping[Any, str]) -> tuple[str, str]:
         return name_of.get(value, value), ""
     if pd.isna(value) or value < 0:
         return "", ""
-    if value % 1 != 0:
+    if value % 1:
         return "", f"label {value} is not a whole number"
     if name_of:
         return "", f"label {int(value)} is not a class of labels.json"

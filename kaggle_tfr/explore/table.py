@@ -2,7 +2,6 @@
 
 import json
 from contextlib import suppress
-from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
@@ -38,9 +37,12 @@ MEASURED: dict = {
     "digest": "",
     "brightness": np.float32(0),
     "sharpness": np.float32(0),
-    **asdict(FileFacts()),
+    **vars(FileFacts()),
 }
-HASHED: dict = dict.fromkeys(ALL_HASHES, np.uint64(0)) | {"texture": np.float32(0)}
+HASHED: dict = {
+    **dict.fromkeys(ALL_HASHES, np.uint64(0)),
+    "texture": np.float32(0),
+}
 COMPUTED = [*MEASURED, *HASHED, "problem"]
 RUN_EXPLORE = "Run 01_explore with this WORK_DIR."
 # The columns depend on these. The next run reads images with a problem again.
@@ -77,7 +79,7 @@ def measure(
 
 def _inspect_files(paths: list[str]) -> np.ndarray:
     """Return int64 (n, 2): the results of `_stat_files` for all files."""
-    blocks_of_status = run(
+    results = run(
         _stat_files,
         blocks(paths, 1024),
         label="Inspecting files",
@@ -85,7 +87,7 @@ def _inspect_files(paths: list[str]) -> np.ndarray:
         advance=len,
         ordered=True,
     )
-    status = list(chain.from_iterable(blocks_of_status))
+    status = list(chain.from_iterable(results))
     return np.array(status, np.int64).reshape(-1, 2)
 
 
@@ -102,24 +104,30 @@ def _read_block(table: pd.DataFrame) -> list[tuple]:
     """Return the values of the columns `COMPUTED` for each row."""
     contents = stream_image_bytes(table["path"][table["problem"] == ""])
     rows = []
-    inputs = table[["path", "bit_depth", "problem"]]
-    for path, bit_depth, problem in inputs.itertuples(index=False, name=None):
-        row = MEASURED | HASHED | {"problem": problem}
-        if not problem:
-            row |= _read_image(next(contents), path, bit_depth)
+    for image in table.itertuples():
+        row = MEASURED | HASHED | {"problem": image.problem}
+        if not image.problem:
+            row |= _read_image(next(contents), image)
         rows.append(tuple(row[name] for name in COMPUTED))
     return rows
 
 
-def _read_image(content: bytes | OSError, path: str, bit_depth: str) -> dict[str, Any]:
-    """Return the columns of an image that are known, decoding it once."""
+def _read_image(content: bytes | OSError, image: Any) -> dict[str, Any]:
+    """Return the columns of an image that are known, decoding it once.
+
+    image: a row of the table.
+    """
     if isinstance(content, OSError):
         problem = explain_unreadable(content)
-        if storage.ESCAPED.search(path) and isinstance(content, FileNotFoundError):
+        if problem == "missing file" and storage.ESCAPED.search(image.path):
             problem = "name is not text"
         return {"problem": problem}
     try:
-        header, luma = check_image(content, name=path, bit_depth=bit_depth)
+        header, luma = check_image(
+            content,
+            name=image.path,
+            bit_depth=image.bit_depth,
+        )
     except RejectedImage as rejection:
         return {"n_bytes": len(content), "problem": str(rejection)}
     bits, texture = hash_image(luma)
@@ -159,11 +167,11 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
     columns = [*HASHED, "digest"]
     saved = storage.read_parquet(path, columns=["path", *columns, "problem"])
     saved = saved[saved["problem"] == ""]
-    table = images[["image_id", "path", "problem"]].reset_index(drop=True)
-    table = table.assign(**HASHED, digest="")
+    table = images[["image_id", "path", "problem"]].assign(**HASHED, digest="")
+    table = table.reset_index(drop=True)
     state = images.get("earlier", pd.Series("", images.index))
-    has_no_file = state.isin(WITHOUT_FILE).to_numpy()
-    good = np.flatnonzero((table["problem"] == "") & ~has_no_file)
+    has_no_file = state.isin(WITHOUT_FILE)
+    good = np.flatnonzero((images["problem"] == "") & ~has_no_file)
     saved_row = find_texts(table["path"].iloc[good], saved["path"])
     missing = good[saved_row < 0]
     if len(missing):
@@ -195,16 +203,18 @@ def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
     path = storage.join(work_dir, "rejects.csv")
     storage.write_atomically(path, rejects.to_csv(index=False).encode())
     if len(rejects) == len(images):
-        first = rejects.iloc[0]
         raise ValueError(
-            f"none of the {len(images):,} images can be used, such as "
-            f"'{first['image_id']}': {first['problem']}. '{path}' lists each image. "
-            "Fix the files, or set the parameters of 01_explore so that it reads "
-            "others."
+            f"none of the {len(images):,} images can be used; the first: "
+            f"{images['problem'].iloc[0]}. '{path}' lists each image. Fix the files, "
+            "or set the parameters of 01_explore so that it reads others."
         )
 
 
-def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:
+def save_images(
+    images: pd.DataFrame,
+    labels: Labels,
+    work_dir: str,
+) -> None:
     """Write rejects.csv, the labels as text and as JSON, and images.parquet.
 
     Raises: ValueError: no image is good.
@@ -212,7 +222,10 @@ def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:
     save_rejects(images, work_dir)
     label_of = number_names(labels.classes)
     lines = [f"{label}:{name}\n" for name, label in label_of.items()]
-    texts = {"labels.json": labels.to_json(), "labels.txt": "".join(lines)}
+    texts = {
+        "labels.json": labels.to_json(),
+        "labels.txt": "".join(lines),
+    }
     if labels.kind == "single":
         texts["label_map.json"] = json.dumps(label_of, ensure_ascii=False, indent=1)
     for name, text in texts.items():
@@ -252,7 +265,10 @@ def count_rows(images: pd.DataFrame) -> dict[str, int]:
     """Return the numbers of good and rejected images; test images are counted apart."""
     is_good = images["problem"] == ""
     is_test = images["split"] == "test"
-    groups = {"good": is_good & ~is_test, "rejected": ~is_good & ~is_test}
+    groups = {
+        "good": is_good & ~is_test,
+        "rejected": ~is_good & ~is_test,
+    }
     if is_test.any():
         groups["test images"] = is_good & is_test
         groups["test images rejected"] = ~is_good & is_test
