@@ -341,8 +341,8 @@ YOUR_DATA = {
 }
 # What to write in place of parameters of version 0.2.
 REMOVED = {
-    "SOURCE": "Leave it out; for TFRecords set INPUT_SCHEMA: auto, for masks LABEL_KIND: "
-    'masks, and for class folders LABEL_COLUMN: folder and LABELS_CSV: "".',
+    "SOURCE": "Leave it out; for TFRecords set INPUT_SCHEMA: auto, for masks "
+    'LABEL_KIND: masks, and for class folders LABEL_COLUMN: folder and LABELS_CSV: "".',
     "TEST_ID_COLUMN": "Leave it out: the column of the names is found.",
     "TEST_PATH_TEMPLATE": "Leave it out: the names of TEST_CSV, and the images in test "
     "folders, are found; PATTERN leaves images out.",

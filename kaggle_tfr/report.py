@@ -169,7 +169,7 @@ def _judge(
     try:
         run = load_run(values["WORK_DIR"], parts, _list_printed(executed))
         if run:
-            findings = judge_run(run, values["GROUP_COLUMN"])
+            findings = judge_run(run, values["GROUP_COLUMN"], values["LABEL_COLUMN"])
             pieces = _show_clusters(run, values)
             pieces["rejects"] = _show_rejects(run.images, hide)
             pieces["classes"] = _show_classes(run, hide)

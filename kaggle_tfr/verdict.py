@@ -11,7 +11,7 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.deduplicate import DuplicateSettings, load_clusters
 from kaggle_tfr.deduplicate.outcomes import load_leaks
-from kaggle_tfr.explore import load_images
+from kaggle_tfr.explore import find_doubts, load_images
 from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.explore.quality import FAULTS
 from kaggle_tfr.figures import count_of, list_marks, list_names
@@ -166,14 +166,19 @@ def _check_clusters(images: pd.DataFrame, clusters: pd.DataFrame) -> None:
         )
 
 
-def judge_run(run: Run, group_column: str = "") -> list[Finding]:
+def judge_run(
+    run: Run, group_column: str = "", label_column: str | Sequence[str] = ""
+) -> list[Finding]:
     """Return the findings about what was written, and about the quality of the data.
 
     The most serious findings are first. Subjects of steps that have not run are left
     out.
     group_column: the parameter; its values must not be in two folds.
+    label_column: the parameter; classes that the user has set are not doubted.
     """
     findings = [_judge_written(run)]
+    for doubt in find_doubts(run.images, run.labels, label_column):
+        findings.append(Finding(FAULT, doubt, doubt.partition(".")[0], "01_explore"))
     if run.plan is not None:
         findings.append(_judge_folds(run.plan, group_column))
     if run.clusters is not None and run.leaks is not None:

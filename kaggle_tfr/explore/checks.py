@@ -18,8 +18,8 @@ FEW = 20  # images, which may be of as many classes
 NEAREST = 20_000  # files, among whose names the nearest is looked for
 # What to do about the most frequent problem.
 ADVICE = {
-    NO_LABEL: "Set LABELS_CSV to a CSV with the columns image_id,label, or LABEL_COLUMN "
-    "to 'folder' or 'names: REGEX'; [] reads images without labels.",
+    NO_LABEL: "Set LABELS_CSV to a CSV with the columns image_id,label, or "
+    "LABEL_COLUMN to 'folder' or 'names: REGEX'; [] reads images without labels.",
     "listed with different labels": "If an image can have several labels, set "
     "LABEL_KIND: multi.",
     LINK_PROBLEM: "Set INPUT_DIR to the folder that the links lead to, or copy it.",

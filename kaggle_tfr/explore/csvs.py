@@ -90,6 +90,7 @@ def parse_text(data: bytes, **more: Any) -> pd.DataFrame:
     Raises: ValueError: the data is not a CSV in UTF-8.
     """
     first_line = data.lstrip(b"\r\n").partition(b"\n")[0]
+    first_line = re.sub(rb'"[^"]*"', b"", first_line)
     separator = max(b",", b";", b"\t", key=first_line.count).decode()
     options: dict[str, Any] = {
         "sep": separator,
@@ -174,16 +175,19 @@ def fill_template(template: str, rows: pd.DataFrame) -> pd.DataFrame:
         check_column(field, rows, f"a field of PATH_TEMPLATE '{template}'")
     rows = rows[list(fields)]
     is_empty = rows.drop(columns=FOLDER_COLUMN, errors="ignore") == ""
-    problem = "no value in column '" + is_empty.idxmax(axis=1) + "'"
+    problem = "no value in column '" + is_empty.idxmax(axis=1).astype(str) + "'"
     problem = problem.where(is_empty.any(axis=1), "")
     try:
         names = [_fill(template, row) for row in rows.to_dict("records")]
     except ValueError as error:
         raise ValueError(
-            f"PATH_TEMPLATE '{template}': {error}. Cells are text, and zeros that begin "
-            "a number do not matter: leave the format out."
+            f"PATH_TEMPLATE '{template}': {error}. Cells are text, and zeros that "
+            "begin a number do not matter: leave the format out."
         ) from None
-    return pd.DataFrame({"name": names, "problem": problem}, rows.index)
+    table = pd.DataFrame({"name": names, "problem": problem}, rows.index)
+    is_short = (table["name"] == "") & (problem == "")
+    table.loc[is_short, "problem"] = "id too short for PATH_TEMPLATE"
+    return table
 
 
 def _fill(template: str, row: Any) -> str:

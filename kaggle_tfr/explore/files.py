@@ -15,8 +15,8 @@ from kaggle_tfr.storage import IMAGE_NAME
 
 # Hidden files, and those of operating systems, NAS devices and archivers.
 SYSTEM_NAME = re.compile(
-    r"\..*|__MACOSX|@eaDir|#recycle|\$RECYCLE\.BIN|System Volume Information|lost\+found"
-    r"|__pycache__|Thumbs\.db|desktop\.ini"
+    r"\..*|__MACOSX|@eaDir|#recycle|\$RECYCLE\.BIN|System Volume Information"
+    r"|lost\+found|__pycache__|Thumbs\.db|desktop\.ini"
 )
 BUCKET_LEVELS = 6
 ARCHIVE = re.compile(r"(?i)\.(zip|tar|tgz|gz|7z|rar)$")
@@ -31,13 +31,14 @@ CONTAINER = re.compile(
     r"([ _-]?\d+)?|(.*[ _-])?(images?|imgs?|part|batch)[ _-]?\d+"
 )
 MASK_FOLDER = re.compile(
-    r"(?i)(.*[ _-])?(masks?|labels?|annotations?|segmentations?|gt|ground[ _-]?truth)"
+    r"(?i)(^|/)(((train|test|val)\w*[ _-])?(masks|labels|annotations|segmentations|gt"
+    r"|ground[ _-]?truth)|(train|test|val)\w*[ _-]mask)(/|$)"
 )
 MASK_NAME = re.compile(
     r"(?i)(.+?)[ _-](masks?|segmentation|gt|label|annotation)([ _-]?\d+)?"
 )
 APART = "/"  # the class of folders beside those of splits
-MASK_WORD = re.compile(r"(?i)mask|segment|gt|truth|label|annot")
+MASK_WORDS = ("mask", "segment", "gt", "truth", "label", "annot")
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Files:
 
     images: Sequence[str]
     others: Sequence[str]
-    masks: Collection[str] = ()
+    masks: Sequence[str] = ()
     outside: Collection[str] = ()
     splits: Mapping[str, str] = field(default_factory=dict)
     classes: Mapping[str, str] = field(default_factory=dict)
@@ -100,7 +101,7 @@ def list_files(
     if patterns:
         matches = (fnmatch.filter(images, pattern) for pattern in patterns)
         images = sorted(set().union(*matches))
-    elif MASK_WORD.search("/".join(images)):
+    elif _have_words("/".join(images).lower()):
         masks = _find_masks(images)
         images = sorted(set(images).difference(masks))
     splits, classes = read_folders(map(os.path.dirname, images))
@@ -138,29 +139,27 @@ def _walk(
     return paths
 
 
+def _have_words(names: str) -> bool:
+    """Return whether names contain a word of masks, which is faster than a pattern."""
+    return any(word in names for word in MASK_WORDS)
+
+
 def _find_masks(images: Sequence[str]) -> set[str]:
     """Return the images that are masks of other images.
 
-    They are called like an image beside them and "_mask", or have the same place in a
-    folder masks/ as an image in a folder that is not a class, such as images/.
+    They are called like an image beside them and "_mask", or are in a folder such as
+    masks/ and called like an image elsewhere.
     """
-    names_of = {image: os.path.splitext(image)[0].split("/") for image in images}
-    stems = set(map("/".join, names_of.values()))
-    in_folders = set[str]()
-    for names in names_of.values():
-        if not any(map(MASK_FOLDER.fullmatch, names[:-1])):
-            starts = [
-                n for n in range(len(names)) if is_generic("".join(names[:n][-1:]))
-            ]
-            in_folders.update("/".join(names[start:]) for start in starts)
+    stem_of = {image: os.path.splitext(image)[0] for image in images}
+    stems = set(stem_of.values())
+    in_masks = {stem for stem in stems if MASK_FOLDER.search(stem)}
+    names = set(map(os.path.basename, stems - in_masks))
     masks = set[str]()
-    for image, names in names_of.items():
-        match = MASK_NAME.fullmatch("/".join(names))
-        of_image = (match[1] if match else "/".join(names)).split("/")
-        in_masks = [bool(MASK_FOLDER.fullmatch(name)) for name in names[:-1]]
-        first = in_masks.index(True) + 1 if any(in_masks) else len(names)
-        tails = {"/".join(of_image[start:]) for start in range(first, len(names))}
-        if (match and match[1] in stems) or tails & in_folders:
+    for image, stem in stem_of.items():
+        match = MASK_NAME.fullmatch(stem)
+        of_image = match[1] if match else stem
+        is_beside = match is not None and of_image in stems
+        if is_beside or (stem in in_masks and os.path.basename(of_image) in names):
             masks.add(image)
     return masks
 
@@ -210,12 +209,14 @@ def read_folders(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]
     for parent in sorted(children):
         names = children[parent]
         is_split_up = len(set(map(name_split, names)) - {""}) > 1
-        generic = {n for n in names if is_generic(n) or MASK_FOLDER.fullmatch(n)}
+        generic = {n for n in names if is_generic(n) or MASK_FOLDER.search(n)}
         is_usual = is_split_up or 2 * len(generic) >= len(names)
         for name in names:
             folder = f"{parent}/{name}".lstrip("/")
-            is_class = not (is_usual and name in generic)
-            split = "" if is_class else name_split(name)
+            split = name_split(name)
+            # A class can be called train, but hardly test.
+            is_class = name not in generic or (not is_usual and split in ("", "train"))
+            split = "" if is_class else split
             splits[folder] = splits[parent] or split
             classes[folder] = name if is_class else classes[parent]
             # What is beside the splits is no class, such as seg_pred.

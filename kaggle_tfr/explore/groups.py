@@ -21,7 +21,7 @@ SUBJECTS = (
 RULES = [
     r"([^/]+)\.rf\.[0-9a-f]{8,}$",  # Roboflow's versions of an image
     r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22})",  # a UUID, copies after it
-    r"(.*?[^/ _-])(?:[ _-]+(?i:flip|rot|aug|copy|mirror|noise|bright|crop|zoom)[^/]*)?$",
+    r"(.*?[^/ _-])(?:[ _-]+(?i:flip|rot|aug|copy|mirror|noise|bright|crop)[^/]*)?$",
     r"([^/]+)[ _.-][xX][0-9]+[ _.-]?[yY][0-9]+",  # tiles of an image
 ]
 RULES += [f"([^/]*(?i:{word})[ _.-]?[0-9]+)[^0-9]" for word in SUBJECTS.split("|")]
@@ -39,8 +39,6 @@ def add_groups(images: pd.DataFrame, group_column: str) -> pd.DataFrame:
     """
     if not group_column or group_column == "exif_time":
         return images
-    if group_column in RESERVED and group_column in images:
-        return images
     if group_column in images:
         groups = images[group_column].fillna("").astype(str)
     elif group_column == FOLDER:
@@ -57,6 +55,8 @@ def add_groups(images: pd.DataFrame, group_column: str) -> pd.DataFrame:
         f"in {len(sizes):,} groups{largest if len(sizes) else ''}. The others have no "
         "group and stay single."
     )
+    if group_column in RESERVED:  # numbers stay numbers
+        return images
     return images.assign(**{group_column: groups})
 
 

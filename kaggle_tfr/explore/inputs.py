@@ -66,14 +66,14 @@ def read_table(
     further = [_find_further(settings.input_dir, more) for more in settings.more_inputs]
     inner = [folder for folder in further if folder != settings.input_dir]
     main = replace(settings, excluded=[*settings.excluded, *inner])
-    images, labels = _read_input(main)
+    images, labels = read_input(main)
     for number, changes in enumerate(settings.more_inputs, 1):
         values = {name.lower(): value for name, value in changes.items()}
         values = {"label_map": "", "split_column": "", **values}
         values |= {"input_dir": further[number - 1], "label_kind": labels.kind}
         source = f"MORE_INPUTS, input {number} ('{changes['INPUT_DIR']}')"
         try:
-            more, more_labels = _read_input(replace(settings, **values), labels)
+            more, more_labels = read_input(replace(settings, **values), labels)
         except (FileNotFoundError, ValueError) as error:
             raise type(error)(f"{source}: {error}") from None
         _check_kind(more_labels, labels, source)
@@ -165,20 +165,27 @@ def _limit_rows(images: pd.DataFrame, limit: int) -> pd.DataFrame:
     return images.iloc[chosen].reset_index(drop=True)
 
 
-def _read_input(settings: InputSettings, known: Labels | None = None) -> Table:
-    """Return a row for each image of one input, and its labels."""
+def read_input(
+    settings: InputSettings, known: Labels | None = None, files: Files | None = None
+) -> Table:
+    """Return a row for each image of one input, and its labels.
+
+    known: the labels of the main input, for a further one. files: those of INPUT_DIR,
+    if they are listed already. Raises: as `read_table`.
+    """
     input_dir = settings.input_dir
     if not storage.is_folder(input_dir):
         raise FileNotFoundError(
             f"INPUT_DIR '{input_dir}' is not a folder. Give the images' folder, a "
             "gs:// address, or a Kaggle slug."
         )
-    files = Files((), ())
-    if not (settings.input_schema or is_unlisted(settings)):
+    may_be_shards = False
+    if settings.input_schema or is_unlisted(settings):
+        files = files or Files((), ())
+    else:
         patterns = list_texts(settings.pattern)
-        files = list_files(input_dir, patterns, settings.excluded)
-    has_names = any(map(storage.IMAGE_NAME.search, files.images))
-    may_be_shards = not has_names and not is_unlisted(settings)
+        files = files or list_files(input_dir, patterns, settings.excluded)
+        may_be_shards = not any(map(storage.IMAGE_NAME.search, files.images))
     if settings.input_schema or (may_be_shards and len(list_shards(settings))):
         images, labels = read_records(settings, known)
     else:
@@ -194,7 +201,7 @@ def _read_files(files: Files, settings: InputSettings, known: Labels | None) -> 
     if files.masks:
         print(
             f"{len(files.masks):,} files are called like masks, such as "
-            f"'{files.masks[0]}', and are left out. PATTERN: \"*\" reads them as images."
+            f"'{files.masks[0]}', and are left out. PATTERN: \"*\" reads them, too."
         )
     rows = list_rows(files, settings)
     text = _read_text(rows, files, settings)
@@ -203,8 +210,8 @@ def _read_files(files: Files, settings: InputSettings, known: Labels | None) -> 
     is_test = rows[SPLIT] == "test"
     is_optional = is_test | rows[PROBLEM].str.startswith(NO_ROW)
     names = rows[FILE].where(rows[FILE] != "", rows[ID])
-    images = {"image": names, "is_test": is_test, "is_optional": is_optional}
-    labelled, labels = read_labels(text, pd.DataFrame(images), settings, known)
+    values = {"image": names, "is_test": is_test, "is_optional": is_optional}
+    labelled, labels = read_labels(text, pd.DataFrame(values), settings, known)
 
     rows = rows.loc[labelled.index].reset_index(drop=True)
     labelled = labelled.reset_index(drop=True)
@@ -242,9 +249,9 @@ def _find_label(rows: pd.DataFrame) -> list[str]:
 
     Raises: ValueError: there are several, or none.
     """
-    named = [name for name in rows if LABEL_NAME.fullmatch(name)]
+    named = [name for name in map(str, rows) if LABEL_NAME.fullmatch(name)]
     if len(named) != 1:
-        counts = rows[named or list(rows)].nunique().to_dict()
+        counts = (rows[named] if named else rows).nunique().to_dict()
         raise ValueError(
             "LABEL_COLUMN is empty. Set it to the column of labels; these are the "
             f"columns with their numbers of values: {counts}. LABEL_COLUMN: folder "

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -57,10 +57,9 @@ def read_labels(
         text = lists.explode().str.strip().to_frame()
     text = text.apply(_tidy)
     label_map = load_label_map(settings)
-    classes = (known.label_columns or known.classes) if known else None
-    is_order = sorted(map(str, label_map.values())) == sorted(
-        map(str, range(len(label_map)))
-    )
+    classes: Classes = (known.label_columns or known.classes) if known else None
+    numbers = set(map(str, label_map.values()))
+    is_order = numbers == set(map(str, range(len(label_map))))
     if label_map and is_order and len(text.columns) == 1 and not known:
         classes = _parse_names(sorted(label_map, key=lambda name: label_map[name]))
         label_map = {}
@@ -270,17 +269,17 @@ def _label_flags(
     has_cells = (text != "").any(axis=1)
     is_required = ~rows["is_optional"]
     is_odd = flags.isna().mul(is_required | has_cells, axis=0)
-    odd = text.where(is_odd).stack().dropna()
+    odd = text.where(is_odd).stack().dropna()  # noqa: PD013 - it keeps the rows
     n_odd = is_odd.any(axis=1).sum()
     if n_odd > MAX_ODD * len(text):
         counts = odd.value_counts()[:4].to_dict()
         meant = ", ".join(f'"{cell}": 0' for cell in counts)
         raise ValueError(
-            f"LABEL_COLUMN: {n_odd:,} of {len(text):,} rows contain something else than "
-            f"0 and 1: {counts}. Set what each of them means, as in LABEL_MAP: "
+            f"LABEL_COLUMN: {n_odd:,} of {len(text):,} rows contain something else "
+            f"than 0 and 1: {counts}. Set what each of them means, as in LABEL_MAP: "
             f"{{{meant}}}."
         )
-    flags = flags.fillna(0).astype(np.int8).set_axis(columns, axis=1)
+    flags = flags.fillna(0).astype(np.int8).set_axis(list(columns), axis=1)
     if len(set(columns) - {""}) < len(columns):
         flags = flags.T.groupby(level=0, sort=False).max().T
         flags = flags.drop(columns="", errors="ignore")
@@ -293,20 +292,24 @@ def _label_flags(
         )
         kind = "single"
     names = _name_combinations(flags)
+    labels_of_columns = [str(name) for name in flags]
     if kind == "single":
-        known = classes or sorted(_parse_names(flags))
+        known = classes or sorted(_parse_names(labels_of_columns))
         table, labels = _label_classes(names.where(n_labels == 1, ""), rows, known)
         several = "several labels where one is expected: " + names.str.replace(
             "|", ", "
         )
         table["problem"] = table["problem"].mask(n_labels > 1, several)
     else:
-        known = _list_classes(flags, classes) if classes else flags
-        flags = flags.reindex(columns=list(map(str, known)), fill_value=np.int8(0))
+        known = _list_classes(labels_of_columns, classes) if classes else []
+        flags = flags.reindex(
+            columns=list(map(str, known)) or labels_of_columns, fill_value=np.int8(0)
+        )
         table, labels = name_labels(flags, "multi")
         table["label"] = has_cells.astype(np.int64) - 1
         table["problem"] = _find_repeats(rows["image"], names)
-    for (row, name), cell in odd[::-1].items():
+    for key, cell in odd[::-1].to_dict().items():
+        row, name = cast("tuple[int, str]", key)
         table.loc[row, "problem"] = f"column '{name}' contains '{cell}', not 0 or 1"
     return table, labels
 

@@ -4,12 +4,12 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 
 from kaggle_tfr import mounts
 from kaggle_tfr.explore import csvs
-from kaggle_tfr.explore.csvs import TABLE_NAME
 from kaggle_tfr.explore.files import (
     Files,
     check_images,
@@ -17,16 +17,16 @@ from kaggle_tfr.explore.files import (
     list_files,
     name_split,
 )
-from kaggle_tfr.explore.groups import SUBJECTS, find_rule, follow_classes
-from kaggle_tfr.explore.inputs import LABEL_NAME
-from kaggle_tfr.explore.labels import FLAGS, MANY, MISSING, NUMBER, RUNS
+from kaggle_tfr.explore.groups import SUBJECTS, add_groups, find_rule, follow_classes
+from kaggle_tfr.explore.inputs import LABEL_NAME, read_input
+from kaggle_tfr.explore.labels import FLAGS, MANY, MISSING, RUNS, number_labels
 from kaggle_tfr.explore.names import AMBIGUOUS, join_names, remove_ending
 from kaggle_tfr.explore.recipe import Recipe, save_recipe, to_line
 from kaggle_tfr.explore.records import list_shards
 from kaggle_tfr.explore.rows import FOLDER, NAMES
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.images.masks import EMPTY_CODES
-from kaggle_tfr.parameters import DEFAULTS
+from kaggle_tfr.parameters import DEFAULTS, make_settings
 from kaggle_tfr.storage import IMAGE_NAME
 
 ROWS = 2_000  # of a CSV, which are inspected
@@ -48,10 +48,13 @@ TEST_CSV = re.compile(r"(?i)submission|(^|[/_-])test")
 OTHER_TABLE = re.compile(r"(?i)\.(jsonl?|xlsx?|xml|parquet|mat)$")
 
 
-def write_recipe(source: str, out: str | None = None) -> tuple[str, list[str]]:
+def write_recipe(
+    source: str, out: str | None = None, *, with_table: bool = False
+) -> tuple[str, list[str]]:
     """Write a commented recipe for a folder or Kaggle slug; return its path, comments.
 
-    out: None for NAME.yaml.
+    out: None for NAME.yaml. with_table: add what 01 would read to the comments that are
+    returned.
     Raises: OSError, of which FileExistsError: the recipe exists; and as
     `propose_recipe`.
     """
@@ -59,7 +62,8 @@ def write_recipe(source: str, out: str | None = None) -> tuple[str, list[str]]:
     path = out or f"{recipe.parameters['NAME']}.yaml"
     title = f"Made by kaggle-tfr init from {recipe.parameters['INPUT_DIR']}."
     save_recipe(recipe.parameters, [title, *recipe.comments], path)
-    return path, [to_line(comment) for comment in recipe.comments]
+    table = _describe_table(recipe) if with_table else []
+    return path, list(map(to_line, recipe.comments + table))
 
 
 def propose_recipe(source: str) -> Recipe:
@@ -72,7 +76,34 @@ def propose_recipe(source: str) -> Recipe:
     usual = ("IMAGE_SIZE", "RESIZE", "QUALITY", "N_FOLDS")
     defaults = {parameter: DEFAULTS[parameter] for parameter in usual}
     names = {"NAME": name, "INPUT_DIR": input_dir}
-    return Recipe({**names, **defaults, **recipe.parameters}, recipe.comments)
+    return replace(recipe, parameters={**names, **defaults, **recipe.parameters})
+
+
+def _describe_table(recipe: Recipe) -> list[str]:
+    """Return what 01 would read: counts, classes and three images; or why it stops."""
+    settings = make_settings(InputSettings, recipe.parameters)
+    settings = replace(settings, input_dir=recipe.files.folder)
+    try:
+        images, labels = read_input(settings, files=recipe.files)
+        images, labels = number_labels(images, labels)
+        images = add_groups(images, settings.group_column)
+    except (ValueError, OSError) as error:
+        return [f"01 will stop: {error}"]
+    good = images[images["problem"] == ""]
+    problems = images["problem"][images["problem"] != ""]
+    rejected = problems.str.split(":").str[0].value_counts().to_dict()
+    counts = good["split"].value_counts().to_dict()
+    classes = good["label_name"][good["label"] >= 0].value_counts()
+    lines = [
+        f"{len(images):,} images: {counts}, rejected: {rejected}",
+        f"{len(classes):,} classes ({labels.kind}): {classes.head(9).to_dict()}",
+    ]
+    examples = good.iloc[:: max(1, len(good) // 3)].head(3)
+    columns = examples[["image_id", "label_name", "split", "path"]].astype(str)
+    for image_id, name, split, path in columns.itertuples(index=False, name=None):
+        file = path.removeprefix(f"{settings.input_dir}/")
+        lines.append(f"{image_id}: {name}, {split}, {file}")
+    return lines
 
 
 def locate(source: str) -> tuple[str, str, str]:
@@ -92,10 +123,10 @@ def detect_layout(folder: str) -> Recipe:
     Raises: as `propose_recipe`.
     """
     files = list_files(folder)
-    recipe = Recipe()
+    recipe = Recipe(files=files)
     has_names = any(map(IMAGE_NAME.search, files.images))
     if not has_names and len(list_shards(InputSettings(input_dir=folder))):
-        return Recipe({"INPUT_SCHEMA": "auto"}, ["TFRecord shards"])
+        return Recipe({"INPUT_SCHEMA": "auto"}, ["TFRecord shards"], files)
     check_images(files)
     names = [name for name in files.others if csvs.TABLE_NAME.search(name)]
     names.sort(key=lambda name: (name.count("/"), "train" not in name.lower(), name))
@@ -104,6 +135,8 @@ def detect_layout(folder: str) -> Recipe:
     used = []
     if len(tables) > len(tests):
         used = _detect_csv(recipe, tables, tests)
+        paths = pd.Series(files.images).map(remove_ending)
+        _detect_rule(recipe, paths, pd.Series("", paths.index))
     else:
         _detect_names(recipe, files, names)
     for name in names:
@@ -171,7 +204,8 @@ def _detect_csv(
     splits; return their names.
     """
     n_images = {
-        name: rows.index.nunique() * (1 + any(map(LABEL_NAME.fullmatch, rows)))
+        name: rows.index.nunique()
+        * (1 + any(map(LABEL_NAME.fullmatch, map(str, rows))))
         for name, rows in tables.items()
         if name not in tests
     }
@@ -204,7 +238,7 @@ def _sort_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
         kind = "other"
         if _is_code(cells):
             kind = "code"
-        elif cells.nunique() < 2 or name.startswith("Unnamed"):
+        elif rows[name].nunique() < 2 or name.startswith("Unnamed"):
             continue
         elif all(map(name_split, cells.unique())):
             kind = "split"
@@ -243,8 +277,8 @@ def _choose_label(
         return [*texts, *candidates][0]
     flags_or_folder = f"the columns {flags}, folder" if flags else "folder"
     recipe.comments.append(
-        f"not sure: set LABEL_COLUMN to one of them, {flags_or_folder}, 'names: REGEX', "
-        "or [] for no labels"
+        f"not sure: set LABEL_COLUMN to one of them, {flags_or_folder}, "
+        "'names: REGEX', or [] for no labels"
     )
     return ""
 
@@ -253,7 +287,9 @@ def _detect_kind(recipe: Recipe, cells: pd.Series) -> None:
     """Add LABEL_SEPARATOR or LABEL_KIND if a column does not have one class a row."""
     values = cells[~cells.isin(MISSING)]
     numbers = pd.to_numeric(values, errors="coerce").dropna()
-    is_dense = numbers.nunique() > len(values) / 4 or numbers.mod(1).any()
+    is_many = numbers.nunique() > len(values) / 4
+    is_class = LABEL_NAME.fullmatch(str(cells.name))
+    is_dense = numbers.mod(1).any() or (is_many and not is_class)
     if is_dense and numbers.nunique() > MANY and len(numbers) > 0.9 * len(values):
         recipe.parameters["LABEL_KIND"] = "number"
         return
@@ -314,5 +350,11 @@ def _detect_names(recipe: Recipe, files: Files, tables: Sequence[str]) -> None:
     recipe.comments.append(f"classes: {counts if label else 'no labels were found'}")
     recipe.parameters["LABELS_CSV"] = "" if label or not tables else tables[0]
     recipe.parameters["LABEL_COLUMN"] = label
-    if rule := find_rule(paths, classes):
+    _detect_rule(recipe, paths, classes)
+
+
+def _detect_rule(recipe: Recipe, paths: pd.Series, classes: pd.Series) -> None:
+    """Add the rule by which names are those of groups, unless there are groups."""
+    rule = find_rule(paths, classes)
+    if rule:
         recipe.parameters.setdefault("GROUP_COLUMN", rule)

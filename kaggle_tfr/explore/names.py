@@ -74,8 +74,8 @@ def _join_ends(ids: Sequence[str], names: FileNames, depth: int) -> np.ndarray:
     id_keys = list(map(loosen, ids))
     found = np.array([position_of.get(key, MISSING) for key in id_keys], int)
 
-    tied = np.flatnonzero(found == AMBIGUOUS)
-    if not len(tied):
+    tied = np.flatnonzero(found == AMBIGUOUS).tolist()
+    if not tied:
         return found
     tied_keys = {id_keys[row] for row in tied}
     ends = [_cut(path, depth) for path in names.paths]

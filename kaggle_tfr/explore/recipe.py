@@ -6,16 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kaggle_tfr.explore.files import Files
 from kaggle_tfr.parameters import PARAMETERS, check_parameters
 from kaggle_tfr.storage import write_atomically
 
 
 @dataclass
 class Recipe:
-    """Parameters, and comments on what they were inferred from."""
+    """Parameters, comments on what they were inferred from, and the files."""
 
     parameters: dict[str, Any] = field(default_factory=dict)
     comments: list[str] = field(default_factory=list)
+    files: Files = field(default_factory=lambda: Files((), ()))
 
 
 def to_line(text: str) -> str:

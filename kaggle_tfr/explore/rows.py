@@ -174,7 +174,6 @@ def find_images(names: pd.Series, splits: pd.Series, files: Files) -> pd.DataFra
             chosen = np.flatnonzero(split_of == wanted)
             found = join_names(tied, [files.images[place] for place in chosen.tolist()])
             position[tied.index[found >= 0]] = chosen[found[found >= 0]]
-            tied = tied[found < 0]
 
     others = [path for path in files.others if not csvs.TABLE_NAME.search(path)]
     missing = names[(position == MISSING) & (names != "")]

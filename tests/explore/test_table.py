@@ -53,7 +53,7 @@ def test_bad_rows_are_named_and_stay_in_the_table(tmp_path):
 
 
 def test_a_template_may_cut_ids(tmp_path):
-    """Folders are often the first digits; an id that is too short is none."""
+    """Folders are often the first digits; an id that is too short is named."""
     put_csv(tmp_path, "id,label\nab12,x\ncd34,y\ne,y\n")
     put(tmp_path, ["train/a/b/ab12.jpg", "train/c/d/cd34.jpg"])
 
@@ -61,7 +61,8 @@ def test_a_template_may_cut_ids(tmp_path):
     images, _ = read(tmp_path, id_column="id", path_template=template)
 
     assert images["path"][0] == f"{tmp_path}/train/a/b/ab12.jpg"
-    assert images["problem"].tolist() == ["", "", "no id"]
+    problems = ["", "", "id too short for PATH_TEMPLATE"]
+    assert images["problem"].tolist() == problems
 
 
 ROW = "image_id,label\na.jpg,x\n"

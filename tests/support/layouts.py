@@ -464,7 +464,7 @@ def see_through(folder):
 
 @case(
     train=72,
-    kept=range(14, 73),
+    kept=range(13, 73),
     last="deduplicate",
 )
 def sixty_frames(folder):
@@ -903,8 +903,7 @@ def eurosat(folder):
     train=30,
     classes=["0", "1"],
     labels={"25_1_2_7.jpg.chip.jpg": "1"},
-    answer=r"LABEL_COLUMN: 'names: (?:^|/)\d+_(\d)_'",
-    asks="names: ",
+    recipe=r"LABEL_COLUMN: 'names: (?:^|/)\d+_(\d)_'",
 )
 def utkface(folder):
     """Age, gender, race and date in the name."""
