@@ -76,13 +76,18 @@ def infer_schema(
 
 
 def _list_labels(values_of: dict[str, list]) -> list[str]:
-    """Return the features that are called like a label: numbers, or texts if none are.
+    """Return the features that are called like a label: whole numbers, else texts.
 
     A label may be missing in some records, which are rejected later.
     """
     names = list(filter(_LABEL_NAME.fullmatch, values_of))
-    numbers = [name for name in names if not isinstance(values_of[name][0], bytes)]
-    return numbers or names
+    texts = [name for name in names if isinstance(values_of[name][0], bytes)]
+    whole_numbers = [
+        name
+        for name in names
+        if name not in texts and not any(value % 1 for value in values_of[name])
+    ]
+    return whole_numbers or texts
 
 
 def find_text_column(records: pd.DataFrame) -> dict[Any, str]:

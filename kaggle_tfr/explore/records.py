@@ -3,7 +3,7 @@
 import fnmatch
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -82,7 +82,9 @@ def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
             f"first: {records[PROBLEM][0]}. "
             f"Set INPUT_DIR and PATTERN to TFRecord files of tf.train.Example."
         )
-    saved = _read_labels(shards["file"], input_dir)
+    folders = sorted(set(map(os.path.dirname, shards["file"])))
+    texts = dict(_read_above(folder, "labels.json", input_dir) for folder in folders)
+    saved = share_labels(list(texts), texts.values())
     labelled, labels = _label_records(records, schemas, saved, known, settings)
     others = records.filter(regex="^[^/]")
     others = others.drop(columns=list(labels.label_columns), errors="ignore")
@@ -141,13 +143,6 @@ def _read_above(folder: str, name: str, input_dir: str) -> tuple[str, str]:
     if text or len(folder) <= len(input_dir):
         return folder, text
     return _read_above(os.path.dirname(folder), name, input_dir)
-
-
-def _read_labels(paths: Iterable[str], input_dir: str) -> Labels:
-    """Return the labels.json beside or above the shards; empty labels without one."""
-    folders = sorted(set(map(os.path.dirname, paths)))
-    texts = dict(_read_above(folder, "labels.json", input_dir) for folder in folders)
-    return share_labels(list(texts), texts.values())
 
 
 def _choose_schema(shards: pd.DataFrame, settings: InputSettings) -> RecordSchema:
@@ -332,9 +327,9 @@ def _name_class(value: Any, name_of: Mapping[Any, str]) -> tuple[str, str]:
     if pd.isna(value) or value < 0:
         return "", ""
     if value % 1:
-        return "", f"label {value} is not a whole number"
+        return "", f"label is not a whole number: {value}"
     if name_of:
-        return "", f"label {int(value)} is not a class of labels.json"
+        return "", f"label is not a class of labels.json: {int(value)}"
     return str(int(value)), ""
 
 

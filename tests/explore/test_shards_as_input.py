@@ -228,7 +228,7 @@ def test_labels_may_be_numbers_of_classes(species):
     put(species, [], {"labels.json": '{"classes": [null, "a", "b", "c", "d", "e"]}'})
     images, _ = read(species, input_schema=SPECIES)
     assert list(images["label_name"]) == ["e", "", ""]
-    unknown = "label 9 is not a class of labels.json"
+    unknown = "label is not a class of labels.json: 9"
     assert list(images["problem"]) == ["", unknown, "no label"]
 
 
@@ -421,7 +421,7 @@ def test_input_schema_chooses_the_label(tagged):
     """A fraction is a problem of its record."""
     score = {"image": "image", "score": "label"}
     images, _ = read(tagged, input_schema=score)
-    fraction = "label 0.25 is not a whole number"
+    fraction = "label is not a whole number: 0.25"
     assert images["problem"].tolist() == ["", "", fraction, ""]
 
 
