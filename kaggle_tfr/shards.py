@@ -174,13 +174,12 @@ def _drop_empty(shards: pd.DataFrame) -> pd.DataFrame:
     return shards[has_records].reset_index(drop=True)
 
 
-def _find_parts(folder: str, depth: int = 1) -> list[str]:
-    """Return the folders up to `depth` levels down with a shards.csv, or the folder."""
+def _find_parts(folder: str) -> list[str]:
+    """Return the folder, or those in it with a shards.csv if only they have one."""
     if storage.exists(storage.join(folder, "shards.csv")):
         return [folder]
-    patterns = ["*/" * level + "shards.csv" for level in range(1, depth + 1)]
-    tables = [table for one in patterns for table in storage.list_files(one, folder)]
-    return [os.path.dirname(table) for table in tables] or [folder]
+    tables = storage.list_files("*/shards.csv", folder)
+    return list(map(os.path.dirname, tables)) or [folder]
 
 
 def list_parts(parts_dir: str, table: str = "shards.csv") -> list[str]:
@@ -463,46 +462,42 @@ def read_part_table(
     return table[columns]
 
 
-def list_shard_files(
-    folder: str, patterns: Sequence[str] = ("*.tfrec*", "*/*.tfrec*")
-) -> list[tuple]:
+def list_shard_files(folder: str) -> list[tuple]:
     """Return (file, split, −1, count, −1) of the files with names of shards.
 
     The split is "train" and the count −1 if the name does not contain them.
     """
     rows = []
-    for pattern in patterns:
-        for file in storage.list_files(pattern, folder):
-            if "*.tfrec" not in pattern or is_shard_name(file):
-                split, count = parse_shard_name(file.removeprefix(folder).strip("/"))
-                rows.append((file, split, -1, count, -1))
+    for pattern in ("*.tfrec*", "*/*.tfrec*"):
+        for file in filter(is_shard_name, storage.list_files(pattern, folder)):
+            split, count = parse_shard_name(file.removeprefix(folder).strip("/"))
+            rows.append((file, split, -1, count, -1))
     return rows
 
 
 def list_inputs(
-    folder: str, files: Sequence[str], *, with_missing: bool = True
-) -> dict[str, str]:
-    """Return the split of each shard in a folder by its path.
+    folder: str, files: Sequence[str], parts: Iterable[str], *, with_missing: bool
+) -> pd.DataFrame:
+    """Return file, split and part of each shard in a folder, sorted by file.
 
-    files: the shards that exist. with_missing: add those that the shards.csv of a part
-    lists, but whose file is missing.
-    Raises: FileNotFoundError: there is none. ValueError: parts of different datasets.
+    files: the shards that exist. parts: the folders with a shards.csv; a shard that
+    none of them lists has the split in its name, and the part "".
+    with_missing: add the shards that are listed, but whose file is missing.
+    Raises: ValueError: parts of different datasets.
     """
-    splits = {
-        file: parse_shard_name(file.removeprefix(folder).strip("/"))[0]
-        for file in files
-    }
-    lineages = {}
-    for part in _find_parts(folder, depth=2):
-        listed = _read_listing(part, ["file", "split"])
-        if not with_missing:
-            listed = listed[listed["file"].isin(list(splits))]
-        if len(listed):
-            splits |= zip(listed["file"], listed["split"], strict=True)
-            lineages[part] = read_lineage(part)
+    listed = [
+        _read_listing(part, ["file", "split"]).assign(part=part) for part in parts
+    ]
+    names = [file.removeprefix(folder).strip("/") for file in files]
+    splits = [parse_shard_name(name)[0] for name in names]
+    existing = pd.DataFrame({"file": files, "split": splits, "part": ""}, dtype=str)
+    shards = pd.concat([*listed, existing]).drop_duplicates("file")
+    if not with_missing:
+        shards = shards[shards["file"].isin(files)]
+    lineages = {part: read_lineage(part) for part in shards["part"].unique() if part}
     advice = "Set INPUT_DIR to one of them, MORE_INPUTS to the other."
     check_one_plan(lineages, advice=advice)
-    return dict(sorted(splits.items()))
+    return shards.sort_values("file", ignore_index=True)
 
 
 def _read_listing(part_dir: str, columns: list[str] = SHARD_COLUMNS) -> pd.DataFrame:

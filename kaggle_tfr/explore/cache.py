@@ -1,7 +1,7 @@
 """Keep computed columns in a parquet file, so that a rerun computes only new rows."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -33,66 +33,45 @@ def compute_columns(
     path.
     """
     columns = {name: table[name].to_numpy(copy=True) for name in names}
-    saved, other_rows = _read_saved(path, table, key)
+    saved = table.iloc[:0]
+    if path and storage.exists(path):
+        rows_of_file = storage.read_parquet(path)
+        if set(table).issubset(rows_of_file):  # else it is of an earlier version
+            saved = rows_of_file[list(table)]
     is_known = _fill_known(columns, saved, table[key])
+    is_other = ~saved[key[0]].isin(table[key[0]])
+    other_rows = saved[is_other].sort_values(key)
 
     # Sorted, so that rows that need the same file are computed together.
     missing = table[~is_known].sort_values(key)
-    next_save = time.monotonic() + SECONDS_BETWEEN_SAVES
-    for index, block in _compute_blocks(compute, missing, label):
-        is_known[index] = True
-        for name, values in zip(names, block, strict=True):
-            columns[name][index] = values
-        if path and (is_known.all() or time.monotonic() > next_save):
-            known_rows = table.assign(**columns)[is_known]
-            next_save = _save([known_rows, other_rows], path)
-    return table.assign(**columns)
-
-
-def _compute_blocks(
-    compute: Callable[[pd.DataFrame], list[tuple]], table: pd.DataFrame, label: str
-) -> Iterator[tuple[pd.Index, Iterable[tuple]]]:
-    """Yield the index and the computed columns of each block of rows."""
-    tasks = blocks(table, BLOCK)
+    tasks = blocks(missing, BLOCK)
     results = run(
         compute,
         tasks,
         label=label,
-        total=len(table),
+        total=len(missing),
         advance=len,
         ordered=True,
     )
+    next_save = time.monotonic() + SECONDS_BETWEEN_SAVES
     for task, rows in zip(tasks, results, strict=True):
-        yield task.index, zip(*rows, strict=True)
-
-
-def _save(tables: list[pd.DataFrame], path: str) -> float:
-    """Write the file; return when to write it again, by the monotonic clock."""
-    start = time.monotonic()
-    storage.write_parquet(pd.concat(tables), path)
-    # Saving millions of rows takes long: it gets a tenth of the time at most.
-    seconds = time.monotonic() - start
-    return start + SECONDS_BETWEEN_SAVES + 10 * seconds
-
-
-def _read_saved(
-    path: str, table: pd.DataFrame, key: list[str]
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return all rows of the file, and those whose first key is not in the table.
-
-    There are none without a file. The second table is sorted.
-    """
-    saved = table.iloc[:0]
-    if path and storage.exists(path):
-        rows = storage.read_parquet(path)
-        if set(table).issubset(rows):  # else a file of an earlier version
-            saved = rows[list(table)]
-    is_other = ~saved[key[0]].isin(table[key[0]])
-    return saved, saved[is_other].sort_values(key)
+        is_known[task.index] = True
+        for name, values in zip(names, zip(*rows, strict=True), strict=True):
+            columns[name][task.index] = values
+        start = time.monotonic()
+        if path and (is_known.all() or start > next_save):
+            known_rows = table.assign(**columns)[is_known]
+            storage.write_parquet(pd.concat([known_rows, other_rows]), path)
+            # Saving millions of rows takes long: it gets a tenth of the time at most.
+            seconds = time.monotonic() - start
+            next_save = start + SECONDS_BETWEEN_SAVES + 10 * seconds
+    return table.assign(**columns)
 
 
 def _fill_known(
-    columns: Mapping[str, np.ndarray], saved: pd.DataFrame, keys: pd.DataFrame
+    columns: Mapping[str, np.ndarray],
+    saved: pd.DataFrame,
+    keys: pd.DataFrame,
 ) -> np.ndarray:
     """Fill the columns from saved rows with the same keys; return bool: those filled.
 

@@ -2,7 +2,6 @@
 
 import json
 from contextlib import suppress
-from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
@@ -38,9 +37,12 @@ MEASURED: dict = {
     "digest": "",
     "brightness": np.float32(0),
     "sharpness": np.float32(0),
-    **asdict(FileFacts()),
+    **vars(FileFacts()),
 }
-HASHED: dict = dict.fromkeys(ALL_HASHES, np.uint64(0)) | {"texture": np.float32(0)}
+HASHED: dict = {
+    **dict.fromkeys(ALL_HASHES, np.uint64(0)),
+    "texture": np.float32(0),
+}
 COMPUTED = [*MEASURED, *HASHED, "problem"]
 RUN_EXPLORE = "Run 01_explore with this WORK_DIR."
 # The columns depend on these. The next run reads images with a problem again.
@@ -77,7 +79,7 @@ def measure(
 
 def _inspect_files(paths: list[str]) -> np.ndarray:
     """Return int64 (n, 2): the results of `_stat_files` for all files."""
-    blocks_of_status = run(
+    results = run(
         _stat_files,
         blocks(paths, 1024),
         label="Inspecting files",
@@ -85,7 +87,7 @@ def _inspect_files(paths: list[str]) -> np.ndarray:
         advance=len,
         ordered=True,
     )
-    status = list(chain.from_iterable(blocks_of_status))
+    status = list(chain.from_iterable(results))
     return np.array(status, np.int64).reshape(-1, 2)
 
 
@@ -102,38 +104,45 @@ def _read_block(table: pd.DataFrame) -> list[tuple]:
     """Return the values of the columns `COMPUTED` for each row."""
     contents = stream_image_bytes(table["path"][table["problem"] == ""])
     rows = []
-    inputs = table[["path", "bit_depth", "problem"]]
-    for path, bit_depth, problem in inputs.itertuples(index=False, name=None):
-        row = MEASURED | HASHED | {"problem": problem}
-        if not problem:
-            row |= _read_image(next(contents), path, bit_depth)
+    for image in table.itertuples():
+        row = MEASURED | HASHED | {"problem": image.problem}
+        if not image.problem:
+            row |= _read_image(next(contents), image)
         rows.append(tuple(row[name] for name in COMPUTED))
     return rows
 
 
-def _read_image(content: bytes | OSError, path: str, bit_depth: str) -> dict[str, Any]:
-    """Return the columns of an image that are known, decoding it once."""
+def _read_image(content: bytes | OSError, image: Any) -> dict[str, Any]:
+    """Return the columns of an image that are known, decoding it once.
+
+    image: a row of the table.
+    """
     if isinstance(content, OSError):
-        return {"problem": _explain(content, path)}
-    columns: dict[str, Any] = {"n_bytes": len(content)}
+        problem = explain_unreadable(content)
+        if problem == "missing file" and storage.ESCAPED.search(image.path):
+            problem = "name is not text"
+        return {"problem": problem}
     try:
-        header, luma = check_image(content, name=path, bit_depth=bit_depth)
+        header, luma = check_image(
+            content,
+            name=image.path,
+            bit_depth=image.bit_depth,
+        )
     except RejectedImage as rejection:
-        return columns | {"problem": str(rejection)}
+        return {"n_bytes": len(content), "problem": str(rejection)}
     bits, texture = hash_image(luma)
     words = bits.view(">u8").tolist()
-    columns |= dict(zip(ALL_HASHES, words, strict=True)) | vars(header)
     brightness, sharpness = measure_quality(luma)
-    columns |= {"brightness": brightness, "sharpness": sharpness}
-    columns |= asdict(read_facts(content))
-    return columns | {"texture": texture, "digest": storage.digest(content)}
-
-
-def _explain(error: OSError, path: str) -> str:
-    """Return the problem of a file that cannot be read."""
-    if isinstance(error, FileNotFoundError) and storage.ESCAPED.search(path):
-        return "name is not text"
-    return explain_unreadable(error)
+    return {
+        "n_bytes": len(content),
+        "digest": storage.digest(content),
+        "brightness": brightness,
+        "sharpness": sharpness,
+        "texture": texture,
+        **vars(header),
+        **vars(read_facts(content)),
+        **dict(zip(ALL_HASHES, words, strict=True)),
+    }
 
 
 def _check_codes(images: pd.DataFrame, labels: Labels) -> pd.DataFrame:
@@ -153,13 +162,16 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
     Raises: FileNotFoundError, ValueError: `measure` has not seen these images.
     """
     path = storage.join(work_dir, "hashes.parquet")
-    columns = {**HASHED, "digest": ""}
-    saved = _read_hashes(path, list(columns))
-    table = images[["image_id", "path"]].reset_index(drop=True).assign(**columns)
-    is_good = images["problem"] == ""
-    if "earlier" in images:
-        is_good &= ~images["earlier"].isin(WITHOUT_FILE)
-    good = np.flatnonzero(is_good)
+    if not storage.exists(path):
+        raise FileNotFoundError(f"there is no '{path}'. {RUN_EXPLORE}")
+    columns = [*HASHED, "digest"]
+    saved = storage.read_parquet(path, columns=["path", *columns, "problem"])
+    saved = saved[saved["problem"] == ""]
+    table = images[["image_id", "path", "problem"]].assign(**HASHED, digest="")
+    table = table.reset_index(drop=True)
+    state = images.get("earlier", pd.Series("", images.index))
+    has_no_file = state.isin(WITHOUT_FILE)
+    good = np.flatnonzero((images["problem"] == "") & ~has_no_file)
     saved_row = find_texts(table["path"].iloc[good], saved["path"])
     missing = good[saved_row < 0]
     if len(missing):
@@ -167,30 +179,24 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
             f"'{path}' lacks {len(missing)} images, such as "
             f"'{table['path'][missing[0]]}'. {RUN_EXPLORE}"
         )
-    for name in columns:
-        values = table[name].to_numpy(copy=True)
-        values[good] = saved[name].to_numpy()[saved_row]
-        table[name] = values
-    if "earlier" in images and images["earlier"].isin(WITHOUT_FILE).any():
+    table.loc[good, columns] = saved[columns].iloc[saved_row].set_axis(good)
+    if has_no_file.any():
         table = fill_hashes(table, images, load_earlier_images(work_dir))
-    return table.assign(problem=images["problem"].to_numpy())
-
-
-def _read_hashes(path: str, columns: list[str]) -> pd.DataFrame:
-    """Return the path and the columns of each good image in hashes.parquet."""
-    if not storage.exists(path):
-        raise FileNotFoundError(f"there is no '{path}'. {RUN_EXPLORE}")
-    saved = storage.read_parquet(path, columns=["path", *columns, "problem"])
-    return saved[saved["problem"] == ""].drop_duplicates("path")
+    return table
 
 
 def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
     """Write rejects.csv: the rejected images, each with its reason.
 
-    Raises: ValueError: no image is good; the message has the most frequent reasons.
+    Temporary files, and the saved records of shards without images, are removed.
+    Raises: ValueError: no image is good.
     """
     storage.make_folder(work_dir)
-    _remove_unused(images, work_dir)
+    storage.remove_leftovers(work_dir)
+    existing = images["path"][images["problem"] != "missing file"]
+    shards = {path.rpartition("#")[0] for path in existing}  # of records' addresses
+    forget_records(storage.join(work_dir, "records"), shards)
+
     rejects = images.loc[images["problem"] != "", ["image_id", "path", "problem"]]
     # Readers take a carriage return for the end of a line.
     rejects = rejects.replace("\r", r"\\r", regex=True)
@@ -198,28 +204,17 @@ def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
     storage.write_atomically(path, rejects.to_csv(index=False).encode())
     if len(rejects) == len(images):
         raise ValueError(
-            f"none of the {len(images):,} images can be used: "
-            f"{_count_reasons(images['problem'])}. '{path}' lists "
-            "each image. Fix the files, or set the parameters of 01_explore so that it "
-            "reads others."
+            f"none of the {len(images):,} images can be used; the first: "
+            f"{images['problem'].iloc[0]}. '{path}' lists each image. Fix the files, "
+            "or set the parameters of 01_explore so that it reads others."
         )
 
 
-def _remove_unused(images: pd.DataFrame, work_dir: str) -> None:
-    """Remove temporary files, and the saved records of shards without images."""
-    storage.remove_leftovers(work_dir)
-    existing = images["path"][images["problem"] != "missing file"]
-    shards = {path.rpartition("#")[0] for path in existing}  # of records' addresses
-    forget_records(storage.join(work_dir, "records"), shards)
-
-
-def _count_reasons(problem: pd.Series) -> str:
-    """Return the five most frequent problems and their numbers as text."""
-    reasons = problem.str.split(":").str[0].value_counts().head(5)
-    return ", ".join(f"{count:,} × {reason}" for reason, count in reasons.items())
-
-
-def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:
+def save_images(
+    images: pd.DataFrame,
+    labels: Labels,
+    work_dir: str,
+) -> None:
     """Write rejects.csv, the labels as text and as JSON, and images.parquet.
 
     Raises: ValueError: no image is good.
@@ -227,7 +222,10 @@ def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:
     save_rejects(images, work_dir)
     label_of = number_names(labels.classes)
     lines = [f"{label}:{name}\n" for name, label in label_of.items()]
-    texts = {"labels.json": labels.to_json(), "labels.txt": "".join(lines)}
+    texts = {
+        "labels.json": labels.to_json(),
+        "labels.txt": "".join(lines),
+    }
     if labels.kind == "single":
         texts["label_map.json"] = json.dumps(label_of, ensure_ascii=False, indent=1)
     for name, text in texts.items():
@@ -267,7 +265,10 @@ def count_rows(images: pd.DataFrame) -> dict[str, int]:
     """Return the numbers of good and rejected images; test images are counted apart."""
     is_good = images["problem"] == ""
     is_test = images["split"] == "test"
-    groups = {"good": is_good & ~is_test, "rejected": ~is_good & ~is_test}
+    groups = {
+        "good": is_good & ~is_test,
+        "rejected": ~is_good & ~is_test,
+    }
     if is_test.any():
         groups["test images"] = is_good & is_test
         groups["test images rejected"] = ~is_good & is_test

@@ -95,8 +95,8 @@ def test_the_inferred_schema_of_each_split_is_printed(tmp_path, capsys):
     images, _ = read(tmp_path / "in")
 
     printed = capsys.readouterr().out
-    assert "test: image jpeg, image_id name (by 6 records of d-test" in printed
-    assert "train: image jpeg, label target, image_id name (by 20 records" in printed
+    assert "test: {'jpeg': 'image', 'name': 'image_id'} by 6 records of" in printed
+    assert "train: {'jpeg': 'image', 'name': 'image_id', 'target': 'label'}" in printed
     expected = {str(k): ["train", 0, ""] for k in range(34)}
     expected |= {str(k): ["test", -1, ""] for k in range(34, 40)}
     assert rows_of(images, "split", "label", "problem") == expected
@@ -228,7 +228,7 @@ def test_labels_may_be_numbers_of_classes(species):
     put(species, [], {"labels.json": '{"classes": [null, "a", "b", "c", "d", "e"]}'})
     images, _ = read(species, input_schema=SPECIES)
     assert list(images["label_name"]) == ["e", "", ""]
-    unknown = "label 9 is not a class of labels.json"
+    unknown = "label is not a class of labels.json: 9"
     assert list(images["problem"]) == ["", unknown, "no label"]
 
 
@@ -407,7 +407,7 @@ def tagged(tmp_path):
 
 def test_each_split_needs_a_label(tagged):
     """The error lists the other features; the label of another split does not count."""
-    unlabelled = "none of score, tags looks like the label of the split 'train'"
+    unlabelled = "none of image, score, tags looks like the label of the split 'train'"
     with pytest.raises(ValueError, match=unlabelled):
         read(tagged)
     (tagged / "train.tfrec").rename(tagged / "valid.tfrec")
@@ -421,7 +421,7 @@ def test_input_schema_chooses_the_label(tagged):
     """A fraction is a problem of its record."""
     score = {"image": "image", "score": "label"}
     images, _ = read(tagged, input_schema=score)
-    fraction = "label 0.25 is not a whole number"
+    fraction = "label is not a whole number: 0.25"
     assert images["problem"].tolist() == ["", "", fraction, ""]
 
 

@@ -15,10 +15,12 @@ from support.readers import (
     write_shard,
 )
 
+from kaggle_tfr.explore.records import list_shards
+from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.images.masks import encode_mask
 from kaggle_tfr.read.batches import read_batches, read_images
 from kaggle_tfr.schema import Field, RecordSchema
-from kaggle_tfr.shards import find_shards, list_inputs
+from kaggle_tfr.shards import find_shards
 
 # The left half of 32 × 48 pixels.
 HALF = encode_mask(np.repeat([[1, 0]], 32, axis=0).repeat(24, axis=1))
@@ -220,6 +222,11 @@ def test_several_parts_are_read_as_one(tmp_path):
         find_shards(tmp_path)
 
 
+def list_inputs(folder):
+    """Return the shards in a folder, as 01_explore lists them."""
+    return list_shards(InputSettings(input_dir=str(folder)))
+
+
 def test_parts_of_different_plans_are_never_read_as_one(tmp_path):
     """Both folders are named; parts of one plan are read together, any part alone."""
     for number, fingerprint in enumerate(["a1", "a1", "b2"], 1):
@@ -234,13 +241,13 @@ def test_parts_of_different_plans_are_never_read_as_one(tmp_path):
         find_shards([tmp_path / f"part-{number}" for number in (1, 2, 3)])
     message = r"part-1' and '.*part-3' are of .*MORE_INPUTS"
     with pytest.raises(ValueError, match=message):
-        list_inputs(str(tmp_path))
-    assert len(list_inputs(f"{tmp_path}/part-3")) == 1
+        list_inputs(tmp_path)
+    assert len(list_inputs(tmp_path / "part-3")) == 1
     assert len(find_shards(tmp_path / "part-3")) == 1
 
     (tmp_path / "part-3" / "shards.csv").unlink()
     assert find_shards(tmp_path)["count"].sum() == 2
-    assert len(list_inputs(str(tmp_path))) == 3
+    assert len(list_inputs(tmp_path)) == 3
     # A WORK_DIR that was planned again.
     (tmp_path / "plan.json").write_text('{"fingerprint": "c3"}')
     message = rf"'{tmp_path}' and '.*part-1' are of different plans"
@@ -271,7 +278,7 @@ def test_a_dataset_and_its_growths_are_read_as_one(tmp_path):
 
     records = read_images(shards).as_numpy_iterator()
     assert sorted(record["label"] for record in records) == [1, 2, 3]
-    assert len(list_inputs(str(tmp_path))) == 3
+    assert len(list_inputs(tmp_path)) == 3
     assert len(find_shards(tmp_path / "out")) == 2
     assert len(find_shards(tmp_path / "kaggle" / "tea-2")) == 1
 
@@ -293,7 +300,7 @@ def test_two_growths_of_the_same_parts_are_never_read_as_one(tmp_path, earlier, 
     with pytest.raises(ValueError, match=message):
         find_shards([tmp_path / "first", tmp_path / "second", tmp_path])
     with pytest.raises(ValueError, match=message):
-        list_inputs(str(tmp_path))
+        list_inputs(tmp_path)
 
 
 def test_a_growth_of_other_parts_is_of_a_different_plan(tmp_path):
@@ -304,7 +311,7 @@ def test_a_growth_of_other_parts_is_of_a_different_plan(tmp_path):
         find_shards(tmp_path)
 
 
-@pytest.mark.parametrize("read", [find_shards, lambda folder: list_inputs(str(folder))])
+@pytest.mark.parametrize("read", [find_shards, list_inputs])
 @pytest.mark.parametrize("earlier", ["a1", [["a1", 1, 1]]])
 def test_broken_earlier_plans_are_named(tmp_path, read, earlier):
     """Parts that nothing connects are not read as one dataset."""
@@ -322,7 +329,7 @@ def test_splits_of_parts_two_folders_down_are_those_of_their_tables(tmp_path):
     write_part(part, {"Id_df00-1.tfrec": (0, [make_record(1)])})
     table = (part / "shards.csv").read_text().replace("train", "validation")
     (part / "shards.csv").write_text(table)
-    assert list(list_inputs(str(tmp_path)).values()) == ["validation"]
+    assert list(list_inputs(tmp_path)["split"]) == ["validation"]
 
 
 RESIZED = {"format": "JPEG", "resize": "short_side"}
