@@ -46,9 +46,12 @@ def explore_images(values: Values, work: str) -> None:
     settings = make_settings(explore.InputSettings, values)
     listed, labels = explore.read_table(inputs, settings, [work, values["OUT_DIR"]])
     print(explore.reuse_hashes(values["FOLDS_FROM"], work))
-    images = explore.measure(listed, labels, work)
+    images = explore.measure(listed, labels, work, values["RLE_ORDER"])
     explore.save_rejects(images, work)
     explore.check_table(images)
+    print(*explore.find_doubts(images, labels, values["LABEL_COLUMN"]), sep="\n")
+    if labels.kind == "masks":
+        print(explore.draw_masks(images, labels)[1])
     explore.save_images(images, labels, work)
     explore.save_submission(images, inputs, settings, work)
 

@@ -345,7 +345,8 @@ def _drop_labels(
     fields: list[Field], images: pd.DataFrame, columns: Sequence[str]
 ) -> list[Field]:
     """Return the fields of test images: no label, no empty column, but their id."""
-    empty = images.columns[images.isna().all()]
+    is_empty = images.isna() | (images.astype(str) == "")
+    empty = images.columns[is_empty.all()]
     absent = {*LABELS, *columns, *empty}
     test_fields = [field for field in fields if absent.isdisjoint(field.sources)]
     if "image_id" not in [field.source for field in test_fields]:
@@ -364,10 +365,24 @@ def _check_columns(fields: Sequence[Field], images: pd.DataFrame) -> None:
                     "a column of the table. There are "
                     f"{', '.join(images.columns)}."
                 )
-        if isinstance(field.source, str) and field.source not in SOURCES:
-            values = images[field.source]
-            for image_id, value in zip(images["image_id"], values, strict=True):
-                _convert_value(value, field, image_id)
+            if source not in SOURCES:
+                is_item = source != field.source  # of a list
+                item = replace(field, source=source, size=0)
+                _check_values(images, item if is_item else field)
+
+
+def _check_values(images: pd.DataFrame, field: Field) -> None:
+    """Raise a ValueError if a value of the field's column does not fit the field."""
+    errors = []
+    for image_id, value in zip(images["image_id"], images[field.source], strict=True):
+        try:
+            _convert_value(value, field, image_id)
+        except ValueError as error:
+            errors.append(error)
+    if errors:
+        raise ValueError(
+            f"{errors[0]} {len(errors):,} of {len(images):,} images have such a value."
+        )
 
 
 def feature_spec(schema: RecordSchema) -> dict[str, Any]:
@@ -508,9 +523,9 @@ def _convert_value(value: Any, field: Field, image_id: Any) -> list:
         return _to_list(value, field)
     except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(
-            f"image '{image_id}': the field '{field.name}' takes "
-            f"{field.type}, but '{field.source}' is {value!r:.60}: {error}. Fix the "
-            "row, or the field in SCHEMA."
+            f"image '{image_id}': the field '{field.name}' takes {field.type}, but "
+            f"column '{field.source}' is {value!r:.60}: {error}. Fix the row, or "
+            "remove the field from SCHEMA."
         ) from None
 
 
@@ -538,17 +553,29 @@ def _list_items(value: Any) -> list:
 
 
 def _to_python(value: Any, type_: str) -> bytes | int | float:
-    """Return a value as Python's type for `type_`."""
-    if type_ == "float":
-        number = float(value)
-        struct.pack("<f", number)  # raises an OverflowError beyond float32
-        return number
+    """Return a value as Python's type for `type_`. Numbers can be text."""
+    if isinstance(value, str) and type_ != "bytes":
+        value = _parse_number(value)
     if pd.isna(value) is True:
         raise ValueError("no value")
     if type_ == "bytes":
         return value if isinstance(value, bytes) else str(value).encode()
+    if type_ == "float":
+        number = float(value)
+        struct.pack("<f", number)  # raises an OverflowError beyond float32
+        return number
     number = int(value)
-    if not isinstance(value, str) and number != value:
+    if number != value:
         raise ValueError(f"{value!r} is not a whole number")
     number.to_bytes(8, signed=True)  # raises an OverflowError beyond 64 bits
     return number
+
+
+def _parse_number(text: str) -> int | float | None:
+    """Return the number of a text such as "7", "7.0" or "", exactly if it is whole."""
+    if not text.strip():
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)

@@ -16,6 +16,7 @@ from kaggle_tfr.explore.groups import describe_groups
 from kaggle_tfr.explore.growth import mark_new, reuse_hashes
 from kaggle_tfr.explore.inputs import read_table, save_submission
 from kaggle_tfr.explore.lesson import make_display_p3
+from kaggle_tfr.explore.masks import draw_masks
 from kaggle_tfr.explore.quality import describe_quality, rate_images
 from kaggle_tfr.explore.sample import input_or_sample, write_sample
 from kaggle_tfr.explore.settings import InputSettings

@@ -19,7 +19,7 @@ from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.facts import FileFacts, read_facts
 from kaggle_tfr.images.hashing import ALL_HASHES, hash_image
 from kaggle_tfr.images.header import RejectedImage
-from kaggle_tfr.images.masks import find_code_problem
+from kaggle_tfr.images.masks import find_code_problem, transpose_code
 from kaggle_tfr.images.quality import measure_quality
 from kaggle_tfr.parallel import blocks, run
 from kaggle_tfr.records import forget_records, size_and_time, stream_image_bytes
@@ -53,6 +53,7 @@ def measure(
     images: pd.DataFrame,
     labels: Labels = Labels(),  # noqa: B008
     work_dir: str = "",
+    rle_order: str = "columns",
 ) -> pd.DataFrame:
     """Read every image; return the table with the columns `MEASURED` and new problems.
 
@@ -63,6 +64,7 @@ def measure(
     work_dir: hashes.parquet in it keeps the results and hashes, so that a rerun opens
     only new and changed files, and those with a problem. It also keeps other files'
     rows, such as those that LIMIT leaves out.
+    rle_order: how run-length codes count; those that count by "rows" are converted.
     Raises: TimeoutError: a bucket does not answer.
     """
     path = work_dir and storage.join(work_dir, "hashes.parquet")
@@ -74,7 +76,8 @@ def measure(
     )
     measured = {name: table[name].to_numpy() for name in (*MEASURED, "problem")}
     images = images.assign(**measured)
-    return _check_codes(images, labels) if labels.kind == "masks" else images
+    is_masked = labels.kind == "masks"
+    return _check_codes(images, labels, rle_order) if is_masked else images
 
 
 def _inspect_files(paths: list[str]) -> np.ndarray:
@@ -145,13 +148,21 @@ def _read_image(content: bytes | OSError, image: Any) -> dict[str, Any]:
     }
 
 
-def _check_codes(images: pd.DataFrame, labels: Labels) -> pd.DataFrame:
-    """Return the rows; run-length codes that do not fit their image are a problem."""
-    problem = images["problem"].copy()
+def _check_codes(images: pd.DataFrame, labels: Labels, rle_order: str) -> pd.DataFrame:
+    """Return the rows with codes by columns; one that does not fit is a problem."""
+    problem = images["problem"].tolist()
+    sizes = images[["height", "width"]].to_numpy().tolist()
     for name in labels.label_columns:
-        masks = images[(problem == "") & (images[name] != "")]
-        reasons = map(find_code_problem, masks[name], masks["height"], masks["width"])
-        problem[masks.index] = [reason and f"{name}: {reason}" for reason in reasons]
+        codes = images[name].tolist()
+        for row, code in enumerate(codes):
+            if problem[row] or not code:
+                continue
+            reason = find_code_problem(code, *sizes[row])
+            if reason:
+                problem[row] = f"{name}: {reason}"
+            elif rle_order == "rows":
+                codes[row] = transpose_code(code, *sizes[row])
+        images = images.assign(**{name: codes})
     return images.assign(problem=problem)
 
 

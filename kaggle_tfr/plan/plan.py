@@ -86,8 +86,8 @@ LARGEST_SHARD_MB = 400  # before another part is used
 # A file system takes 255. A shard's index adds ".idx" and, while it is written, ".", 32
 # digits and ".tmp".
 MAX_NAME_BYTES = 255 - 41
-# Control characters, ends of lines, and halves of a pair (which are not text).
-UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+# ASCII but letters, digits and "-_./"; blanks, control characters, halves of a pair.
+UNSAFE = re.compile(r"[\x00-,:-@\[-^`{-\x9f\s\ud800-\udfff]")
 # Two numbers of a template without a character between them that is not a digit.
 SIDE_BY_SIDE = re.compile(r"\{(?!name|split)[^}]*\}\d*\{(?!name|split)[^}]*\}")
 
@@ -353,11 +353,14 @@ def check_names(plan: Plan) -> None:
         )
     tables = {f"{shard.split}.csv" for shard in plan.shards}
     reserved = {*PART_FILES, *PART_FOLDERS, *tables}
+    is_name_unsafe = "{name" in template and UNSAFE.search(plan.labels.name)
+    parameter = "NAME" if is_name_unsafe else "SHARD_NAME"
     for shard in plan.shards:
         name = plan.file_name(shard)
         # Test shards are in a folder, where the part has no file besides them.
         is_test = shard.split == "test"
-        problem = _find_name_problem(name, set() if is_test else reserved)
+        taken = set() if is_test else reserved
+        problem = _find_name_problem(name, taken, parameter)
         if problem:
             raise ValueError(
                 f"SHARD_NAME '{template}' with NAME '{plan.labels.name}' gives a shard "
@@ -365,10 +368,14 @@ def check_names(plan: Plan) -> None:
             )
 
 
-def _find_name_problem(name: str, reserved: set[str]) -> str:
+def _find_name_problem(name: str, reserved: set[str], parameter: str) -> str:
     """Return why a shard cannot have this name, and what to do; "" if it can."""
-    if UNPRINTABLE.search(name):
-        return "which has a control character. Remove it from NAME or SHARD_NAME"
+    unsafe = UNSAFE.search(name)
+    if unsafe:
+        return (
+            f"whose character {unsafe[0]!r} Kaggle may refuse after the upload. Use "
+            f"letters, digits, '-', '_' and '.' in {parameter}"
+        )
     longest = max(len(component.encode()) for component in name.split("/"))
     if longest > MAX_NAME_BYTES:
         return (

@@ -32,7 +32,7 @@ from kaggle_tfr.records import (
     read_image_bytes,
     read_index,
 )
-from kaggle_tfr.schema import RecordSchema, encode
+from kaggle_tfr.schema import SOURCES, RecordSchema, encode
 from kaggle_tfr.shards import (
     SUMS,
     check_one_plan,
@@ -335,8 +335,9 @@ def _list_text_columns(plan: Plan) -> list[str]:
     """Return the columns of a split's table that are text, even if they look else."""
     columns = ["image_id", "label_name", "file"]
     for schema_field in (*plan.schema.fields, *plan.schema.test_fields):
-        if schema_field.type == "bytes":
-            columns += schema_field.sources
+        for source in schema_field.sources:
+            if schema_field.type == "bytes" or source not in SOURCES:
+                columns.append(source)
     return columns
 
 

@@ -163,6 +163,11 @@ def test_a_schema_survives_json(name):
         ("int64", pd.NA, "'x' is <NA>: no value"),
         ("int64", "abc", "'x' is 'abc'"),
         ("int64", 1.5, "1.5 is not a whole number"),
+        ("int64", "1.5", "1.5 is not a whole number"),
+        ("int64", " ", "'x' is ' ': no value"),
+        ("float", "", "'x' is '': no value"),
+        ("float", "nan", "'x' is 'nan': no value"),
+        ("float", float("nan"), "'x' is nan: no value"),
         ("int64", 2**63, "int too big to convert"),
         ("float", "abc", "'x' is 'abc'"),
         ("float", 1e300, "float too large"),
@@ -184,16 +189,35 @@ def test_a_value_that_does_not_fit_is_named(field, value, message):
 
 
 def test_every_row_is_checked_before_the_work():
-    """A column with one bad value is named with its image before any is read."""
-    table = make_table(age=["12"])
-    table = pd.concat(
-        [table, table.assign(image_id="b.jpg", age="old")], ignore_index=True
-    )
+    """A column with bad values is named with their number and the first image."""
+    table = make_table(years=["12"])
+    others = [table.assign(image_id=name, years="") for name in ("b.jpg", "c.jpg")]
+    table = pd.concat([table, *others], ignore_index=True)
 
-    with pytest.raises(
-        ValueError, match="image 'b.jpg': the field 'age' takes int64, .* 'old'"
-    ):
-        load_schema({"image": "image", "age": {"type": "int64"}}, table)
+    message = (
+        "image 'b.jpg': the field 'age' takes float, but column 'years' is '': no "
+        "value. .* 2 of 3 images"
+    )
+    for source in ("years", ["height", "years"]):
+        field = {"from": source, "type": "float"}
+        with pytest.raises(ValueError, match=message):
+            load_schema({"image": "image", "age": field}, table)
+
+
+@pytest.mark.parametrize("empty", ["", np.nan])
+def test_test_images_lose_a_field_that_all_of_them_lack(empty):
+    """A column that is empty in all test images is no fault; a gap in it is one."""
+    table = make_table(age=["12"])
+    test_image = table.assign(split="test", label=-1, age=empty)
+    table = pd.concat([table.assign(split="train"), test_image], ignore_index=True)
+    described = {"image": "image", "age": {"type": "float"}}
+
+    schema = load_schema(described, table, LABELS)
+
+    assert [field.name for field in schema.test_fields] == ["image", "id"]
+    other = test_image.assign(image_id="b.jpg", age="7")
+    with pytest.raises(ValueError, match="no value.* 1 of 2 images"):
+        load_schema(described, pd.concat([table, other]), LABELS)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +260,10 @@ def test_a_label_beyond_the_classes_is_named():
     st.text(), st.integers(-(2**63), 2**63 - 1), st.floats(width=32, allow_nan=False)
 )
 def test_any_value_survives(text, number, fraction):
-    """Any text, 64-bit integer and float32 is read back as it was written."""
+    """Any text, 64-bit integer and float32 is read back as it was written.
+
+    Numbers in a text, as in a CSV, are the same numbers.
+    """
     types = {"text": "bytes", "number": "int64", "fraction": "float"}
     schema = load_schema(
         {"image": "image", **{k: {"type": v} for k, v in types.items()}}
@@ -249,6 +276,9 @@ def test_any_value_survives(text, number, fraction):
     assert features["text"].bytes_list.value == [text.encode()]
     assert features["number"].int64_list.value == [number]
     assert features["fraction"].float_list.value == [fraction]
+    texts = {"number": str(number), "fraction": repr(fraction)}
+    as_text = encode(row | texts, picture(), schema, AS_IS)
+    assert as_text == encode(row, picture(), schema, AS_IS)
 
 
 def test_numpy_values_are_taken():

@@ -11,10 +11,13 @@ from kaggle_tfr.images.masks import (
     decode_mask,
     encode_mask,
     find_code_problem,
+    measure_comb,
     sample_mask,
+    transpose_code,
 )
 
 SHAPES = array_shapes(min_dims=2, max_dims=2, max_side=9)
+MASKS = arrays(np.uint8, SHAPES, elements=st.integers(0, 1))
 
 
 def decode_slowly(code, height, width):
@@ -27,7 +30,7 @@ def decode_slowly(code, height, width):
     return mask
 
 
-@given(arrays(np.uint8, SHAPES, elements=st.integers(0, 1)))
+@given(MASKS)
 def test_a_mask_survives_its_code(mask):
     """Encoded and decoded, by us or one pixel at a time, a mask is what it was."""
     code = encode_mask(mask)
@@ -36,10 +39,56 @@ def test_a_mask_survives_its_code(mask):
     assert np.array_equal(decode_slowly(code, *mask.shape), mask)
 
 
-@given(
-    arrays(np.uint8, SHAPES, elements=st.integers(0, 1)),
-    st.tuples(st.integers(1, 20), st.integers(1, 20)),
+@given(MASKS)
+def test_codes_by_rows_become_codes_by_columns(mask):
+    """A code by rows has the runs of the pixels in the order of NumPy's ravel."""
+    border = np.flatnonzero(np.diff(mask.ravel(), prepend=0, append=0))
+    runs = zip(border[::2] + 1, border[1::2] - border[::2], strict=True)
+    by_rows = " ".join(f"{start} {length}" for start, length in runs)
+
+    assert transpose_code(by_rows, *mask.shape) == encode_mask(mask)
+
+
+def draw_shapes(height, width):
+    """Return masks of common shapes, by their names."""
+    y, x = np.mgrid[:height, :width]
+    middle_y = y - height // 2
+    middle_x = x - width // 2
+    return {
+        "disc": middle_y**2 + middle_x**2 < 100,
+        "rectangle": (abs(middle_y) < 8) & (abs(middle_x) < 15),
+        "hill": (y > height // 3 + np.sin(x / 9) * 5) & (x > 4),
+        "nearly all": (y > 2) & (x > 2),
+        "horizontal line": (abs(middle_y) < 2) & (abs(middle_x) < 15),
+        "vertical line": (abs(middle_x) < 2) & (abs(middle_y) < 15),
+        "slanting line": (abs(middle_y - middle_x) < 3) & (abs(middle_y) < 15),
+        "dots": (y % 7 < 2) & (x % 7 < 2) & (y > 1) & (y < height - 7),
+    }
+
+
+@pytest.mark.parametrize(
+    "size", [(40, 64), (64, 40), (60, 120), (120, 60), (64, 66), (37, 200)]
 )
+def test_masks_look_like_combs_in_the_wrong_order_only(size):
+    """Of most shapes, read by columns and by rows; noise is like noise in both."""
+    for name, mask in draw_shapes(*size).items():
+        assert measure_comb(encode_mask(mask), *size) < 0, name
+        assert measure_comb(encode_mask(mask.T), *size) > 0, name
+    noise = np.random.default_rng(0).random(size) < 0.3
+    assert abs(measure_comb(encode_mask(noise), *size)) < 0.1 * noise.sum()
+
+
+@pytest.mark.parametrize("size", [(40, 64), (64, 40), (50, 50)])
+def test_a_mask_that_fits_both_orders_is_no_comb(size):
+    """No mask, a full one, a run in one column, and all masks of square images."""
+    height, width = size
+    codes = ["", f"1 {height * width}", f"{3 * height + 1} {height}"]
+    shapes = draw_shapes(*size).values() if height == width else []
+    codes += [encode_mask(mask) for mask in shapes]
+    assert [measure_comb(code, *size) for code in codes] == [0] * len(codes)
+
+
+@given(MASKS, st.tuples(st.integers(1, 20), st.integers(1, 20)))
 def test_a_mask_is_sampled_at_the_centres_of_its_pixels(mask, size):
     """The size may be tensors, as that of an image that TensorFlow has decoded."""
     height, width = mask.shape

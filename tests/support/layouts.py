@@ -438,7 +438,7 @@ def run_lengths(folder, size, codes):
     csv(folder, "train.csv", "ImageId, EncodedPixels", many("{}.png", 20), codes)
 
 
-@case(train=20, classes=1, kind="masks", answer="RLE_ORDER: rows", must_ask=True)
+@case(train=20, classes=1, kind="masks", tells="RLE_ORDER: rows")
 def masks_by_rows(folder):
     run_lengths(folder, (64, 40), [" ".join(many("{} 40", range(331, 971, 64)))])
 
@@ -986,8 +986,7 @@ def rsna_pneumonia(folder):
     classes=1,
     rejected=(0, 20),
     groups=None,
-    answer="RLE_ORDER: rows",
-    must_ask=True,
+    tells="RLE_ORDER: rows",
 )
 def carvana(folder):
     """Masks as files and, by rows, as codes; facts on cars in a second CSV."""

@@ -381,6 +381,28 @@ def test_masks_are_compared_with_the_plan_too(tmp_path):
     assert {"Fish", "Gravel", "source_height"} <= columns
 
 
+def test_the_texts_of_a_csv_become_the_numbers_that_the_schema_asks_for(tmp_path):
+    """Verify reads them as they were, also where each list has one number."""
+    table = make_images(tmp_path / "images", 12)
+    table = table.assign(age="7.0", share=" 0.1", boxes="5", note="")
+    types = {"age": {"type": "int64"}, "share": {"type": "float"}}
+    types["boxes"] = {"type": "int64", "size": "ragged"}
+    schema = {"image": "image", "label": "label", "note": "note", **types}
+    plan_images(table, tmp_path, n_shards=3, schema=schema)
+    write_parts(str(tmp_path))
+
+    assert find_faults(tmp_path / "part-1").empty
+    shards = sorted((tmp_path / "part-1").glob("*.tfrec"))
+    features = {
+        "age": tf.io.FixedLenFeature([], tf.int64),
+        "share": tf.io.FixedLenFeature([], tf.float32),
+        "boxes": tf.io.FixedLenFeature([1], tf.int64),
+        "note": tf.io.FixedLenFeature([], tf.string),
+    }
+    record = read_plainly(shards, features=features)[0]
+    assert record == {"age": 7, "share": np.float32(0.1), "boxes": [5], "note": b""}
+
+
 def test_a_good_part_has_no_fault_and_fits_its_sources(work):
     """PSNR is high, and far lower with red and blue swapped."""
     part = str(work / "part-1")

@@ -1,0 +1,63 @@
+"""Run-length codes that count by rows are noticed, drawn and converted."""
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.inputs import put_csv, read
+
+from kaggle_tfr.explore.masks import draw_masks
+from kaggle_tfr.explore.table import measure
+from kaggle_tfr.images.masks import encode_mask
+
+MASKS = {"label_kind": "masks", "label_column": "EncodedPixels"}
+
+
+def put_masks(folder, order, sizes=((40, 64), (40, 64), (64, 40), (50, 50))):
+    """Write images and their masks, a rectangle each; return the codes by columns."""
+    rows = ["image_id, EncodedPixels\n", "0.png, -1\n"]
+    codes = []
+    for number, (height, width) in enumerate(sizes, 1):
+        mask = np.zeros((height, width), np.uint8)
+        mask[5:25, 10:30] = 1
+        codes.append(encode_mask(mask))
+        rows.append(
+            f"{number}.png,{encode_mask(mask.T if order == 'rows' else mask)}\n"
+        )
+    put_csv(folder, "".join(rows))
+    (folder / "train_images").mkdir()
+    for number, (height, width) in enumerate([(9, 9), *sizes]):
+        image = Image.new("RGB", (width, height), "teal")
+        image.save(folder / "train_images" / f"{number}.png")
+    return codes
+
+
+@pytest.mark.parametrize("order", ["columns", "rows"])
+def test_codes_by_rows_are_noticed_and_converted(tmp_path, order):
+    """Three masks are drawn, with a warning unless RLE_ORDER is right."""
+    codes = put_masks(tmp_path, order)
+    listed, labels = read(tmp_path, **MASKS)
+
+    images = measure(listed, labels, rle_order=order)
+
+    assert images["problem"].tolist() == [""] * 5
+    assert images["EncodedPixels"].tolist() == ["", *codes]
+    figure, warning = draw_masks(images, labels)
+    assert warning == ""
+    assert figure.get_suptitle().startswith("3 masks: if they do not fit")
+    if order == "rows":
+        figure, warning = draw_masks(measure(listed, labels), labels)
+        assert warning == (
+            "The masks look like combs: their codes may count by rows. If so, set "
+            "RLE_ORDER: rows."
+        )
+        assert figure.get_suptitle() == warning
+
+
+def test_a_code_that_does_not_fit_is_a_problem_in_any_order(tmp_path):
+    """It is named, and not converted."""
+    put_csv(tmp_path, "image_id,EncodedPixels\na.jpg,1 2 3\n", ["a.jpg"])
+
+    images = measure(*read(tmp_path, **MASKS), rle_order="rows")
+
+    assert images["EncodedPixels"][0] == "1 2 3"
+    assert images["problem"][0].startswith("EncodedPixels: run-length code is odd")
