@@ -140,7 +140,9 @@ def _read_cells(
         if n_columns == 1:
             names = pd.Series(columns[-1], text.index)
         codes = last.str.strip()
-        return _spread(codes.mask(codes.isin(EMPTY_CODES), ""), names, rows, classes)
+        codes = codes.mask(codes.isin(EMPTY_CODES), "")
+        has_label = ~rows["is_optional"] | (codes != "")
+        return _spread(codes, names, has_label, rows, classes)
     if kind == "number":
         return _label_numbers(last, rows)
     is_pair = n_columns == 2 and _read_flags(text).iloc[:, 0].isna().all()
@@ -150,7 +152,8 @@ def _read_cells(
         names = names.where(_read_flags(text).iloc[:, 1] != 0, "")
     elif kind != "multi" and not settings.label_separator:
         return _label_classes(names, rows, classes)
-    return _spread((names != "").astype(np.int8), names, rows, classes)
+    has_label = names != ""
+    return _spread(has_label.astype(np.int8), names, has_label, rows, classes)
 
 
 def _parse_names(names: Iterable[Any]) -> list:
@@ -269,48 +272,43 @@ def _label_flags(
     has_cells = (text != "").any(axis=1)
     is_required = ~rows["is_optional"]
     is_odd = flags.isna().mul(is_required | has_cells, axis=0)
+    has_odd = is_odd.any(axis=1)
     odd = text.where(is_odd).stack().dropna()  # noqa: PD013 - it keeps the rows
-    n_odd = is_odd.any(axis=1).sum()
-    if n_odd > MAX_ODD * len(text):
+    if has_odd.sum() > MAX_ODD * len(text):
         counts = odd.value_counts()[:4].to_dict()
         meant = ", ".join(f'"{cell}": 0' for cell in counts)
         raise ValueError(
-            f"LABEL_COLUMN: {n_odd:,} of {len(text):,} rows contain something else "
-            f"than 0 and 1: {counts}. Set what each of them means, as in LABEL_MAP: "
-            f"{{{meant}}}."
+            f"LABEL_COLUMN: {has_odd.sum():,} of {len(text):,} rows contain something "
+            f"else than 0 and 1: {counts}. Set what each of them means, as in "
+            f"LABEL_MAP: {{{meant}}}."
         )
     flags = flags.fillna(0).astype(np.int8).set_axis(list(columns), axis=1)
-    if len(set(columns) - {""}) < len(columns):
-        flags = flags.T.groupby(level=0, sort=False).max().T
-        flags = flags.drop(columns="", errors="ignore")
     n_labels = flags.sum(axis=1)
-    if kind == "auto" and (n_labels[is_required & ~is_odd.any(axis=1)] == 1).all():
+    if kind == "auto" and (n_labels[is_required & ~has_odd] == 1).all():
         print(
             f"Each row has exactly one 1 in {len(text.columns)} label columns: they "
             "are read as one class per image. Set LABEL_KIND: multi to read them as "
             "several labels."
         )
         kind = "single"
-    names = _name_combinations(flags)
-    labels_of_columns = [str(name) for name in flags]
     if kind == "single":
-        known = classes or sorted(_parse_names(labels_of_columns))
+        names = _name_combinations(flags)
+        known = classes or sorted(_parse_names(columns))
         table, labels = _label_classes(names.where(n_labels == 1, ""), rows, known)
-        several = "several labels where one is expected: " + names.str.replace(
-            "|", ", "
-        )
+        several = "several labels where one is expected: " + names
         table["problem"] = table["problem"].mask(n_labels > 1, several)
     else:
-        known = _list_classes(labels_of_columns, classes) if classes else []
-        flags = flags.reindex(
-            columns=list(map(str, known)) or labels_of_columns, fill_value=np.int8(0)
+        names = pd.Series(
+            np.tile(columns, len(text)), np.repeat(text.index, len(columns))
         )
-        table, labels = name_labels(flags, "multi")
-        table["label"] = has_cells.astype(np.int64) - 1
-        table["problem"] = _find_repeats(rows["image"], names)
+        values = pd.Series(flags.to_numpy().ravel(), names.index)
+        has_label = has_cells[names.index]
+        known = classes or [name for name in dict.fromkeys(columns) if name]
+        table, labels = _spread(values, names, has_label, rows, known)
     for key, cell in odd[::-1].to_dict().items():
         row, name = cast("tuple[int, str]", key)
-        table.loc[row, "problem"] = f"column '{name}' contains '{cell}', not 0 or 1"
+        problem = f"column '{name}' contains '{cell}', not 0 or 1"
+        table.loc[table.index == row, "problem"] = problem
     return table, labels
 
 
@@ -320,11 +318,16 @@ def _read_flags(text: pd.DataFrame) -> pd.DataFrame:
 
 
 def _spread(
-    values: pd.Series, names: pd.Series, rows: pd.DataFrame, classes: Classes
+    values: pd.Series,
+    names: pd.Series,
+    has_label: pd.Series,
+    rows: pd.DataFrame,
+    classes: Classes,
 ) -> Table:
     """Return a row for each image, with its value in the column of each name.
 
-    values: 1 (int8) or run-length codes; those of one image and name become one code.
+    values: 0 and 1 (int8) or run-length codes; those of one image and name become one
+    code. has_label: whether the image of a row has labels, if only none of them.
     """
     kind = "masks" if values.dtype != np.int8 else "multi"
     image = rows["image"][names.index]
@@ -339,12 +342,10 @@ def _spread(
         joined.update(groups.agg(list)[groups.size() > 1].map(join_codes))
     table = joined.unstack(fill_value=blank)  # noqa: PD010 - one value each
     first = rows.index[~rows["image"].duplicated()]
-    table = table.reindex(rows["image"][first], columns=columns, fill_value=blank)
+    images = rows["image"][first]
+    table = table.reindex(images, columns=columns, fill_value=blank)
     table, labels = name_labels(table.set_axis(first), kind)
-    # An image without a code has no mask, one without a name has no label.
-    may_be_blank = ~rows["is_optional"][first] if kind == "masks" else False
-    has_label = (table["label_name"] != "") | may_be_blank
-    table["label"] = table["label"].where(has_label, -1)
+    table["label"] = images.isin(image[has_label]).astype(np.int64) - 1
     return table, replace(labels, classes=tuple(classes))
 
 

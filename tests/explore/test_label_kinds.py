@@ -61,7 +61,7 @@ def test_columns_with_one_1_a_row_are_one_class(tmp_path, capsys):
     put_csv(tmp_path, f"{text}c.jpg,1,1\nd.jpg,0,0\n")
     images, _ = read(tmp_path, **FLAG_COLUMNS, label_kind="single")
 
-    several = "several labels where one is expected: rust, scab"
+    several = "several labels where one is expected: rust|scab"
     assert images["problem"].tolist() == ["", "", several, "no label"]
     assert images["label"].tolist() == [0, 1, -1, -1]
 
