@@ -110,7 +110,7 @@ TABLE = (
         "LABEL_COLUMN",
         "",
         "01",
-        'a column, a list of 0/1 columns, "folder", "names: REGEX"; []: none',
+        'a column, 0/1 columns, "folder", "names: REGEX"; []: none',
         list,
     ),
     Parameter(
@@ -124,7 +124,7 @@ TABLE = (
         "LABEL_MAP",
         "",
         "01",
-        '{"cell": "class"}, "" leaves out; or all {"class": index}, or its JSON file',
+        '{"cell": "class"}, or {"class": index} or its JSON file',
         dict,
     ),
     Parameter(
@@ -215,7 +215,7 @@ TABLE = (
         "GROUP_COLUMN",
         "",
         "01 03 07",
-        'never crosses a fold: a column, "folder", "names: REGEX", "exif_time"',
+        'never crosses a fold: a column, "folder" or "names: REGEX"',
     ),
     Parameter(
         "IMAGE_SIZE",

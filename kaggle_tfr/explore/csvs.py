@@ -2,7 +2,6 @@
 
 import fnmatch
 import io
-import os
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -10,17 +9,16 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.explore.files import Files, check_link, name_split
+from kaggle_tfr.explore.files import Files, check_link
 from kaggle_tfr.explore.names import MISSING, FileNames, join_names
 from kaggle_tfr.explore.settings import list_texts
 from kaggle_tfr.naming import list_fields
 
 TABLE_NAME = re.compile(r"(?i)\.(csv|tsv)$")
-FOLDER_COLUMN = "csv_folder"  # a column that is added: of the CSV, below INPUT_DIR
-# Columns that are added and not kept: whether a row has more cells than the header;
-# the split that the name of one of several CSVs contains.
+# Columns that are added: the path of the CSV below INPUT_DIR, "" for one elsewhere; and
+# whether a row has more cells than the header. "/" cannot begin a name of the CSV.
+CSV = "/csv"
 LONG = "/long"
-SPLIT_OF_CSV = "/csv_split"
 SAMPLE = 500  # cells of a column that are looked up
 
 
@@ -47,10 +45,7 @@ def read_csvs(
         file = storage.resolve(input_dir, path)
         check_link(file, input_dir, parameter)
         table = _parse_csv(file, parameter)
-        table[FOLDER_COLUMN] = os.path.dirname(path) if path in files.others else ""
-        words = re.split("[ _.-]", os.path.basename(path))
-        splits = filter(None, map(name_split, words))
-        table[SPLIT_OF_CSV] = next(splits, "") if len(paths) > 1 else ""
+        table[CSV] = path if path in files.others else ""
         tables.append(table)
     return pd.concat(tables, ignore_index=True).fillna("")
 
@@ -174,7 +169,7 @@ def fill_template(template: str, rows: pd.DataFrame) -> pd.DataFrame:
     for field in fields:
         check_column(field, rows, f"a field of PATH_TEMPLATE '{template}'")
     rows = rows[list(fields)]
-    is_empty = rows.drop(columns=FOLDER_COLUMN, errors="ignore") == ""
+    is_empty = rows == ""
     problem = "no value in column '" + is_empty.idxmax(axis=1).astype(str) + "'"
     problem = problem.where(is_empty.any(axis=1), "")
     try:

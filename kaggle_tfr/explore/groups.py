@@ -34,10 +34,10 @@ def add_groups(images: pd.DataFrame, group_column: str) -> pd.DataFrame:
     """Return the images with the column of GROUP_COLUMN; "" is no group.
 
     group_column: a column, the rule "folder" or "names: REGEX", whose text is the name
-    of the column that is added, or the time of EXIF, which is known later.
+    of the column that is added; "exif_time" and "exif_camera" are known later.
     Raises: ValueError: there is no such column, or the rule fits no image.
     """
-    if not group_column or group_column == "exif_time":
+    if not group_column or group_column.startswith("exif_"):
         return images
     if group_column in images:
         groups = images[group_column].fillna("").astype(str)

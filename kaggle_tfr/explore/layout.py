@@ -90,20 +90,18 @@ def _describe_table(recipe: Recipe) -> list[str]:
     except (ValueError, OSError) as error:
         return [f"01 will stop: {error}"]
     good = images[images["problem"] == ""]
-    problems = images["problem"][images["problem"] != ""]
-    rejected = problems.str.split(":").str[0].value_counts().to_dict()
-    counts = good["split"].value_counts().to_dict()
-    classes = good["label_name"][good["label"] >= 0].value_counts()
-    lines = [
-        f"{len(images):,} images: {counts}, rejected: {rejected}",
+    problems = images["problem"].str.split(":").str[0].replace("", "good")
+    counts = images.groupby(["split", problems]).size().to_dict()
+    classes = good["label_name"][good["label_name"] != ""].value_counts()
+    if labels.class_columns:
+        classes = good[list(labels.class_columns)].astype(bool).sum()
+    examples = good[["image_id", "label_name", "split", "path"]]
+    examples = examples.iloc[:: max(1, len(good) // 3)].head(3)
+    return [
+        f"{len(images):,} images: {counts}",
         f"{len(classes):,} classes ({labels.kind}): {classes.head(9).to_dict()}",
+        *(", ".join(row) for row in examples.astype(str).to_numpy()),
     ]
-    examples = good.iloc[:: max(1, len(good) // 3)].head(3)
-    columns = examples[["image_id", "label_name", "split", "path"]].astype(str)
-    for image_id, name, split, path in columns.itertuples(index=False, name=None):
-        file = path.removeprefix(f"{settings.input_dir}/")
-        lines.append(f"{image_id}: {name}, {split}, {file}")
-    return lines
 
 
 def locate(source: str) -> tuple[str, str, str]:
@@ -164,7 +162,7 @@ def _read_tables(
             recipe.comments.append(f"not sure: {error}")
             continue
         rows = rows.iloc[:: max(1, len(rows) // ROWS)]
-        rows = rows.drop(columns=[csvs.FOLDER_COLUMN, csvs.SPLIT_OF_CSV, csvs.LONG])
+        rows = rows.drop(columns=[csvs.CSV, csvs.LONG])
         of_masks = any(_is_code(rows[column]) for column in rows)
         id_column, has_tails = csvs.find_ids(rows, files.names, of_masks=of_masks)
         if id_column:

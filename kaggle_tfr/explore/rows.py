@@ -10,7 +10,7 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.explore import csvs
-from kaggle_tfr.explore.csvs import FOLDER_COLUMN, LONG, SPLIT_OF_CSV
+from kaggle_tfr.explore.csvs import CSV, LONG
 from kaggle_tfr.explore.files import Files, name_split
 from kaggle_tfr.explore.names import AMBIGUOUS, MISSING, join_names, remove_ending
 from kaggle_tfr.explore.settings import LABELS_CSV, InputSettings, list_texts
@@ -106,9 +106,9 @@ def _join_csv(
     rows[SPLIT], split_problem = _read_splits(rows, settings)
 
     # An id is looked up beside its CSV first.
-    folders = rows[FOLDER_COLUMN]
+    folders = rows[CSV].str.rpartition("/")[0]
     paths = names.where((folders == "") | (names == ""), folders + "/" + names)
-    of_folder = (folders + "/").map(files.split_of)
+    of_folder = rows[CSV].map(files.split_of)
     split = rows[SPLIT].where(rows[SPLIT] != "", of_folder).replace("", "train")
     found = pd.DataFrame({"file": names, "problem": ""})
     if not is_unlisted(settings):
@@ -123,8 +123,7 @@ def _join_csv(
         found["problem"],
     )
     rows[ID] = _make_unique(ids, rows[FILE]).map(storage.escape)
-    unused = [LONG, SPLIT_OF_CSV, key, settings.id_column]
-    unused += [FOLDER_COLUMN] if folders.nunique() < 2 else []
+    unused = [CSV, LONG, key, settings.id_column]
     return rows.drop(columns=unused, errors="ignore")
 
 
@@ -145,7 +144,7 @@ def _find_names(
     of_masks = settings.label_kind == "masks"
     if key and not of_masks:
         return key, False
-    candidates = rows[[key]] if key else rows.drop(columns=FOLDER_COLUMN)
+    candidates = rows[[key]] if key else rows
     found, has_tails = csvs.find_ids(candidates, files.names, of_masks=of_masks)
     return key or found, has_tails
 
@@ -217,12 +216,20 @@ def _read_splits(
     """
     column = settings.split_column
     if column in ("", NONE):
-        return rows[SPLIT_OF_CSV], pd.Series("", rows.index)
+        names = rows[CSV].unique()
+        split_of = {name: _find_split(name) if len(names) > 1 else "" for name in names}
+        return rows[CSV].map(split_of), pd.Series("", rows.index)
     csvs.check_column(column, rows, "SPLIT_COLUMN")
     words = rows[column].str.strip()
     split = words.map(name_split).map(SPLIT_NAMES).fillna("")
     problem = "not a split in column '" + column + "': '" + words + "'"
     return split, problem.where(split == "", "")
+
+
+def _find_split(csv: str) -> str:
+    """Return the split that the name of a CSV contains, such as train_labels.csv."""
+    words = re.split("[ _.-]", os.path.basename(csv))
+    return next(filter(None, map(name_split, words)), "")
 
 
 def _make_unique(ids: pd.Series, file: pd.Series) -> pd.Series:
