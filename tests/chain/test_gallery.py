@@ -234,6 +234,17 @@ def test_a_license_of_each_part_is_needed(run, work):
     assert any(line.startswith("· LICENSE is empty") for line in describe(other))
 
 
+def test_a_table_that_cannot_be_right_is_a_fault(run):
+    """One class is ✗, with the setting that answers it, before all other findings."""
+    doubtful = replace(run, labels=replace(run.labels, classes=("a",)))
+
+    first = describe(doubtful)[0]
+
+    assert first.startswith("✗ All images are of one class, 'a'. Set LABEL_COLUMN")
+    headline = summarize(judge_run(doubtful)).text
+    assert headline.startswith("Not yet: All images are of one class, 'a'.")
+
+
 def test_a_clean_run_has_no_warning(run):
     """Each success contains the number of what was checked."""
     images, plan = run.images, run.plan
