@@ -113,8 +113,16 @@ ROWS = "image_id,label,site\np1_0.jpg,x,NA\np1_1.jpg,y,NA\np2_0.jpg,x,\nx.jpg,y,
 @pytest.mark.parametrize(
     ("rule", "groups", "text"),
     [
-        ("site", ["NA", "NA", "", "EU"], "3 of 4 images .* 2 groups.* 'NA' with 2"),
-        ("names: (p[0-9]+)_", ["p1", "p1", "p2", ""], "3 of 4 images .* 'p1' with 2"),
+        (
+            "site",
+            ["NA", "NA", "", "EU"],
+            "3 of 4 images .* 2 groups of up to 2; 1 have none",
+        ),
+        (
+            "names: (p[0-9]+)_",
+            ["p1", "p1", "p2", ""],
+            "3 of 4 images .* groups of up to 2; 1 have none",
+        ),
         ("folder", ["train_images"] * 4, "4 of 4 images .* 1 groups"),
         ("label", [0, 1, 0, 1], ""),
     ],
