@@ -42,7 +42,7 @@ def check_table(images: pd.DataFrame) -> None:
             'images of all folders, or LABELS_CSV: "" to leave the CSV out.'
         )
     counted = images[_is_counted(images)]
-    rows = counted[counted["problem"].str.split(":").str[0] == reason]
+    rows = counted[name_reasons(counted["problem"]) == reason]
     image_id = rows["image_id"].iloc[0]
     advice = ADVICE.get(reason, "")
     if reason == "missing file":
@@ -51,6 +51,11 @@ def check_table(images: pd.DataFrame) -> None:
         f"{len(rows):,} of {len(counted):,} images cannot be used, such as "
         f"'{image_id}': {rows['problem'].iloc[0]}. {advice}".strip()
     )
+
+
+def name_reasons(problem: pd.Series) -> pd.Series:
+    """Return what precedes the colon in each problem."""
+    return problem.map({text: text.partition(":")[0] for text in problem.unique()})
 
 
 def _is_counted(images: pd.DataFrame) -> pd.Series:
@@ -64,7 +69,7 @@ def find_main_problem(images: pd.DataFrame) -> tuple[str, float]:
 
     Files that no CSV lists and what LABEL_MAP leaves out do not count.
     """
-    reasons = images["problem"][_is_counted(images)].str.split(":").str[0]
+    reasons = name_reasons(images["problem"][_is_counted(images)])
     counts = reasons[reasons != ""].value_counts()
     if counts.empty:
         return "", 0.0

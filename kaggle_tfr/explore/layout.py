@@ -10,6 +10,7 @@ import pandas as pd
 
 from kaggle_tfr import mounts
 from kaggle_tfr.explore import csvs
+from kaggle_tfr.explore.checks import name_reasons
 from kaggle_tfr.explore.files import (
     Files,
     check_images,
@@ -90,7 +91,7 @@ def _describe_table(recipe: Recipe) -> list[str]:
     except (ValueError, OSError) as error:
         return [f"01 will stop: {error}"]
     good = images[images["problem"] == ""]
-    problems = images["problem"].str.split(":").str[0].replace("", "good")
+    problems = name_reasons(images["problem"]).replace("", "good")
     counts = images.groupby(["split", problems]).size().to_dict()
     classes = good["label_name"][good["label_name"] != ""].value_counts()
     if labels.class_columns:

@@ -122,7 +122,8 @@ def _join_csv(
         split_problem,
         found["problem"],
     )
-    rows[ID] = _make_unique(ids, rows[FILE]).map(storage.escape)
+    ids = _make_unique(ids, rows[FILE])
+    rows[ID] = ids.str.replace("\0", "\\x00", regex=False)
     unused = [CSV, LONG, key, settings.id_column]
     return rows.drop(columns=unused, errors="ignore")
 
