@@ -106,9 +106,10 @@ def _join_csv(
     rows[SPLIT], split_problem = _read_splits(rows, settings)
 
     # An id is looked up beside its CSV first.
-    folders = rows[CSV].str.rpartition("/")[0]
+    csv_names = rows[CSV].unique()
+    folders = rows[CSV].map({name: os.path.dirname(name) for name in csv_names})
     paths = names.where((folders == "") | (names == ""), folders + "/" + names)
-    of_folder = rows[CSV].map(files.split_of)
+    of_folder = rows[CSV].map({name: files.split_of(name) for name in csv_names})
     split = rows[SPLIT].where(rows[SPLIT] != "", of_folder).replace("", "train")
     found = pd.DataFrame({"file": names, "problem": ""})
     if not is_unlisted(settings):
