@@ -10,7 +10,7 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.explore.files import Files, check_link
-from kaggle_tfr.explore.names import MISSING, FileNames, join_names
+from kaggle_tfr.explore.names import NOT_FOUND, FileNames, join_names
 from kaggle_tfr.explore.settings import list_texts
 from kaggle_tfr.naming import list_fields
 
@@ -147,12 +147,12 @@ def find_ids(
             forms[True] = sample[column].str.rpartition("_")[0]
         for has_tails, names in forms.items():
             unique = names[names != ""].unique()
-            n_found = (join_names(unique, images) != MISSING).sum()
+            n_found = (join_names(unique, images) != NOT_FOUND).sum()
             if n_found > max(most_found, len(unique) / 2):
                 best = (column, has_tails)
                 most_found = n_found
     column, _ = best
-    if re.search(r"[\d.]", column) and join_names([column], images)[0] != MISSING:
+    if re.search(r"[\d.]", column) and join_names([column], images)[0] != NOT_FOUND:
         raise ValueError(
             f"the first row of the CSV names the image '{column}', so its header is "
             "missing. Add a first line such as: image_id,label"

@@ -87,7 +87,10 @@ def list_files(
     if storage.is_remote(folder):
         levels = ["*/" * level + "*" for level in range(BUCKET_LEVELS)]
         found = [path for level in levels for path in storage.list_files(level, folder)]
-        paths = [path.removeprefix(f"{folder}/") for path in found]
+        outputs = tuple(f"{output}/" for output in excluded)
+        inputs = [path for path in found if not path.startswith(outputs)]
+        paths = [path.removeprefix(f"{folder}/") for path in inputs]
+        paths = [path for path in paths if not _is_of_system(path)]
     else:
         skipped = set(map(storage.real_path, excluded))
         paths = _walk(folder, skipped, set(products), outside)
@@ -106,6 +109,11 @@ def list_files(
         images = sorted(set(images).difference(masks))
     splits, classes = read_folders(map(os.path.dirname, images))
     return Files(images, others, sorted(masks), outside, splits, classes, folder)
+
+
+def _is_of_system(path: str) -> bool:
+    """Return whether a file or one of its folders is hidden or of the system."""
+    return any(map(SYSTEM_NAME.fullmatch, path.split("/")))
 
 
 def _walk(
@@ -128,7 +136,9 @@ def _walk(
             path = os.path.join(parent, entry.name)
             is_link = entry.is_symlink()
             leads_out = is_link and not storage.is_inside(entry.path, root)
-            if not os.path.isdir(entry.path):
+            # Only a link needs a request of its own, which is slow on a network.
+            is_folder = os.path.isdir(entry.path) if is_link else entry.is_dir()
+            if not is_folder:
                 paths.append(storage.escape(path))
                 if leads_out or is_outside:
                     outside.add(paths[-1])
@@ -152,7 +162,7 @@ def _find_masks(images: Sequence[str]) -> set[str]:
     """
     stem_of = {image: os.path.splitext(image)[0] for image in images}
     stems = set(stem_of.values())
-    in_masks = {stem for stem in stems if MASK_FOLDER.search(stem)}
+    in_masks = {stem for stem in stems if MASK_FOLDER.search(os.path.dirname(stem))}
     names = set(map(os.path.basename, stems - in_masks))
     masks = set[str]()
     for image, stem in stem_of.items():

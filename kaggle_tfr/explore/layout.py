@@ -237,7 +237,7 @@ def _sort_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
         kind = "other"
         if _is_code(cells):
             kind = "code"
-        elif rows[name].nunique() < 2 or name.startswith("Unnamed"):
+        elif cells.empty or rows[name].nunique() < 2 or name.startswith("Unnamed"):
             continue
         elif all(map(name_split, cells.unique())):
             kind = "split"

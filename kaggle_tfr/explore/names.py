@@ -7,7 +7,7 @@ import numpy as np
 
 from kaggle_tfr.storage import IMAGE_NAME
 
-MISSING = -1
+NOT_FOUND = -1
 AMBIGUOUS = -2  # several files have the name
 # If more of the ids than this share their folders with files, all ids must.
 ENOUGH = 0.05
@@ -32,23 +32,23 @@ class FileNames:
 
 
 def join_names(ids: Iterable[str], files: FileNames | Iterable[str]) -> np.ndarray:
-    """Return int (n,): the position of the file of each id, `MISSING` or `AMBIGUOUS`.
+    """Return int (n,): the position of the file of each id, `NOT_FOUND` or `AMBIGUOUS`.
 
     ids: unique; paths, ends of paths, names or names without ending. They may begin
     with folders that INPUT_DIR lacks.
     """
     names = files if isinstance(files, FileNames) else FileNames(files)
     id_paths = list(map(_clean, ids))
-    found = np.full(len(id_paths), MISSING)
+    found = np.full(len(id_paths), NOT_FOUND)
     n_names = np.array([1 + path.count("/") for path in id_paths], int)
     for n_dropped in range(n_names.max(initial=0)):
         depths = n_names - n_dropped
         for depth in set(depths[depths > 0].tolist()):
-            rows = np.flatnonzero((depths == depth) & (found == MISSING))
+            rows = np.flatnonzero((depths == depth) & (found == NOT_FOUND))
             ends = [_cut(id_paths[row], depth) for row in rows]
             found[rows] = _join_ends(ends, names, depth)
         # Else an id of a missing folder would get a file of the same name elsewhere.
-        if (found != MISSING).sum() > ENOUGH * len(id_paths):
+        if (found != NOT_FOUND).sum() > ENOUGH * len(id_paths):
             break
     tied = np.flatnonzero(found == AMBIGUOUS)
     if len(tied):
@@ -72,7 +72,7 @@ def _join_ends(ids: Sequence[str], names: FileNames, depth: int) -> np.ndarray:
     """Return the positions of the ids by the last `depth` names of the files' paths."""
     position_of = names.find_position(depth)
     id_keys = list(map(loosen, ids))
-    found = np.array([position_of.get(key, MISSING) for key in id_keys], int)
+    found = np.array([position_of.get(key, NOT_FOUND) for key in id_keys], int)
 
     tied = np.flatnonzero(found == AMBIGUOUS).tolist()
     if not tied:
@@ -83,7 +83,7 @@ def _join_ends(ids: Sequence[str], names: FileNames, depth: int) -> np.ndarray:
     for form in STRICT_FORMS:
         position_of = _number(form(ends[place]) for place in alike)
         for row in tied:
-            position = position_of.get(form(ids[row]), MISSING)
+            position = position_of.get(form(ids[row]), NOT_FOUND)
             if position >= 0 and found[row] == AMBIGUOUS:
                 found[row] = alike[position]
     return found

@@ -12,7 +12,7 @@ from kaggle_tfr import storage
 from kaggle_tfr.explore import csvs
 from kaggle_tfr.explore.csvs import CSV, LONG
 from kaggle_tfr.explore.files import Files, name_split
-from kaggle_tfr.explore.names import AMBIGUOUS, MISSING, join_names, remove_ending
+from kaggle_tfr.explore.names import AMBIGUOUS, NOT_FOUND, join_names, remove_ending
 from kaggle_tfr.explore.settings import LABELS_CSV, InputSettings, list_texts
 from kaggle_tfr.naming import SPLIT_NAMES
 
@@ -166,26 +166,25 @@ def find_images(names: pd.Series, splits: pd.Series, files: Files) -> pd.DataFra
     """
     unique = names[names != ""].unique()
     joined = pd.Series(join_names(unique, files.names), unique)
-    position = names.map(joined).fillna(MISSING).astype(int)
+    position = names.map(joined).fillna(NOT_FOUND).astype(int)
     is_tied = position == AMBIGUOUS
-    split_of = np.array(
-        [files.split_of(path) for path in (files.images if is_tied.any() else [])]
-    )
+    images = files.images if is_tied.any() else []
+    split_of = np.array(list(map(files.split_of, images)))
     for split, group in names[is_tied].groupby(splits):
         for wanted in (split, ""):
             tied = group[position[group.index] == AMBIGUOUS]
             chosen = np.flatnonzero(split_of == wanted)
-            found = join_names(tied, [files.images[place] for place in chosen.tolist()])
+            found = join_names(tied, [images[place] for place in chosen.tolist()])
             position[tied.index[found >= 0]] = chosen[found[found >= 0]]
 
     others = [path for path in files.others if not csvs.TABLE_NAME.search(path)]
-    missing = names[(position == MISSING) & (names != "")]
+    missing = names[(position == NOT_FOUND) & (names != "")]
     if others and len(missing):
         found = join_names(missing, others)
         position[missing.index[found >= 0]] = len(files.images) + found[found >= 0]
     paths = np.array([*files.images, *others, "", ""], object)  # for negative numbers
     table = pd.DataFrame({"file": paths[position], "problem": ""}, names.index)
-    table.loc[position == MISSING, "problem"] = MISSING_FILE
+    table.loc[position == NOT_FOUND, "problem"] = MISSING_FILE
     tied = names[position == AMBIGUOUS]
     if len(tied):
         table.loc[tied.index, "problem"] = _explain_ties(tied, files.images, len(names))

@@ -60,6 +60,11 @@ DETECTED = {
         CHOSEN | {"GROUP_COLUMN": "site", "N_FOLDS": 3},
     ),
     "groups within classes": (list_rows("id,group,kind", "{0},g{3},k{3}"), CHOSEN),
+    "no values": (
+        "id,kind,note\n"
+        + "".join(f"{n},k{n % 3},{'nan' * (n % 2)}\n" for n in range(24)),
+        CHOSEN,
+    ),
     "a choice": (list_rows("id,place,kind", "{0},p{1},k{2}"), {"LABEL_COLUMN": ""}),
 }
 

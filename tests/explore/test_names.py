@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.inputs import put, read, rows_of
 
-from kaggle_tfr.explore.names import MISSING, join_names
+from kaggle_tfr.explore.names import NOT_FOUND, join_names
 
 NUMBERS = st.integers(0, 20).map("{:04}".format)
 WORDS = st.sampled_from(["Löwe", "x.y", "IMG 7", "n_1"])
@@ -51,7 +51,7 @@ def test_no_id_is_joined_to_a_file_of_another_name(files, changes):
 
     found = join_names([*file_of, "none.jpg"], files).tolist()
 
-    assert found.pop() == MISSING
+    assert found.pop() == NOT_FOUND
     for file, position in zip(file_of.values(), found, strict=True):
         alike = [other for other in files if name_of(other) == name_of(file)]
         if position >= 0:
@@ -64,8 +64,8 @@ def test_a_half_downloaded_dataset_takes_no_file_of_another_folder():
     """Folders of ids count as soon as files have them, and else they do not."""
     ids = ["a/1.jpg", "b/1.jpg", "b/2.jpg"]
     found = join_names(ids, ["a/1.jpg", "test/2.jpg"])
-    assert found.tolist() == [0, MISSING, MISSING]
-    assert join_names(ids, ["train/2.jpg"]).tolist() == [MISSING, MISSING, 0]
+    assert found.tolist() == [0, NOT_FOUND, NOT_FOUND]
+    assert join_names(ids, ["train/2.jpg"]).tolist() == [NOT_FOUND, NOT_FOUND, 0]
 
 
 def test_a_name_of_several_files_is_one_rejected_row(tmp_path):
