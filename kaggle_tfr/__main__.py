@@ -128,7 +128,7 @@ def _init(source: str, out: str | None) -> None:
     """Inspect a folder or Kaggle input and write a recipe for it."""
     from kaggle_tfr.explore.layout import write_recipe
 
-    path, comments = write_recipe(source, out, with_table=True)
+    path, comments = write_recipe(source, out)
     command = f"kaggle-tfr run {shlex.quote(path)}"
     print(*comments, f"Written: {path}. Check it, then: {command}", sep="\n")
 

@@ -30,6 +30,12 @@ CONTAINER = re.compile(
     r"(?i)((jpeg|unlabell?ed)?(images?|imgs?)|photos?|pictures?|data|jpe?gs?|pngs?)"
     r"([ _-]?\d+)?|(.*[ _-])?(images?|imgs?|part|batch)[ _-]?\d+"
 )
+SUBJECTS = (
+    "patient|subject|person|participant|specimen|animal|donor|case|slide|scene|lesion"
+    "|sequence|seq|session|series|study|video|clip|burst|track|recording|rec|run|flight"
+)
+# Folders of one subject in a class: patient12, P-003, 0017.
+SUBJECT_FOLDER = re.compile(rf"(?i)(.*({SUBJECTS})|[a-z]{{0,3}})[ _.-]*\d+")
 MASK_FOLDER = re.compile(
     r"(?i)(^|/)(((train|test|val)\w*[ _-])?(masks|labels|annotations|segmentations|gt"
     r"|ground[ _-]?truth)|(train|test|val)\w*[ _-]mask)(/|$)"
@@ -220,6 +226,9 @@ def read_folders(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]
         names = children[parent]
         is_split_up = len(set(map(name_split, names)) - {""}) > 1
         generic = {n for n in names if is_generic(n) or MASK_FOLDER.search(n)}
+        is_one_of_several = len(children[os.path.dirname(parent)]) > 1
+        if classes[parent] and is_one_of_several:
+            generic.update(filter(SUBJECT_FOLDER.fullmatch, names))
         is_usual = is_split_up or 2 * len(generic) >= len(names)
         for name in names:
             folder = f"{parent}/{name}".lstrip("/")

@@ -6,16 +6,14 @@ look alike without being near-duplicates, so a random split has them on both sid
 
 import pandas as pd
 
+from kaggle_tfr.explore.columns import SITE_NAME, SUBJECT_NAME
 from kaggle_tfr.explore.csvs import check_column
+from kaggle_tfr.explore.files import SUBJECTS
 from kaggle_tfr.explore.labels import MISSING, RESERVED
 from kaggle_tfr.explore.names import remove_ending
 from kaggle_tfr.explore.rows import FOLDER, NAMES, match_names
 from kaggle_tfr.parameters import DEFAULTS
 
-SUBJECTS = (
-    "patient|subject|person|participant|specimen|animal|donor|case|slide|scene|lesion"
-    "|sequence|seq|session|series|study|video|clip|burst|track|recording|rec|run|flight"
-)
 # What the names of images of one source have in common. The first rule that is
 # verified is proposed.
 RULES = [
@@ -25,6 +23,7 @@ RULES = [
     r"([^/]+)[ _.-][xX][0-9]+[ _.-]?[yY][0-9]+",  # tiles of an image
 ]
 RULES += [f"([^/]*(?i:{word})[ _.-]?[0-9]+)[^0-9]" for word in SUBJECTS.split("|")]
+MIN_GROUPS = 3  # of two or more images
 MIN_IMAGES = 10  # in groups of two or more
 MIN_SHARE = 0.05  # of all images, in groups of two or more
 SAMPLE = 20_000  # names by which a rule is found
@@ -68,34 +67,55 @@ def list_names(images: pd.DataFrame) -> pd.Series:
     return names.mask(is_record, images["image_id"]).map(remove_ending)
 
 
+def find_groups(images: pd.DataFrame) -> str:
+    """Return the column or the rule whose groups are verified, "" for none.
+
+    Of several columns it is that of the fewest subjects, else of the fewest sites.
+    """
+    classes = images["label_name"]
+    for name_of in (SUBJECT_NAME, SITE_NAME):
+        columns = list(filter(name_of.fullmatch, map(str, images)))
+        counts = {
+            name: images[name].nunique()
+            for name in columns
+            if _are_groups(images[name].astype(str), classes)
+        }
+        if counts:
+            return min(counts, key=lambda name: counts[name])
+    sample = images.sort_values("path").head(SAMPLE)
+    return find_rule(list_names(sample), classes)
+
+
 def find_rule(names: pd.Series, classes: pd.Series) -> str:
     """Return the first rule whose groups are verified, "" for none.
 
     names: paths without endings. classes: of each, "" for an unknown one.
     """
-    names = names.sort_values().head(SAMPLE)
     for regex in RULES:
-        groups = names.str.extract(regex)[0].dropna()
-        joined = groups[groups.duplicated(keep=False)]
-        is_frequent = len(joined) >= max(MIN_IMAGES, MIN_SHARE * len(names))
-        is_spread = joined.nunique() >= DEFAULTS["N_FOLDS"]
-        if is_frequent and is_spread and not follow_classes(joined, classes):
+        if _are_groups(names.str.extract(regex)[0].fillna(""), classes):
             return NAMES + regex
     return ""
 
 
-def follow_classes(groups: pd.Series, classes: pd.Series) -> bool:
-    """Return whether nearly each class is one group, so that the groups are classes."""
-    pairs = pd.DataFrame({"class": classes[groups.index], "group": groups})
-    pairs = pairs[pairs["class"] != ""]
-    of_class = pairs.value_counts().groupby("class")
-    is_one_group = of_class.max() >= 0.9 * of_class.sum()
-    return len(is_one_group) > 1 and is_one_group.mean() >= 0.9
+def _are_groups(groups: pd.Series, classes: pd.Series) -> bool:
+    """Return whether enough images share their groups, and the groups are not classes.
+
+    groups: of each image, "" for none.
+    """
+    sizes = groups[~groups.isin(MISSING)].value_counts()
+    shared = sizes[sizes > 1]
+    n_groups = groups[groups.isin(shared.index)].groupby(classes).nunique()
+    return (
+        len(shared) >= MIN_GROUPS
+        and shared.sum() >= max(MIN_IMAGES, MIN_SHARE * len(groups))
+        and shared.max() <= len(groups) / 2
+        and n_groups.median() > 1
+    )
 
 
 def describe_groups(images: pd.DataFrame, group_column: str) -> str:
     """Return a sentence about the groups of GROUP_COLUMN, or about proposed ones."""
-    rule = group_column or find_rule(list_names(images), images["label_name"])
+    rule = group_column or find_groups(images)
     if not rule:
         return (
             "No groups are proposed: the names of the images do not repeat as those of "

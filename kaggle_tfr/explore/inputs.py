@@ -1,7 +1,6 @@
 """Read all inputs as one table: the main input, its test images, and further inputs."""
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +10,7 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.explore.checks import check_table
+from kaggle_tfr.explore.columns import find_labels, sort_columns
 from kaggle_tfr.explore.files import Files, check_images, check_link, list_files
 from kaggle_tfr.explore.groups import add_groups
 from kaggle_tfr.explore.labels import RESERVED, Table, number_labels, read_labels
@@ -36,20 +36,17 @@ from kaggle_tfr.naming import SPLIT_NAMES, SUBMISSION
 from kaggle_tfr.parameters import check_parameters
 from kaggle_tfr.schema import Labels
 
-# Columns whose names are those of labels.
-LABEL_NAME = re.compile(
-    r"(?i)(.*[ _-])?(labels?|class(es)?|targets?|categor(y|ies)|diagnos[ei]s|dx|breed"
-    r"|species|landmark|tags?|emotion|disease)([ _-]?(ids?|idx|index|names?|codes?))?"
-)
-
 
 def read_table(
-    input_dir: str, settings: InputSettings, excluded: Sequence[str] = ()
+    input_dir: str,
+    settings: InputSettings,
+    excluded: Sequence[str] = (),
+    files: Files | None = None,
 ) -> Table:
     """Return one row per image of all inputs, and their labels. No image is opened.
 
     excluded: WORK_DIR and OUT_DIR, whose files are not input where they are in
-    INPUT_DIR.
+    INPUT_DIR. files: those of INPUT_DIR, if they are listed already.
 
     Columns: image_id; path (absolute or gs://, "" for a missing file); split; label
     (int64, -1 for none); label_name; problem ("" for a good row); source (0 for the
@@ -66,14 +63,14 @@ def read_table(
     further = [_find_further(settings.input_dir, more) for more in settings.more_inputs]
     inner = [folder for folder in further if folder != settings.input_dir]
     main = replace(settings, excluded=[*settings.excluded, *inner])
-    images, labels = read_input(main)
+    images, labels = _read_input(main, files=files)
     for number, changes in enumerate(settings.more_inputs, 1):
         values = {name.lower(): value for name, value in changes.items()}
         values = {"label_map": "", "split_column": "", **values}
         values |= {"input_dir": further[number - 1], "label_kind": labels.kind}
         source = f"MORE_INPUTS, input {number} ('{changes['INPUT_DIR']}')"
         try:
-            more, more_labels = read_input(replace(settings, **values), labels)
+            more, more_labels = _read_input(replace(settings, **values), labels)
         except (FileNotFoundError, ValueError) as error:
             raise type(error)(f"{source}: {error}") from None
         _check_kind(more_labels, labels, source)
@@ -83,7 +80,7 @@ def read_table(
     images, labels = number_labels(images, labels)
     texts = ["image_id", "path", "split", "label_name", "problem"]
     images = images.astype({**dict.fromkeys(texts, str), "input_dir": "category"})
-    images = _limit_rows(images, settings.limit)
+    images = limit_rows(images, settings.limit)
     images = add_groups(images, settings.group_column)
     return images, replace(labels, name=settings.name, bit_depth=settings.bit_depth)
 
@@ -156,7 +153,7 @@ def _drop_listed_elsewhere(images: pd.DataFrame) -> pd.DataFrame:
     return images[~(is_unlisted & is_listed)].reset_index(drop=True)
 
 
-def _limit_rows(images: pd.DataFrame, limit: int) -> pd.DataFrame:
+def limit_rows(images: pd.DataFrame, limit: int) -> pd.DataFrame:
     """Return `limit` rows spread evenly, or all if there are fewer or it is 0."""
     if not 0 < limit < len(images):
         return images
@@ -165,13 +162,12 @@ def _limit_rows(images: pd.DataFrame, limit: int) -> pd.DataFrame:
     return images.iloc[chosen].reset_index(drop=True)
 
 
-def read_input(
+def _read_input(
     settings: InputSettings, known: Labels | None = None, files: Files | None = None
 ) -> Table:
     """Return a row for each image of one input, and its labels.
 
-    known: the labels of the main input, for a further one. files: those of INPUT_DIR,
-    if they are listed already. Raises: as `read_table`.
+    known: the labels of the main input, for a further one. Raises: as `read_table`.
     """
     input_dir = settings.input_dir
     if not storage.is_folder(input_dir):
@@ -232,7 +228,8 @@ def _read_text(
     columns = list_texts(settings.label_column)
     if settings.label_column == "":
         columns = [name for name in map(str, rows) if name[0] != "/"]
-        columns = _find_label(rows[columns]) if columns else [FOLDER]
+        cells = rows[columns]
+        columns = find_labels(cells, sort_columns(cells)) if columns else [FOLDER]
     if columns and TAIL in rows:
         columns = [TAIL, *columns]
     if settings.id_column in columns:
@@ -242,22 +239,6 @@ def _read_text(
         )
     text = {name: read_column(name, rows, files, "LABEL_COLUMN") for name in columns}
     return pd.DataFrame(text, rows.index)
-
-
-def _find_label(rows: pd.DataFrame) -> list[str]:
-    """Return the only column that is called like a label.
-
-    Raises: ValueError: there are several, or none.
-    """
-    named = [name for name in map(str, rows) if LABEL_NAME.fullmatch(name)]
-    if len(named) != 1:
-        counts = (rows[named] if named else rows).nunique().to_dict()
-        raise ValueError(
-            "LABEL_COLUMN is empty. Set it to the column of labels; these are the "
-            f"columns with their numbers of values: {counts}. LABEL_COLUMN: folder "
-            "takes the folder, and [] reads the images without labels."
-        )
-    return named
 
 
 def _accept_unlisted(problem: pd.Series, codes: pd.Series) -> pd.Series:

@@ -218,7 +218,7 @@ def _read_splits(
     column = settings.split_column
     if column in ("", NONE):
         names = rows[CSV].unique()
-        split_of = {name: _find_split(name) if len(names) > 1 else "" for name in names}
+        split_of = {name: find_split(name) if len(names) > 1 else "" for name in names}
         return rows[CSV].map(split_of), pd.Series("", rows.index)
     csvs.check_column(column, rows, "SPLIT_COLUMN")
     words = rows[column].str.strip()
@@ -227,7 +227,7 @@ def _read_splits(
     return split, problem.where(split == "", "")
 
 
-def _find_split(csv: str) -> str:
+def find_split(csv: str) -> str:
     """Return the split that the name of a CSV contains, such as train_labels.csv."""
     words = re.split("[ _.-]", os.path.basename(csv))
     return next(filter(None, map(name_split, words)), "")
