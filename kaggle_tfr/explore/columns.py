@@ -24,23 +24,26 @@ Columns = Mapping[str, list[str]]
 
 
 def sort_columns(rows: pd.DataFrame) -> Columns:
-    """Return the columns by what they contain, without those of a single value.
+    """Return the columns by what they contain, without others of a single value.
 
-    The keys are "code" (of masks), "split", "flag" (0 and 1), "group" and "other".
+    The keys are "code" of masks, "label", "split", "flag" (0 and 1), "group", "other".
     """
     columns = defaultdict[str, list[str]](list)
     for name in map(str, rows):
-        cells = {cell.strip().lower() for cell in rows[name].unique()}
-        values = {cell.removesuffix(".0") for cell in cells.difference(MISSING)}
+        cells = rows[name].str.strip().str.lower().str.removesuffix(".0")
+        cells = cells[~cells.isin(MISSING)]
+        values = set(cells)
         codes = values.difference(EMPTY_CODES)
         kind = "other"
         if codes and all(re.fullmatch(RUNS, code) for code in codes):
             kind = "code"
+        elif LABEL_NAME.fullmatch(name):
+            kind = "label"
         elif len(values) < 2 or name.startswith("Unnamed"):
             continue
         elif all(map(name_split, values)):
             kind = "split"
-        elif values.issubset([*FLAGS, "-1"]):
+        elif cells.isin([*FLAGS, "-1"]).mean() > 0.95:
             kind = "flag"
         elif SUBJECT_NAME.fullmatch(name) or SITE_NAME.fullmatch(name):
             kind = "group"
@@ -55,8 +58,8 @@ def find_labels(rows: pd.DataFrame, columns: Columns) -> list[str]:
     Raises: ValueError: it is not clear which columns they are.
     """
     flags = columns["flag"]
-    others = [*columns["other"], *(flags if len(flags) == 1 else [])]
-    named = [*filter(LABEL_NAME.fullmatch, [*others, *columns["group"]])]
+    named = columns["label"]
+    others = columns["other"] + (flags if len(flags) == 1 else [])
     if columns["code"]:
         return [*named[:1], columns["code"][0]]
     is_one_hot = (rows[flags].isin(["1", "1.0"]).sum(axis=1) == 1).mean() > 0.9
@@ -64,14 +67,12 @@ def find_labels(rows: pd.DataFrame, columns: Columns) -> list[str]:
     if len(flags) > 1 and not named and (is_one_hot or has_only_facts):
         return flags
     candidates = named or others
-    counts = rows[candidates].nunique()
+    counts = (rows[candidates] if candidates else rows).nunique()
     is_only = len(others) == 1 and len(flags) < 2 and not SEX_NAME.match(others[0])
     # Several names of the same classes are as good as one.
     if is_only or (named and len(rows[named].drop_duplicates()) == counts.max()):
-        has_letters = rows[candidates].apply(
-            lambda cells: cells.str.contains("[a-zA-Z]")
-        )
-        return [has_letters.any().idxmax()]
+        numbers = rows[candidates].apply(pd.to_numeric, errors="coerce")
+        return [str(numbers.notna().all().idxmin())]  # the first with words
     raise ValueError(
         "LABEL_COLUMN is empty. Set it to the column of labels; these are the columns "
         f"with their numbers of values: {counts.to_dict()}. It can also be a list of "

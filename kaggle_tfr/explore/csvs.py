@@ -2,6 +2,7 @@
 
 import fnmatch
 import io
+import os
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -9,16 +10,15 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.explore.files import Files, check_link
-from kaggle_tfr.explore.names import NOT_FOUND, FileNames, join_names
+from kaggle_tfr.explore.files import Files, check_link, name_split
+from kaggle_tfr.explore.names import NOT_FOUND, join_names
 from kaggle_tfr.explore.settings import list_texts
 from kaggle_tfr.naming import list_fields
 
 TABLE_NAME = re.compile(r"(?i)\.(csv|tsv)$")
-# Columns that are added: the path of the CSV below INPUT_DIR, "" for one elsewhere; and
-# whether a row has more cells than the header. "/" cannot begin a name of the CSV.
-CSV = "/csv"
-LONG = "/long"
+# Columns that are added: the folder of the CSV below INPUT_DIR, its split, and whether
+# a row has more cells than the header. "/" cannot begin a name of the CSV.
+FOLDER, SPLIT, LONG = "/folder", "/split", "/long"
 SAMPLE = 500  # cells of a column that are looked up
 
 
@@ -45,9 +45,17 @@ def read_csvs(
         file = storage.resolve(input_dir, path)
         check_link(file, input_dir, parameter)
         table = _parse_csv(file, parameter)
-        table[CSV] = path if path in files.others else ""
+        table[FOLDER] = os.path.dirname(path) if path in files.others else ""
+        is_one = len(paths) == 1
+        table[SPLIT] = files.split_of(path) if is_one else find_split(path, files)
         tables.append(table)
     return pd.concat(tables, ignore_index=True).fillna("")
+
+
+def find_split(path: str, files: Files) -> str:
+    """Return the split in the name of a CSV, as train_labels.csv, else its folder's."""
+    words = re.split("[ _.-]", os.path.basename(path))
+    return next(filter(None, map(name_split, words)), files.split_of(path))
 
 
 def find_csvs(name: str, files: Files, input_dir: str) -> list[str]:
@@ -130,9 +138,7 @@ def check_column(name: str, rows: pd.DataFrame, parameter: str) -> None:
         )
 
 
-def find_ids(
-    rows: pd.DataFrame, images: FileNames, *, of_masks: bool
-) -> tuple[str, bool]:
+def find_ids(rows: pd.DataFrame, files: Files, *, of_masks: bool) -> tuple[str, bool]:
     """Return the column whose cells are the names of most images, "" for none.
 
     Also whether a label follows each name, as in "0011165.jpg_Fish" of masks.
@@ -147,12 +153,14 @@ def find_ids(
             forms[True] = sample[column].str.rpartition("_")[0]
         for has_tails, names in forms.items():
             unique = names[names != ""].unique()
-            n_found = (join_names(unique, images) != NOT_FOUND).sum()
-            if n_found > max(most_found, len(unique) / 2):
+            found = join_names(unique, files.names)
+            is_image = (found != NOT_FOUND) & (found < len(files.images))
+            if is_image.sum() > max(most_found, len(unique) / 2):
                 best = (column, has_tails)
-                most_found = n_found
+                most_found = is_image.sum()
     column, _ = best
-    if re.search(r"[\d.]", column) and join_names([column], images)[0] != NOT_FOUND:
+    has_digit = re.search(r"[\d.]", column)
+    if has_digit and join_names([column], files.names)[0] != NOT_FOUND:
         raise ValueError(
             f"the first row of the CSV names the image '{column}', so its header is "
             "missing. Add a first line such as: image_id,label"
@@ -160,29 +168,22 @@ def find_ids(
     return best
 
 
-def fill_template(template: str, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the name of each row by PATH_TEMPLATE, "" for none, and its problem.
+def fill_template(template: str, rows: pd.DataFrame) -> list[str]:
+    """Return the name of each row by PATH_TEMPLATE, "" if a cell is empty or short.
 
     Raises: ValueError: the template does not fit the columns.
     """
-    fields = dict.fromkeys(re.split(r"[.\[]", f)[0] for f in list_fields(template))
-    for field in fields:
+    fields = {re.split(r"[.\[]", field)[0] for field in list_fields(template)}
+    for field in sorted(fields):
         check_column(field, rows, f"a field of PATH_TEMPLATE '{template}'")
-    rows = rows[list(fields)]
-    is_empty = rows == ""
-    problem = "no value in column '" + is_empty.idxmax(axis=1).astype(str) + "'"
-    problem = problem.where(is_empty.any(axis=1), "")
+    cells = rows[sorted(fields)].to_dict("records")
     try:
-        names = [_fill(template, row) for row in rows.to_dict("records")]
+        return [_fill(template, row) if all(row.values()) else "" for row in cells]
     except ValueError as error:
         raise ValueError(
             f"PATH_TEMPLATE '{template}': {error}. Cells are text, and zeros that "
             "begin a number do not matter: leave the format out."
         ) from None
-    table = pd.DataFrame({"name": names, "problem": problem}, rows.index)
-    is_short = (table["name"] == "") & (problem == "")
-    table.loc[is_short, "problem"] = "id too short for PATH_TEMPLATE"
-    return table
 
 
 def _fill(template: str, row: Any) -> str:

@@ -66,16 +66,19 @@ class Files:
 
     @cached_property
     def names(self) -> FileNames:
-        """The names of the images, in which ids are looked up."""
-        return FileNames(self.images)
+        """The names of images, then of others, in which ids are looked up.
+
+        An id can name an image that is not called so.
+        """
+        return FileNames([*self.images, *self.others])
 
     def split_of(self, image: str) -> str:
         """Return the split of an image by its folders, "" for none."""
-        return self.splits.get(os.path.dirname(image), "")
+        return self.splits.get(image.rpartition("/")[0], "")
 
     def class_of(self, image: str) -> str:
         """Return the folder of the class of an image, "" for none."""
-        return self.classes.get(os.path.dirname(image), "")
+        return self.classes.get(image.rpartition("/")[0], "")
 
 
 def list_files(

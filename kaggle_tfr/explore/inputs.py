@@ -16,7 +16,6 @@ from kaggle_tfr.explore.groups import add_groups
 from kaggle_tfr.explore.labels import RESERVED, Table, number_labels, read_labels
 from kaggle_tfr.explore.records import list_shards, read_records
 from kaggle_tfr.explore.rows import (
-    COLUMNS,
     FILE,
     FOLDER,
     ID,
@@ -212,8 +211,7 @@ def _read_files(files: Files, settings: InputSettings, known: Labels | None) -> 
     rows = rows.loc[labelled.index].reset_index(drop=True)
     labelled = labelled.reset_index(drop=True)
     problem = first_problem(rows[PROBLEM], labelled.pop("problem"))
-    used = {TAIL, *COLUMNS}
-    others = rows.drop(columns=[name for name in rows if name in used | set(text)])
+    others = rows.filter(regex="^[^/]").drop(columns=list(text), errors="ignore")
     others = others.rename(columns={name: f"csv_{name}" for name in RESERVED})
     paths = rows[FILE].where(rows[FILE] == "", f"{settings.input_dir}/" + rows[FILE])
     images = pd.DataFrame({"image_id": rows[ID], "path": paths, "split": rows[SPLIT]})

@@ -17,7 +17,7 @@ from kaggle_tfr.explore.inputs import limit_rows, read_table
 from kaggle_tfr.explore.names import join_names, remove_ending
 from kaggle_tfr.explore.recipe import Recipe, save_recipe, to_line
 from kaggle_tfr.explore.records import list_shards
-from kaggle_tfr.explore.rows import FOLDER, NAMES, find_split
+from kaggle_tfr.explore.rows import FOLDER, NAMES
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.naming import SPLIT_NAMES
 from kaggle_tfr.parameters import DEFAULTS, make_settings
@@ -115,9 +115,9 @@ def _read_tables(names: Sequence[str], recipe: Recipe) -> dict[str, pd.DataFrame
         try:
             rows = csvs.read_csvs(name, files, files.folder, "CSV")
             rows = rows.iloc[:: max(1, len(rows) // ROWS)]
-            rows = rows.drop(columns=[csvs.CSV, csvs.LONG])
+            rows = rows.filter(regex="^[^/]")
             of_masks = len(sort_columns(rows)["code"]) > 0
-            column, _ = csvs.find_ids(rows, files.names, of_masks=of_masks)
+            column, _ = csvs.find_ids(rows, files, of_masks=of_masks)
         except ValueError as error:
             recipe.comments.append(f"not sure: {error}")
             continue
@@ -147,8 +147,7 @@ def _detect_csv(
     used = [
         name
         for name, other in tables.items()
-        if other.columns.equals(rows.columns)
-        and (find_split(name) or recipe.files.split_of(name))
+        if other.columns.equals(rows.columns) and csvs.find_split(name, recipe.files)
     ]
     if chosen not in used:
         used = [chosen]

@@ -10,7 +10,6 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.explore import csvs
-from kaggle_tfr.explore.csvs import CSV, LONG
 from kaggle_tfr.explore.files import Files, name_split
 from kaggle_tfr.explore.names import AMBIGUOUS, NOT_FOUND, join_names, remove_ending
 from kaggle_tfr.explore.settings import LABELS_CSV, InputSettings, list_texts
@@ -24,7 +23,8 @@ MISSING_FILE = "missing file"
 LINK_PROBLEM = "link leads outside INPUT_DIR"
 MAX_TIED = 0.01  # of the rows, whose name several files have
 # Columns beside those of the CSV. "/" cannot begin the name of one of its columns.
-ID, FILE, SPLIT, PROBLEM, TAIL = "/image_id", "/path", "/split", "/problem", "/tail"
+SPLIT = csvs.SPLIT
+ID, FILE, PROBLEM, TAIL = "/image_id", "/path", "/problem", "/tail"
 COLUMNS = [ID, FILE, SPLIT, PROBLEM]
 
 
@@ -56,12 +56,10 @@ def list_rows(files: Files, settings: InputSettings) -> pd.DataFrame:
     tests = _list_tests(replace(files, images=in_test_folders or beside), settings)
 
     rest = sorted(set(rest).difference(tests[FILE]))
-    unlisted = pd.DataFrame({ID: rest, FILE: rest, SPLIT: "", PROBLEM: ""}, dtype=str)
-    is_test = unlisted[FILE].isin(in_test_folders if names else [])
-    if names:
-        unlisted.loc[~is_test, PROBLEM] = f"{NO_ROW} in {names}"
-    tables = [labelled, unlisted[~is_test], tests, unlisted[is_test]]
-    rows = pd.concat(tables, ignore_index=True).fillna("")
+    problem = f"{NO_ROW} in {names}" if names else ""
+    unlisted = pd.DataFrame({ID: rest, FILE: rest, PROBLEM: problem}, dtype=str)
+    unlisted.loc[unlisted[FILE].isin(in_test_folders), PROBLEM] = ""
+    rows = pd.concat([labelled, unlisted, tests], ignore_index=True).fillna("")
     rows.loc[rows[FILE].isin(files.outside), PROBLEM] = LINK_PROBLEM
     if settings.split_column != NONE:
         of_folder = rows[FILE].map(files.split_of)
@@ -103,30 +101,29 @@ def _join_csv(
         halves = names.str.rpartition("_")  # such as 0011165.jpg_Fish
         ids = names = halves[0]
         rows[TAIL] = halves[2]
-    rows[SPLIT], split_problem = _read_splits(rows, settings)
-
-    # An id is looked up beside its CSV first.
-    csv_names = rows[CSV].unique()
-    folders = rows[CSV].map({name: os.path.dirname(name) for name in csv_names})
-    paths = names.where((folders == "") | (names == ""), folders + "/" + names)
-    of_folder = rows[CSV].map({name: files.split_of(name) for name in csv_names})
-    split = rows[SPLIT].where(rows[SPLIT] != "", of_folder).replace("", "train")
+    split_problem = _read_splits(rows, settings)
+    is_blank = names == ""
     found = pd.DataFrame({"file": names, "problem": ""})
     if not is_unlisted(settings):
-        found = find_images(paths, split, files)
+        # An id is looked up beside its CSV first.
+        is_at_top = rows[csvs.FOLDER] == ""
+        paths = names.where(is_blank | is_at_top, rows[csvs.FOLDER] + "/" + names)
+        found = find_images(paths, rows[SPLIT].replace("", "train"), files)
     rows[FILE] = found["file"]
     blank = pd.Series("", rows.index)
     rows[PROBLEM] = first_problem(
-        blank.mask(rows[LONG].astype(bool), "more cells than the header"),
-        rows.get(PROBLEM, blank),
-        blank.mask(names == "", "no id"),
+        blank.mask(rows[csvs.LONG].astype(bool), "more cells than the header"),
+        blank.mask(is_blank, f"no value for '{key}'"),
         split_problem,
         found["problem"],
     )
-    ids = _make_unique(ids, rows[FILE])
+    # An id that several files share is replaced by their paths.
+    has_file = rows[FILE] != ""
+    pairs = pd.DataFrame({ID: ids, FILE: rows[FILE]})[has_file].drop_duplicates()
+    is_shared = ids.isin(pairs[ID][pairs[ID].duplicated()])
+    ids = ids.mask(is_shared & has_file, rows[FILE])
     rows[ID] = ids.str.replace("\0", "\\x00", regex=False)
-    unused = [CSV, LONG, key, settings.id_column]
-    return rows.drop(columns=unused, errors="ignore")
+    return rows.drop(columns=[key, settings.id_column], errors="ignore")
 
 
 def _find_names(
@@ -141,13 +138,13 @@ def _find_names(
         csvs.check_column(key, rows, "ID_COLUMN")
     if template := settings.path_template:
         named = rows.assign(image_id=rows[key]) if key else rows
-        rows[[template, PROBLEM]] = csvs.fill_template(template, named)
+        rows[template] = csvs.fill_template(template, named)
         return template, False
     of_masks = settings.label_kind == "masks"
     if key and not of_masks:
         return key, False
     candidates = rows[[key]] if key else rows
-    found, has_tails = csvs.find_ids(candidates, files.names, of_masks=of_masks)
+    found, has_tails = csvs.find_ids(candidates, files, of_masks=of_masks)
     return key or found, has_tails
 
 
@@ -160,35 +157,27 @@ def find_images(names: pd.Series, splits: pd.Series, files: Files) -> pd.DataFra
     """Return the file of each row by its name ("" if it is missing), and its problem.
 
     Of several images with a name, the one in the folder of the row's split counts,
-    else the one outside of all splits. Files that are not called like images are found
-    by their whole names.
+    else the one outside of all splits.
     Raises: ValueError: too many names are those of several images.
     """
     unique = names[names != ""].unique()
     joined = pd.Series(join_names(unique, files.names), unique)
     position = names.map(joined).fillna(NOT_FOUND).astype(int)
-    is_tied = position == AMBIGUOUS
-    images = files.images if is_tied.any() else []
+    tied = names[position == AMBIGUOUS]
+    images = files.images if len(tied) else []
     split_of = np.array(list(map(files.split_of, images)))
-    for split, group in names[is_tied].groupby(splits):
-        for wanted in (split, ""):
-            tied = group[position[group.index] == AMBIGUOUS]
+    for split, group in tied.groupby(splits):
+        for wanted in ("", split):
             chosen = np.flatnonzero(split_of == wanted)
-            found = join_names(tied, [images[place] for place in chosen.tolist()])
-            position[tied.index[found >= 0]] = chosen[found[found >= 0]]
+            found = join_names(group, [images[place] for place in chosen.tolist()])
+            position[group.index[found >= 0]] = chosen[found[found >= 0]]
 
-    others = [path for path in files.others if not csvs.TABLE_NAME.search(path)]
-    missing = names[(position == NOT_FOUND) & (names != "")]
-    if others and len(missing):
-        found = join_names(missing, others)
-        position[missing.index[found >= 0]] = len(files.images) + found[found >= 0]
-    paths = np.array([*files.images, *others, "", ""], object)  # for negative numbers
-    table = pd.DataFrame({"file": paths[position], "problem": ""}, names.index)
-    table.loc[position == NOT_FOUND, "problem"] = MISSING_FILE
+    paths = np.array([*files.images, *files.others, "", ""], object)
+    problem = pd.Series("", names.index).mask(position == NOT_FOUND, MISSING_FILE)
     tied = names[position == AMBIGUOUS]
     if len(tied):
-        table.loc[tied.index, "problem"] = _explain_ties(tied, files.images, len(names))
-    return table
+        problem[tied.index] = _explain_ties(tied, images, len(names))
+    return pd.DataFrame({"file": paths[position], "problem": problem})
 
 
 def _explain_ties(tied: pd.Series, images: Sequence[str], n_rows: int) -> str:
@@ -208,36 +197,19 @@ def _explain_ties(tied: pd.Series, images: Sequence[str], n_rows: int) -> str:
     return problem
 
 
-def _read_splits(
-    rows: pd.DataFrame, settings: InputSettings
-) -> tuple[pd.Series, pd.Series]:
-    """Return the split of each row ("" for none), and its problem.
-
-    It is that of SPLIT_COLUMN, else of the names of several CSVs.
-    """
+def _read_splits(rows: pd.DataFrame, settings: InputSettings) -> pd.Series:
+    """Fill `SPLIT` by SPLIT_COLUMN, else it is that of the CSV; return the problems."""
     column = settings.split_column
-    if column in ("", NONE):
-        names = rows[CSV].unique()
-        split_of = {name: find_split(name) if len(names) > 1 else "" for name in names}
-        return rows[CSV].map(split_of), pd.Series("", rows.index)
-    csvs.check_column(column, rows, "SPLIT_COLUMN")
-    words = rows[column].str.strip()
-    split = words.map(name_split).map(SPLIT_NAMES).fillna("")
-    problem = "not a split in column '" + column + "': '" + words + "'"
-    return split, problem.where(split == "", "")
-
-
-def find_split(csv: str) -> str:
-    """Return the split that the name of a CSV contains, such as train_labels.csv."""
-    words = re.split("[ _.-]", os.path.basename(csv))
-    return next(filter(None, map(name_split, words)), "")
-
-
-def _make_unique(ids: pd.Series, file: pd.Series) -> pd.Series:
-    """Return the ids; one that several files share is replaced by their paths."""
-    pairs = pd.DataFrame({"id": ids, "file": file})[file != ""].drop_duplicates()
-    shared = pairs["id"][pairs["id"].duplicated()]
-    return ids.mask(ids.isin(shared) & (file != ""), file)
+    problem = pd.Series("", rows.index)
+    if column == NONE:
+        rows[SPLIT] = ""
+    elif column:
+        csvs.check_column(column, rows, "SPLIT_COLUMN")
+        words = rows[column].str.strip()
+        rows[SPLIT] = words.map(name_split).map(SPLIT_NAMES).fillna("")
+        is_odd = rows[SPLIT] == ""
+        problem[is_odd] = f"not a split in column '{column}': '" + words + "'"
+    return problem
 
 
 def first_problem(*problems: pd.Series) -> pd.Series:

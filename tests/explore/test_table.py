@@ -45,7 +45,7 @@ def test_bad_rows_are_named_and_stay_in_the_table(tmp_path):
 
     clash = "listed with different labels: x, y"
     twice = ["", "listed twice: the first row counts", clash, clash]
-    bad = ["no label", "no id", "", "missing file", "more cells than the header"]
+    bad = ["no label", "no value for 'image_id'", "", "missing file", "more cells than the header"]
     assert images["problem"].tolist() == [*twice, *bad, "no row in train.csv"]
     assert images["label"].tolist() == [0, 0, 0, 1, -1, 0, 1, 0, 1, -1]
     assert images.loc[0, ["age", "csv_width", "width"]].tolist() == ["030", "640", 32]
@@ -61,7 +61,7 @@ def test_a_template_may_cut_ids(tmp_path):
     images, _ = read(tmp_path, id_column="id", path_template=template)
 
     assert images["path"][0] == f"{tmp_path}/train/a/b/ab12.jpg"
-    problems = ["", "", "id too short for PATH_TEMPLATE"]
+    problems = ["", "", f"no value for '{template}'"]
     assert images["problem"].tolist() == problems
 
 

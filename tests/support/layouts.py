@@ -285,11 +285,11 @@ def slices(folder, first="01"):
 
 
 SLICES = 'PATH_TEMPLATE: "images/{patient}/{slice}.png"'
-case(train=60, groups=12, labels={"0002/01.png": "b"}, answer=SLICES)(slices)
+case(train=60, groups=None, labels={"0002/01.png": "b"}, answer=SLICES)(slices)
 case(
     "slices_empty_cell",
     train=59,
-    groups=12,
+    groups=None,
     rejected=(1, 2),
     answer=SLICES,
     tells="no value[^.]*slice",
