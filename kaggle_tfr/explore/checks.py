@@ -9,7 +9,7 @@ import pandas as pd
 from kaggle_tfr.explore.files import is_generic
 from kaggle_tfr.explore.labels import LEFT_OUT, NO_LABEL, number_names
 from kaggle_tfr.explore.names import loosen
-from kaggle_tfr.explore.rows import LINK_PROBLEM, NO_ROW
+from kaggle_tfr.explore.rows import LINK_PROBLEM, MISSING_FILE, NO_ROW
 from kaggle_tfr.schema import Labels
 
 STOP = 0.5  # of the images, unusable for one reason
@@ -31,25 +31,23 @@ def check_table(images: pd.DataFrame) -> None:
     """Raise a ValueError if most images are unusable for one reason, or no image is
     left to train on.
     """
-    reason, share = find_main_problem(images)
+    unusable, share = _find_main_problem(images)
     is_train = (images["split"] != "test") & (images["problem"] == "")
     if share <= STOP and is_train.any():
         return
-    if not reason:
+    if unusable.empty:
         raise ValueError(
             f"none of the {len(images):,} images is left to train on: all are in test "
             "folders, or have no row in a CSV. Set SPLIT_COLUMN: none to train on the "
             'images of all folders, or LABELS_CSV: "" to leave the CSV out.'
         )
-    counted = images[_is_counted(images)]
-    rows = counted[name_reasons(counted["problem"]) == reason]
-    image_id = rows["image_id"].iloc[0]
-    advice = ADVICE.get(reason, "")
-    if reason == "missing file":
+    image_id, problem = unusable[["image_id", "problem"]].iloc[0]
+    advice = ADVICE.get(problem.partition(":")[0], "")
+    if problem == MISSING_FILE:
         advice = _describe_nearest(image_id, images["path"])
     raise ValueError(
-        f"{len(rows):,} of {len(counted):,} images cannot be used, such as "
-        f"'{image_id}': {rows['problem'].iloc[0]}. {advice}".strip()
+        f"{len(unusable):,} of the images, {share:.0%}, cannot be used, such as "
+        f"'{image_id}': {problem}. {advice}".strip()
     )
 
 
@@ -58,22 +56,17 @@ def name_reasons(problem: pd.Series) -> pd.Series:
     return problem.map({text: text.partition(":")[0] for text in problem.unique()})
 
 
-def _is_counted(images: pd.DataFrame) -> pd.Series:
-    """Return whether an image is neither for tests, nor left out by intention."""
-    is_left_out = images["problem"].str.startswith((NO_ROW, LEFT_OUT))
-    return (images["split"] != "test") & ~is_left_out
+def _find_main_problem(images: pd.DataFrame) -> tuple[pd.DataFrame, float]:
+    """Return the images that are unusable for the most frequent reason, their share.
 
-
-def find_main_problem(images: pd.DataFrame) -> tuple[str, float]:
-    """Return the most frequent problem of images that are not for tests, and its share.
-
-    Files that no CSV lists and what LABEL_MAP leaves out do not count.
+    Test images, files that no CSV lists and what LABEL_MAP leaves out do not count.
     """
-    reasons = name_reasons(images["problem"][_is_counted(images)])
-    counts = reasons[reasons != ""].value_counts()
-    if counts.empty:
-        return "", 0.0
-    return str(counts.index[0]), float(counts.iloc[0] / len(reasons))
+    is_left_out = images["problem"].str.startswith((NO_ROW, LEFT_OUT))
+    counted = images[(images["split"] != "test") & ~is_left_out]
+    reasons = name_reasons(counted["problem"])
+    main = reasons[reasons != ""].mode().head(1)
+    unusable = counted[reasons.isin(main)]
+    return unusable, len(unusable) / max(1, len(counted))
 
 
 def _describe_nearest(image_id: str, paths: pd.Series) -> str:
@@ -97,11 +90,12 @@ def find_doubts(
     label_column: LABEL_COLUMN; classes that the user has set are not doubted.
     """
     doubts = []
-    reason, share = find_main_problem(images)
+    unusable, share = _find_main_problem(images)
     if share > DOUBT:
-        advice = ADVICE.get(reason, "rejects.csv lists them.")
+        problem = unusable["problem"].iloc[0]
+        advice = ADVICE.get(problem.partition(":")[0], "rejects.csv lists them.")
         doubts.append(
-            f"{share:.0%} of the images cannot be used for one reason: {reason}. "
+            f"{share:.0%} of the images cannot be used for one reason: {problem}. "
             f"{advice}"
         )
     if labels.kind != "single" or not labels.classes:

@@ -20,10 +20,8 @@ LABEL_NAME = re.compile(
 FACT_NAME = re.compile("(?i)sex|gender|age|width|height")  # taken for labels last
 SEX_NAME = re.compile("(?i)sex|gender")  # never taken for labels
 
-Columns = Mapping[str, list[str]]
 
-
-def sort_columns(rows: pd.DataFrame) -> Columns:
+def sort_columns(rows: pd.DataFrame) -> Mapping[str, list[str]]:
     """Return the columns by what they contain, without others of a single value.
 
     The keys are "code" of masks, "label", "split", "flag" (0 and 1), "group", "other".
@@ -51,12 +49,12 @@ def sort_columns(rows: pd.DataFrame) -> Columns:
     return columns
 
 
-def find_labels(rows: pd.DataFrame, columns: Columns) -> list[str]:
+def find_labels(rows: pd.DataFrame) -> list[str]:
     """Return the columns of labels: one called so, that of masks, those of 0 and 1.
 
-    columns: of `sort_columns`.
     Raises: ValueError: it is not clear which columns they are.
     """
+    columns = sort_columns(rows)
     flags = columns["flag"]
     named = columns["label"]
     others = columns["other"] + (flags if len(flags) == 1 else [])

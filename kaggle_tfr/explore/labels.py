@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -120,7 +120,7 @@ def _tidy(cells: pd.Series) -> pd.Series:
 
 def _read_cells(
     text: pd.DataFrame,
-    columns: Sequence[str],
+    columns: list[str],
     rows: pd.DataFrame,
     settings: InputSettings,
     classes: Classes,
@@ -132,25 +132,20 @@ def _read_cells(
     kind = settings.label_kind
     names = text.iloc[:, 0]
     last = text.iloc[:, -1]
-    codes = last[~last.str.strip().isin(EMPTY_CODES)]
-    n_columns = len(text.columns)
-    if kind == "auto" and n_columns < 3 and len(codes):
-        kind = "masks" if codes.str.fullmatch(RUNS).all() else kind
+    codes = last.str.strip()
+    codes = codes.mask(codes.isin(EMPTY_CODES), "")
+    if kind == "auto" and len(columns) < 3 and (codes != "").any():
+        kind = "masks" if codes[codes != ""].str.fullmatch(RUNS).all() else kind
     if kind == "masks":
-        if n_columns == 1:
-            names = pd.Series(columns[-1], text.index)
-        codes = last.str.strip()
-        codes = codes.mask(codes.isin(EMPTY_CODES), "")
+        if len(columns) == 1:
+            names = pd.Series(columns[0], text.index)
         has_label = ~rows["is_optional"] | (codes != "")
         return _spread(codes, names, has_label, rows, classes)
     if kind == "number":
         return _label_numbers(last, rows)
-    is_pair = n_columns == 2 and _read_flags(text).iloc[:, 0].isna().all()
-    if n_columns > 1 and not is_pair:
+    if len(columns) > 1:
         return _label_flags(text, columns, rows, kind, classes)
-    if is_pair:  # the name of a label, and 0 or 1
-        names = names.where(_read_flags(text).iloc[:, 1] != 0, "")
-    elif kind != "multi" and not settings.label_separator:
+    if kind != "multi" and not settings.label_separator:
         return _label_classes(names, rows, classes)
     has_label = names != ""
     return _spread(has_label.astype(np.int8), names, has_label, rows, classes)
@@ -247,19 +242,18 @@ def number_labels(images: pd.DataFrame, labels: Labels) -> Table:
     if labels.kind == "single" or not has_label.any():
         return images, labels
     numbers = images[labels.label_columns[0]][has_label]
-    edges = np.unique(numbers.quantile(np.linspace(0, 1, N_BINS + 1)))
-    bins = np.searchsorted(edges[1:-1], numbers)
-    spans = numbers.groupby(bins).agg(["min", "max"])
-    names = [f"{low:.6g} to {high:.6g}" for low, high in spans.to_numpy()]
-    bins, _ = pd.factorize(bins, sort=True)
-    images.loc[has_label, "label"] = bins
-    images.loc[has_label, "label_name"] = np.array(names, object)[bins]
+    tenths = (numbers.rank(method="min") - 1) * N_BINS // len(numbers)
+    bins = numbers.groupby(tenths)
+    spans = bins.agg(["min", "max"]).to_numpy()
+    names = np.array([f"{low:.6g} to {high:.6g}" for low, high in spans], object)
+    images.loc[has_label, "label"] = bins.ngroup()
+    images.loc[has_label, "label_name"] = names[bins.ngroup()]
     return images, replace(labels, classes=tuple(names))
 
 
 def _label_flags(
     text: pd.DataFrame,
-    columns: Sequence[str],
+    columns: list[str],
     rows: pd.DataFrame,
     kind: str,
     classes: Classes,
@@ -268,7 +262,7 @@ def _label_flags(
 
     columns: the label of each, "" to leave it out.
     """
-    flags = _read_flags(text)
+    flags = text.apply(lambda cells: cells.str.strip().str.lower().map(FLAGS))
     has_cells = (text != "").any(axis=1)
     is_required = ~rows["is_optional"]
     is_odd = flags.isna().mul(is_required | has_cells, axis=0)
@@ -282,7 +276,7 @@ def _label_flags(
             f"else than 0 and 1: {counts}. Set what each of them means, as in "
             f"LABEL_MAP: {{{meant}}}."
         )
-    flags = flags.fillna(0).astype(np.int8).set_axis(list(columns), axis=1)
+    flags = flags.fillna(0).astype(np.int8).set_axis(columns, axis=1)
     n_labels = flags.sum(axis=1)
     if kind == "auto" and (n_labels[is_required & ~has_odd] == 1).all():
         print(
@@ -298,23 +292,16 @@ def _label_flags(
         several = "several labels where one is expected: " + names
         table["problem"] = table["problem"].mask(n_labels > 1, several)
     else:
-        names = pd.Series(
-            np.tile(columns, len(text)), np.repeat(text.index, len(columns))
-        )
+        known = classes or [name for name in dict.fromkeys(columns) if name]
+        names = pd.Series(columns * len(text), text.index.repeat(len(columns)))
         values = pd.Series(flags.to_numpy().ravel(), names.index)
         has_label = has_cells[names.index]
-        known = classes or [name for name in dict.fromkeys(columns) if name]
         table, labels = _spread(values, names, has_label, rows, known)
-    for key, cell in odd[::-1].to_dict().items():
-        row, name = cast("tuple[int, str]", key)
-        problem = f"column '{name}' contains '{cell}', not 0 or 1"
-        table.loc[table.index == row, "problem"] = problem
+    names_of_odd = odd.index.get_level_values(1)
+    problem = "column '" + names_of_odd + "' contains '" + odd + "', not 0 or 1"
+    problem = problem.groupby(level=0).first()
+    table["problem"] = problem.reindex(table.index).fillna(table["problem"])
     return table, labels
-
-
-def _read_flags(text: pd.DataFrame) -> pd.DataFrame:
-    """Return 1, 0, or NA for other cells."""
-    return text.apply(lambda cells: cells.str.strip().str.lower().map(FLAGS))
 
 
 def _spread(

@@ -13,15 +13,13 @@ from kaggle_tfr.explore.checks import name_reasons
 from kaggle_tfr.explore.columns import LABEL_NAME, find_kind, find_labels, sort_columns
 from kaggle_tfr.explore.files import check_images, is_generic, list_files
 from kaggle_tfr.explore.groups import add_groups, find_groups
-from kaggle_tfr.explore.inputs import limit_rows, read_table
+from kaggle_tfr.explore.inputs import are_shards, limit_rows, read_table
 from kaggle_tfr.explore.names import join_names, remove_ending
 from kaggle_tfr.explore.recipe import Recipe, save_recipe, to_line
-from kaggle_tfr.explore.records import list_shards
 from kaggle_tfr.explore.rows import FOLDER, NAMES
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.naming import SPLIT_NAMES
 from kaggle_tfr.parameters import DEFAULTS, make_settings
-from kaggle_tfr.storage import IMAGE_NAME
 
 ROWS = 2_000  # of a CSV, which are inspected
 MOST_CSVS = 20
@@ -82,8 +80,7 @@ def detect_layout(folder: str) -> Recipe:
     """
     files = list_files(folder)
     recipe = Recipe(files=files)
-    has_names = any(map(IMAGE_NAME.search, files.images))
-    if not has_names and len(list_shards(InputSettings(input_dir=folder))):
+    if are_shards(files, InputSettings(input_dir=folder)):
         recipe.parameters["INPUT_SCHEMA"] = "auto"
         return recipe
     check_images(files)
@@ -158,7 +155,7 @@ def _detect_csv(
         values["SPLIT_COLUMN"] = columns["split"][0]
     values["LABEL_COLUMN"] = ""
     try:
-        labels = find_labels(rows, columns)
+        labels = find_labels(rows)
     except ValueError as error:
         recipe.comments.append(f"not sure: {error}")
         return used

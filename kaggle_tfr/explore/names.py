@@ -50,10 +50,6 @@ def join_names(ids: Iterable[str], files: FileNames | Iterable[str]) -> np.ndarr
         # Else an id of a missing folder would get a file of the same name elsewhere.
         if (found != NOT_FOUND).sum() > ENOUGH * len(id_paths):
             break
-    tied = np.flatnonzero(found == AMBIGUOUS)
-    if len(tied):
-        position_of = {path: position for position, path in enumerate(names.paths)}
-        found[tied] = [position_of.get(id_paths[row], AMBIGUOUS) for row in tied]
     return found
 
 
@@ -80,6 +76,8 @@ def _join_ends(ids: Sequence[str], names: FileNames, depth: int) -> np.ndarray:
     tied_keys = {id_keys[row] for row in tied}
     ends = [_cut(path, depth) for path in names.paths]
     alike = [place for place, end in enumerate(ends) if loosen(end) in tied_keys]
+    at_path = {names.paths[place]: place for place in alike}
+    found[tied] = [at_path.get(ids[row], AMBIGUOUS) for row in tied]
     for form in STRICT_FORMS:
         position_of = _number(form(ends[place]) for place in alike)
         for row in tied:

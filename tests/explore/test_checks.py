@@ -27,7 +27,9 @@ def test_most_images_that_are_unusable_for_one_reason_stop_the_run():
     check_table(make_table(["no row in train.csv"] * 9 + [""])[0])
 
     damaged = [f"unreadable: {n}" for n in range(11)]
-    with pytest.raises(ValueError, match=r"11 of 20 images .* '0.jpg': unreadable: 0"):
+    with pytest.raises(
+        ValueError, match=r"11 of the images, 55%, .* '0.jpg': unreadable: 0"
+    ):
         check_table(make_table([*damaged, *[""] * 9])[0])
 
 
@@ -37,7 +39,9 @@ def test_the_nearest_name_of_a_missing_file_is_named(tmp_path):
     for number in range(9):
         put_image(tmp_path / f"b_{number:03}.jpg")
     nearest = r"No file is called 'a_001.jpg', .* The nearest name is '.*/b_001.jpg'"
-    with pytest.raises(ValueError, match=f"2 of 3 images cannot be used.*{nearest}"):
+    with pytest.raises(
+        ValueError, match=f"2 of the images, 67%, cannot be used.*{nearest}"
+    ):
         read(tmp_path, id_column="id")
 
 

@@ -45,7 +45,13 @@ def test_bad_rows_are_named_and_stay_in_the_table(tmp_path):
 
     clash = "listed with different labels: x, y"
     twice = ["", "listed twice: the first row counts", clash, clash]
-    bad = ["no label", "no value for 'image_id'", "", "missing file", "more cells than the header"]
+    bad = [
+        "no label",
+        "no value for 'image_id'",
+        "",
+        "missing file",
+        "more cells than the header",
+    ]
     assert images["problem"].tolist() == [*twice, *bad, "no row in train.csv"]
     assert images["label"].tolist() == [0, 0, 0, 1, -1, 0, 1, 0, 1, -1]
     assert images.loc[0, ["age", "csv_width", "width"]].tolist() == ["030", "640", 32]
