@@ -147,9 +147,10 @@ def list_giveaways(
     facts = _list_facts(images)
     above = scores.query("score > chance_limit and fact != @ALL_FACTS")
     tables = {}
-    for best in above.drop_duplicates("target").itertuples():
-        shares = f"{best.score:.0%} right, by chance {best.chance:.0%}"
-        title = f"{best.fact[0].upper()}{best.fact[1:]} {best.target}: {shares}"
-        values = facts[best.target][["class", best.fact]]
+    for best in above.drop_duplicates("target").to_dict("records"):
+        fact = best["fact"]
+        shares = f"{best['score']:.0%} right, by chance {best['chance']:.0%}"
+        title = f"{fact[0].upper()}{fact[1:]} {best['target']}: {shares}"
+        values = facts[best["target"]][["class", fact]]
         tables[title] = values.set_axis(["class", "value"], axis=1)
     return tables
