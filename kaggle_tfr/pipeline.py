@@ -49,9 +49,8 @@ def explore_images(values: Values, work: str) -> None:
     images = explore.measure(listed, labels, work, values["RLE_ORDER"])
     explore.save_rejects(images, work)
     explore.check_table(images)
-    print(*explore.find_doubts(images, labels, values["LABEL_COLUMN"]), sep="\n")
-    if labels.kind == "masks":
-        print(explore.draw_masks(images, labels)[1])
+    doubts = explore.find_doubts(images, labels, values["LABEL_COLUMN"])
+    print(*doubts, explore.find_combs(images, labels), sep="\n")
     explore.save_images(images, labels, work)
     explore.save_submission(images, inputs, settings, work)
 

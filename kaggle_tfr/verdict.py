@@ -13,7 +13,6 @@ from kaggle_tfr.deduplicate import DuplicateSettings, load_clusters
 from kaggle_tfr.deduplicate.outcomes import load_leaks
 from kaggle_tfr.explore import find_doubts, load_images
 from kaggle_tfr.explore.labels import number_names
-from kaggle_tfr.explore.quality import FAULTS
 from kaggle_tfr.figures import count_of, list_marks, list_names
 from kaggle_tfr.figures.words import join_words
 from kaggle_tfr.parameters import PARAMETERS
@@ -42,9 +41,7 @@ GIVEAWAY = re.compile(
     re.MULTILINE,
 )
 QUALITY_WARNING = re.compile(
-    r"^Warning: ([\d,]+) of ([\d,]+) images? (?:is|are) "
-    rf"({'|'.join(fault.name for fault in FAULTS)}) \((.+)\)\.$",
-    re.MULTILINE,
+    r"^Warning: ([\d,]+) of ([\d,]+) images?: (.+) \((.+)\)\.$", re.MULTILINE
 )
 
 

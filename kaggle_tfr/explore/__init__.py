@@ -1,12 +1,7 @@
 """01: rows, labels, the table of images, the sample."""
 
 from kaggle_tfr.explore.checks import check_table, find_doubts
-from kaggle_tfr.explore.examples import (
-    choose_examples,
-    list_extremes,
-    load_damaged,
-    load_per_class,
-)
+from kaggle_tfr.explore.examples import choose_examples, load_damaged
 from kaggle_tfr.explore.giveaway import (
     describe_giveaways,
     list_giveaways,
@@ -15,13 +10,10 @@ from kaggle_tfr.explore.giveaway import (
 from kaggle_tfr.explore.groups import describe_groups
 from kaggle_tfr.explore.growth import mark_new, reuse_hashes
 from kaggle_tfr.explore.inputs import read_table, save_submission
-from kaggle_tfr.explore.lesson import make_display_p3
-from kaggle_tfr.explore.masks import draw_masks
-from kaggle_tfr.explore.quality import describe_quality, rate_images
+from kaggle_tfr.explore.masks import find_combs, sample_masks
 from kaggle_tfr.explore.sample import input_or_sample, write_sample
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.explore.table import (
-    count_rows,
     load_hashes,
     load_images,
     measure,

@@ -1,9 +1,8 @@
 """Keep computed columns in a parquet file, so that a rerun computes only new rows."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
@@ -32,15 +31,14 @@ def compute_columns(
     stay in it unless the table has their value of the first key column, such as their
     path.
     """
-    columns = {name: table[name].to_numpy(copy=True) for name in names}
-    saved = table.iloc[:0]
-    if path and storage.exists(path):
-        rows_of_file = storage.read_parquet(path)
-        if set(table).issubset(rows_of_file):  # else it is of an earlier version
-            saved = rows_of_file[list(table)]
-    is_known = _fill_known(columns, saved, table[key])
-    is_other = ~saved[key[0]].isin(table[key[0]])
-    other_rows = saved[is_other].sort_values(key)
+    saved = _load_saved(path, table)
+    other_rows = saved[~saved[key[0]].isin(table[key[0]])]
+    known = table[key].reset_index().merge(saved.drop_duplicates(key), on=key)
+    is_known = table.index.isin(known["index"])
+    columns = {}
+    for name in names:
+        columns[name] = table[name].to_numpy(copy=True)
+        columns[name][known["index"]] = known[name]
 
     # Sorted, so that rows that need the same file are computed together.
     missing = table[~is_known].sort_values(key)
@@ -68,19 +66,13 @@ def compute_columns(
     return table.assign(**columns)
 
 
-def _fill_known(
-    columns: Mapping[str, np.ndarray],
-    saved: pd.DataFrame,
-    keys: pd.DataFrame,
-) -> np.ndarray:
-    """Fill the columns from saved rows with the same keys; return bool: those filled.
+def _load_saved(path: str, table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the file with the columns of the table.
 
-    keys: the key columns of the table's rows.
+    There is none without a file, or if an earlier version wrote other columns.
     """
-    saved = saved.drop_duplicates(list(keys))
-    saved_keys = pd.MultiIndex.from_frame(saved[list(keys)])
-    saved_row = saved_keys.get_indexer(pd.MultiIndex.from_frame(keys))
-    is_known = saved_row >= 0
-    for name, values in columns.items():
-        values[is_known] = saved[name].to_numpy()[saved_row[is_known]]
-    return is_known
+    if path and storage.exists(path):
+        saved = storage.read_parquet(path)
+        if set(table).issubset(saved):
+            return saved[list(table)]
+    return table.iloc[:0]

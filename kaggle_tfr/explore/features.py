@@ -80,13 +80,14 @@ def _list_labels(values_of: dict[str, list]) -> list[str]:
 
     A label may be missing in some records, which are rejected later.
     """
-    names = list(filter(_LABEL_NAME.fullmatch, values_of))
-    texts = [name for name in names if isinstance(values_of[name][0], bytes)]
-    whole_numbers = [
-        name
-        for name in names
-        if name not in texts and not any(value % 1 for value in values_of[name])
-    ]
+    texts = []
+    whole_numbers = []
+    for name in filter(_LABEL_NAME.fullmatch, values_of):
+        values = values_of[name]
+        if isinstance(values[0], bytes):
+            texts.append(name)
+        elif not any(value % 1 for value in values):
+            whole_numbers.append(name)
     return whole_numbers or texts
 
 

@@ -10,9 +10,9 @@ of right predictions, as the mean over the classes, is compared with chance.
 import pandas as pd
 
 ALL_FACTS = "all together"
-LABEL = "label"
-TEST = "test or train"
-PREDICTS = {LABEL: "predicts the label", TEST: "separates test from train"}
+# The targets: what a file does by its facts.
+LABEL = "predicts the label"
+TEST = "separates test from train"
 # What causes others is before them: of equal scores the first is shown.
 FACTS = {
     "source": "source",
@@ -55,14 +55,13 @@ def score_giveaways(images: pd.DataFrame) -> pd.DataFrame:
         class_weight="balanced",
         random_state=0,
     )
-    results = []
-    for target, classes in _list_targets(images).items():
+    rows = []
+    for target, facts in _list_facts(images).items():
+        classes = facts.pop("class")
         sizes = classes.value_counts()
-        if len(sizes) < 2:
-            continue
-        # A tree needs only the order of the values, and texts have one, too.
-        ranks = _list_facts(images.loc[classes.index]).rank(method="dense")
         chance = 1 / len(sizes)
+        # A tree needs only the order of the values, and texts have one, too.
+        ranks = facts.rank(method="dense")
         for fact in [*ranks, ALL_FACTS]:
             columns = ranks if fact == ALL_FACTS else ranks[[fact]]
             predicted = cross_val_predict(tree, columns, classes, cv=2)
@@ -70,42 +69,42 @@ def score_giveaways(images: pd.DataFrame) -> pd.DataFrame:
             # By chance, the right predictions of a class have a binomial distribution.
             shares = pd.Series(predicted).value_counts(normalize=True)
             variance = (shares * (1 - shares) / sizes).sum()
-            deviation = chance * variance**0.5
-            limit = chance + DEVIATIONS * deviation
-            results.append((target, fact, score, chance, limit))
+            limit = chance + DEVIATIONS * chance * variance**0.5
+            rows.append((target, fact, score, chance, limit))
 
     names = ["target", "fact", "score", "chance", "chance_limit"]
-    scores = pd.DataFrame(results, columns=names)
+    scores = pd.DataFrame(rows, columns=names)
     order = ["target", "score"]
     return scores.sort_values(order, ascending=[True, False], ignore_index=True)
 
 
-def _list_targets(images: pd.DataFrame) -> dict[str, pd.Series]:
-    """Return the classes of sampled good images for each target, in random order.
+def _list_facts(images: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return class and facts, numbers or texts, of sampled images for each target.
 
-    Images with equal files count once: copies would predict each other.
+    They are in random order. Images with equal files count once: copies would predict
+    each other.
     """
     good = images[images["problem"] == ""].drop_duplicates("digest")
     good = good.sample(frac=1, random_state=0)
+    facts = good[[*FACTS]].rename(columns=FACTS).astype({"source": str})
+    facts["width : height"] = good["width"] / good["height"]
+    facts["hour in EXIF"] = good["exif_time"].str[11:13]
+
     is_test = good["split"] == "test"
     is_labelled = (good["label"] >= 0) & ~is_test
     # Further inputs have no test images, so their source would give them away.
     is_main = good["source"] == 0
     splits = good["split"].where(is_test, "train")
     targets = {LABEL: good["label_name"][is_labelled], TEST: splits[is_main]}
+    tables = {}
     for target, classes in targets.items():
         sizes = classes.value_counts().head(MAX_CLASSES)
-        largest = classes[classes.map(sizes) >= MIN_IMAGES]
-        targets[target] = largest.groupby(largest).head(MAX_IMAGES)
-    return targets
-
-
-def _list_facts(images: pd.DataFrame) -> pd.DataFrame:
-    """Return the facts of each image, numbers or texts, under their displayed names."""
-    facts = images[[*FACTS]].rename(columns=FACTS).astype({"source": str})
-    facts["width : height"] = images["width"] / images["height"]
-    facts["hour in EXIF"] = images["exif_time"].str[11:13]
-    return facts
+        frequent = sizes.index[sizes >= MIN_IMAGES]
+        if len(frequent) > 1:
+            rows = classes[classes.isin(frequent)]
+            sample = rows.groupby(rows).head(MAX_IMAGES)
+            tables[target] = facts.loc[sample.index].assign(**{"class": sample})
+    return tables
 
 
 def describe_giveaways(scores: pd.DataFrame) -> str:
@@ -117,22 +116,22 @@ def describe_giveaways(scores: pd.DataFrame) -> str:
         )
     sentences = []
     for target, of_target in scores.groupby("target"):
-        predicts = PREDICTS[str(target)]
         above = of_target.query("score > chance_limit")
         if above.empty:
             sentences.append(
-                f"No fact of the files {predicts}: {len(of_target) - 1} facts, each "
+                f"No fact of the files {target}: {len(of_target) - 1} facts, each "
                 "alone and all together, are within chance."
             )
             continue
-        score, chance, limit = above[["score", "chance", "chance_limit"]].iloc[0]
-        is_much = score - chance >= WARNING_LIFT * (1 - chance)
+        best = above.iloc[0]
+        is_much = best["score"] - best["chance"] >= WARNING_LIFT * (1 - best["chance"])
         listed = ", ".join(above["fact"] + above["score"].map(" {:.0%}".format))
         sentences.append(
             f"{'WARNING: without' if is_much else 'Without'} its pixels, a file "
-            f"{predicts}. Right predictions: {listed}; by chance {chance:.0%}, at most "
-            f"{limit:.0%}. A model can learn these facts in place of the content: find "
-            "out where they come from, and save all images alike if they are artefacts."
+            f"{target}. Right predictions: {listed}; by chance {best['chance']:.0%}, "
+            f"at most {best['chance_limit']:.0%}. A model can learn these facts in "
+            "place of the content: find out where they come from, and save all images "
+            "alike if they are artefacts."
         )
     return "\n".join(sentences)
 
@@ -145,15 +144,13 @@ def list_giveaways(
     scores: of `score_giveaways`. The tables have the columns class and value: a
     number, or the text of a format, camera or source.
     """
+    facts = _list_facts(images)
     above = scores.query("score > chance_limit and fact != @ALL_FACTS")
-    targets = _list_targets(images)
     tables = {}
     for best in above.drop_duplicates("target").to_dict("records"):
-        target = best["target"]
         fact = best["fact"]
-        classes = targets[target]
-        values = _list_facts(images.loc[classes.index])[fact]
         shares = f"{best['score']:.0%} right, by chance {best['chance']:.0%}"
-        title = f"{fact[0].upper()}{fact[1:]} {PREDICTS[target]}: {shares}"
-        tables[title] = pd.DataFrame({"class": classes, "value": values})
+        title = f"{fact[0].upper()}{fact[1:]} {best['target']}: {shares}"
+        values = facts[best["target"]][["class", fact]]
+        tables[title] = values.set_axis(["class", "value"], axis=1)
     return tables

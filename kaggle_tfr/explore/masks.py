@@ -1,12 +1,8 @@
-"""Whether run-length codes count by columns: measured, and drawn."""
+"""Check whether run-length codes count by columns, on a sample of the images."""
 
-import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
-from kaggle_tfr.figures.grids import plot_grid
-from kaggle_tfr.images.convert import load_pixels
-from kaggle_tfr.images.masks import decode_mask, measure_comb
+from kaggle_tfr.images.masks import measure_comb
 from kaggle_tfr.schema import Labels
 
 COMBS = (
@@ -17,29 +13,25 @@ MOST_MASKS = 50  # that are measured
 MANY_COMBS = 0.75  # of them: thin lines and noise look like combs in either order
 
 
-def draw_masks(images: pd.DataFrame, labels: Labels) -> tuple[Figure | None, str]:
-    """Plot three of a sample of masks over grey images; return a warning as well.
+def sample_masks(images: pd.DataFrame, labels: Labels) -> pd.DataFrame:
+    """Return path, height, width and code, the longest one, of images with masks.
 
-    labels: of masks. Each image of the sample has its longest code. The warning is ""
-    if few masks look like combs. Square images do not count: a mask fits them in both
-    orders.
+    At most 50 good images are chosen at random; none if the labels are not masks.
     """
-    masked = images[(images["problem"] == "") & (images["label_name"] != "")]
+    is_masked = (images["problem"] == "") & (images["label_name"] != "")
+    masked = images[is_masked & (labels.kind == "masks")]
     sample = masked.sample(min(len(masked), MOST_MASKS), random_state=0)
-    tiles = list[np.ndarray]()
-    is_comb = []
-    for row in sample.to_dict("records"):
-        height = row["height"]
-        width = row["width"]
-        code = max((row[name] for name in labels.label_columns), key=len)
-        if height != width:
-            is_comb.append(measure_comb(code, height, width) > 0)
-        if len(tiles) < 3:
-            [pixels] = load_pixels([row["path"]], side=max(height, width))
-            grey = pixels.mean(axis=2).astype(np.uint8)
-            red = np.where(decode_mask(code, height, width), 255, grey)
-            tiles.append(np.dstack([red, grey, grey]))
+    codes = sample[list(labels.label_columns)].to_numpy()
+    longest = [max(codes_of_image, key=len) for codes_of_image in codes]
+    return sample[["path", "height", "width"]].assign(code=longest)
 
-    warning = COMBS if sum(is_comb) > MANY_COMBS * len(is_comb) else ""
-    title = f"{len(tiles)} masks: if they do not fit their images, change RLE_ORDER"
-    return plot_grid(tiles, [""] * 3, title=warning or title, side=2.6), warning
+
+def find_combs(images: pd.DataFrame, labels: Labels) -> str:
+    """Return a warning if most masks look like combs, else "".
+
+    Square images do not count: a mask fits them in both orders.
+    """
+    masks = sample_masks(images, labels).query("height != width")
+    rows = masks[["code", "height", "width"]].to_numpy()
+    n_combs = sum(measure_comb(*row) > 0 for row in rows)
+    return COMBS if n_combs > MANY_COMBS * len(masks) else ""

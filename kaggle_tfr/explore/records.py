@@ -1,6 +1,7 @@
 """Read shards as the input: each record is a row, its path an address: "x.tfrec#17"."""
 
 import fnmatch
+import glob
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -112,19 +113,13 @@ def list_shards(settings: InputSettings) -> pd.DataFrame:
     """
     input_dir = settings.input_dir
     files = list_files(input_dir, (), settings.excluded, products=())
+    paths = [f"{input_dir}/{name}" for name in (*files.images, *files.others)]
+    parts = map(os.path.dirname, fnmatch.filter(paths, "*/shards.csv"))
     patterns = list_texts(settings.pattern)
-    names = [*files.images, *files.others]
-    if patterns:
-        names = [name for word in patterns for name in fnmatch.filter(names, word)]
-    else:
-        names = [name for name in names if _is_shard(f"{input_dir}/{name}")]
-    paths = [f"{input_dir}/{name}" for name in names]
-    parts = [
-        os.path.dirname(f"{input_dir}/{name}")
-        for name in files.others
-        if os.path.basename(name) == "shards.csv"
-    ]
-    return list_inputs(input_dir, paths, parts, with_missing=not patterns)
+    shards = list(filter(_is_shard, paths)) if not patterns else []
+    for pattern in patterns:
+        shards += fnmatch.filter(paths, f"{glob.escape(input_dir)}/{pattern}")
+    return list_inputs(input_dir, shards, parts, with_missing=not patterns)
 
 
 def _is_shard(path: str) -> bool:
@@ -216,13 +211,10 @@ def _read_shard(
     for number, features, problem in _walk_records(
         path, input_dir, part, schema.image_key
     ):
-        row = _read_values(features, column_of)
-        row[FILE] = f"{path}#{number}"
-        row[SPLIT] = split
-        row[PROBLEM] = problem
+        place = {FILE: f"{path}#{number}", SPLIT: split, PROBLEM: problem}
         if not problem and schema.image_key not in features:
-            row[PROBLEM] = f"no image in the feature '{schema.image_key}'"
-        rows.append(row)
+            place[PROBLEM] = f"no image in the feature '{schema.image_key}'"
+        rows.append(_read_values(features, column_of) | place)
     return pd.DataFrame(rows, dtype=object)
 
 

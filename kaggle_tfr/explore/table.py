@@ -2,7 +2,6 @@
 
 import json
 from contextlib import suppress
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -70,7 +69,15 @@ def measure(
     path = work_dir and storage.join(work_dir, "hashes.parquet")
     table = images[["image_id", "path", "problem"]].reset_index(drop=True)
     table = table.assign(bit_depth=labels.bit_depth, **MEASURED, **HASHED)
-    table[["file_bytes", "changed"]] = _inspect_files(table["path"].tolist())
+    status = run(
+        _inspect_files,
+        blocks(table["path"].tolist(), 1024),
+        label="Inspecting files",
+        total=len(table),
+        advance=len,
+        ordered=True,
+    )
+    table[["file_bytes", "changed"]] = np.concatenate(list(status))
     table = compute_columns(
         _read_block, table, COMPUTED, KEY, path, label="Reading images"
     )
@@ -81,22 +88,8 @@ def measure(
 
 
 def _inspect_files(paths: list[str]) -> np.ndarray:
-    """Return int64 (n, 2): the results of `_stat_files` for all files."""
-    results = run(
-        _stat_files,
-        blocks(paths, 1024),
-        label="Inspecting files",
-        total=len(paths),
-        advance=len,
-        ordered=True,
-    )
-    status = list(chain.from_iterable(results))
-    return np.array(status, np.int64).reshape(-1, 2)
-
-
-def _stat_files(paths: list[str]) -> list[tuple[int, int]]:
     """Return the bytes and time of change (ns) of each file, 0 and 0 if missing."""
-    status = [(0, 0)] * len(paths)
+    status = np.zeros((len(paths), 2), np.int64)
     for row, path in enumerate(paths):
         with suppress(OSError):
             status[row] = size_and_time(path)
@@ -126,15 +119,11 @@ def _read_image(content: bytes | OSError, image: Any) -> dict[str, Any]:
             problem = "name is not text"
         return {"problem": problem}
     try:
-        header, luma = check_image(
-            content,
-            name=image.path,
-            bit_depth=image.bit_depth,
-        )
+        header, luma = check_image(content, image.path, image.bit_depth)
     except RejectedImage as rejection:
         return {"n_bytes": len(content), "problem": str(rejection)}
     bits, texture = hash_image(luma)
-    words = bits.view(">u8").tolist()
+    hashes = zip(ALL_HASHES, bits.view(">u8").tolist(), strict=True)
     brightness, sharpness = measure_quality(luma)
     return {
         "n_bytes": len(content),
@@ -144,7 +133,7 @@ def _read_image(content: bytes | OSError, image: Any) -> dict[str, Any]:
         "texture": texture,
         **vars(header),
         **vars(read_facts(content)),
-        **dict(zip(ALL_HASHES, words, strict=True)),
+        **dict(hashes),
     }
 
 
@@ -175,24 +164,25 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
     path = storage.join(work_dir, "hashes.parquet")
     if not storage.exists(path):
         raise FileNotFoundError(f"there is no '{path}'. {RUN_EXPLORE}")
-    columns = [*HASHED, "digest"]
-    saved = storage.read_parquet(path, columns=["path", *columns, "problem"])
+    blank = pd.DataFrame(HASHED | {"digest": ""}, index=[0])
+    saved = storage.read_parquet(path, columns=["path", *blank, "problem"])
     saved = saved[saved["problem"] == ""]
-    table = images[["image_id", "path", "problem"]].assign(**HASHED, digest="")
-    table = table.reset_index(drop=True)
-    state = images.get("earlier", pd.Series("", images.index))
-    has_no_file = state.isin(WITHOUT_FILE)
-    good = np.flatnonzero((images["problem"] == "") & ~has_no_file)
-    saved_row = find_texts(table["path"].iloc[good], saved["path"])
-    missing = good[saved_row < 0]
+    is_expected = images["problem"] == ""
+    row = find_texts(images["path"].where(is_expected), saved["path"])
+    if "earlier" in images:
+        is_expected &= ~images["earlier"].isin(WITHOUT_FILE)
+    missing = images["path"][is_expected & (row < 0)]
     if len(missing):
         raise ValueError(
-            f"'{path}' lacks {len(missing)} images, such as "
-            f"'{table['path'][missing[0]]}'. {RUN_EXPLORE}"
+            f"'{path}' lacks {len(missing)} images, such as '{missing.iloc[0]}'. "
+            f"{RUN_EXPLORE}"
         )
-    table.loc[good, columns] = saved[columns].iloc[saved_row].set_axis(good)
-    if has_no_file.any():
-        table = fill_hashes(table, images, load_earlier_images(work_dir))
+    # -1 is the last row, which is blank.
+    hashes = pd.concat([saved[[*blank]], blank]).iloc[row].reset_index(drop=True)
+    table = images[["image_id", "path", "problem"]].reset_index(drop=True)
+    table = table.join(hashes)
+    if "earlier" in images:
+        return fill_hashes(table, images, load_earlier_images(work_dir))
     return table
 
 
@@ -270,17 +260,3 @@ def load_images(work_dir: str) -> tuple[pd.DataFrame, Labels]:
         columns.append(GROUP)
     table = load_earlier_images(work_dir, columns)
     return join_earlier(images, labels, earlier, table)
-
-
-def count_rows(images: pd.DataFrame) -> dict[str, int]:
-    """Return the numbers of good and rejected images; test images are counted apart."""
-    is_good = images["problem"] == ""
-    is_test = images["split"] == "test"
-    groups = {
-        "good": is_good & ~is_test,
-        "rejected": ~is_good & ~is_test,
-    }
-    if is_test.any():
-        groups["test images"] = is_good & is_test
-        groups["test images rejected"] = ~is_good & is_test
-    return {name: int(is_member.sum()) for name, is_member in groups.items()}

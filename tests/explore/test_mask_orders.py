@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from PIL import Image
+from support.cells import run_cells
 from support.inputs import put_csv, read
 
-from kaggle_tfr.explore.masks import draw_masks
+from kaggle_tfr.explore.masks import find_combs
 from kaggle_tfr.explore.table import measure
 from kaggle_tfr.images.masks import encode_mask
 
@@ -33,7 +34,7 @@ def put_masks(folder, order, sizes=((40, 64), (40, 64), (64, 40), (50, 50))):
 
 @pytest.mark.parametrize("order", ["columns", "rows"])
 def test_codes_by_rows_are_noticed_and_converted(tmp_path, order):
-    """Three masks are drawn, with a warning unless RLE_ORDER is right."""
+    """A warning is printed unless RLE_ORDER is right; the cell of 01 draws three."""
     codes = put_masks(tmp_path, order)
     listed, labels = read(tmp_path, **MASKS)
 
@@ -41,16 +42,17 @@ def test_codes_by_rows_are_noticed_and_converted(tmp_path, order):
 
     assert images["problem"].tolist() == [""] * 5
     assert images["EncodedPixels"].tolist() == ["", *codes]
-    figure, warning = draw_masks(images, labels)
-    assert warning == ""
-    assert figure.get_suptitle().startswith("3 masks: if they do not fit")
+    assert find_combs(images, labels) == ""
     if order == "rows":
-        figure, warning = draw_masks(measure(listed, labels), labels)
-        assert warning == (
+        assert find_combs(measure(listed, labels), labels) == (
             "The masks look like combs: their codes may count by rows. If so, set "
             "RLE_ORDER: rows."
         )
-        assert figure.get_suptitle() == warning
+    names = run_cells("01-18-b", images=images, labels=labels, work=str(tmp_path))
+    assert names["figure"].get_suptitle() == "3 masks drawn over their images"
+    rectangle = np.s_[5:25, 10:30]
+    assert (names["red"][0][rectangle] == 255).all()
+    assert (names["red"][0] == 255).sum() == 20 * 20
 
 
 def test_a_code_that_does_not_fit_is_a_problem_in_any_order(tmp_path):

@@ -1,23 +1,17 @@
 """The images that 01 shows are chosen by a rule."""
 
+import io
+import struct
+
 import cv2
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image, ImageCms
+from support.cells import run_cells
 from support.scenes import saved, scene
 
-from kaggle_tfr.explore import (
-    choose_examples,
-    describe_quality,
-    list_extremes,
-    load_damaged,
-    load_hashes,
-    load_per_class,
-    make_display_p3,
-    measure,
-    rate_images,
-)
+from kaggle_tfr.explore import choose_examples, load_damaged, measure
 
 PHOTO = scene(200, 240)
 
@@ -47,21 +41,23 @@ def images(tmp_path):
     return write_images(tmp_path, pictures, ["b", "a", "a", "a", "a"])
 
 
-def test_each_fault_is_found_in_its_image(images, tmp_path):
+def rate(images, folder):
+    """Return the names after the cells of 01 about quality."""
+    return run_cells("01-22", "01-22-b", images=images, work=str(folder))
+
+
+def test_each_fault_is_found_in_its_image(images, tmp_path, capsys):
     """The worst image of each row is the one with that fault; a warning counts it."""
-    rated = rate_images(images, load_hashes(images, str(tmp_path)))
+    names = rate(images, tmp_path)
 
-    worst, captions, names = list_extremes(rated, count=2)
-    lines = describe_quality(rated).splitlines()
-
-    assert len(worst) == len(captions) == 2 * len(names)
-    first_of_row = dict(zip(names, worst["image_id"][::2], strict=True))
-    assert first_of_row["brightness"] == "1.png"
-    assert first_of_row["texture"] == first_of_row["bytes per pixel"] == "3.png"
-    assert "2.png" in set(worst["image_id"][2:4])
-    assert lines[0] == ("Warning: 1 of 5 images is dark (mean level below 25 of 255).")
+    brightness, sharpness, texture, compression = names["lowest"]
+    assert brightness["image_id"].iloc[0] == "1.png"
+    assert texture["image_id"].iloc[0] == compression["image_id"].iloc[0] == "3.png"
+    assert "2.png" in set(sharpness["image_id"].head(2))
+    printed = capsys.readouterr().out
+    assert printed.startswith("Warning: 1 of 5 images: dark (brightness below 25).\n")
     level = np.asarray(PHOTO.convert("L")).mean() / 12
-    assert float(captions[0].removesuffix(", limit 25")) == pytest.approx(level, abs=1)
+    assert brightness["brightness"].iloc[0] == pytest.approx(level, abs=1)
 
 
 def test_a_near_duplicate_has_no_tile_beside_its_copy(tmp_path):
@@ -70,11 +66,10 @@ def test_a_near_duplicate_has_no_tile_beside_its_copy(tmp_path):
     dark = [picture.point(lambda level: level // 3) for picture in pictures[:2]]
     darker = dark[1].point(lambda level: level * 9 // 10)
     images = write_images(tmp_path, [*pictures, *dark, darker], ["a"] * 6)
-    rated = rate_images(images, load_hashes(images, str(tmp_path)))
 
-    worst, _, _ = list_extremes(rated, count=2)
+    darkest, *_ = rate(images, tmp_path)["lowest"]
 
-    assert worst["image_id"][:2].tolist() == ["5.png", "3.png"]
+    assert darkest["image_id"].head(2).tolist() == ["5.png", "3.png"]
 
 
 def test_a_colourful_sharp_image_is_chosen_then_one_of_another_class(images):
@@ -82,13 +77,18 @@ def test_a_colourful_sharp_image_is_chosen_then_one_of_another_class(images):
     assert choose_examples(images, 2)["image_id"].tolist() == ["4.png", "0.png"]
 
 
-def test_a_class_with_few_images_leaves_places_empty(images):
+def test_a_class_with_few_images_leaves_places_empty(images, tmp_path):
     """The rows are the classes, the largest first, of as many places of one shape."""
-    tiles, names = load_per_class(images, count=3)
+    work = str(tmp_path)
+    names = run_cells("01-18", labelled=images[:4], classes="2 classes", work=work)
 
-    assert names == ["a", "b"]
-    assert {tile.shape[0] / tile.shape[1] for tile in tiles if tile is not None} == {1}
-    assert [tile is None for tile in tiles] == [False] * 4 + [True] * 2
+    assert list(names["largest"]) == ["a", "b"]
+    assert [[tile is None for tile in row] for row in names["rows"]] == [
+        [False, False, False, True],
+        [False, True, True, True],
+    ]
+    tiles = [tile for row in names["rows"] for tile in row if tile is not None]
+    assert {tile.shape[0] / tile.shape[1] for tile in tiles} == {1}
 
 
 def test_damaged_files_are_shown_as_far_as_they_go(tmp_path):
@@ -118,9 +118,10 @@ def test_damaged_files_are_shown_as_far_as_they_go(tmp_path):
 
 def test_the_profile_is_display_p3():
     """Red of sRGB is (234, 51, 35) in Display P3. Source: CSS Color 4, examples."""
-    srgb = ImageCms.createProfile("sRGB")
     red = Image.new("RGB", (1, 1), "red")
 
-    red = ImageCms.profileToProfile(red, srgb, make_display_p3())
+    names = run_cells("01-10-c", photo=red, ImageCms=ImageCms, io=io, struct=struct)
 
-    np.testing.assert_allclose(red.getpixel((0, 0)), (234, 51, 35), atol=1)
+    np.testing.assert_allclose(
+        names["of_phone"].getpixel((0, 0)), (234, 51, 35), atol=1
+    )
