@@ -10,16 +10,17 @@ import pandas as pd
 from kaggle_tfr import mounts
 from kaggle_tfr.explore import csvs
 from kaggle_tfr.explore.checks import name_reasons
-from kaggle_tfr.explore.columns import LABEL_NAME, find_kind, find_labels, sort_columns
+from kaggle_tfr.explore.columns import find_kind, find_labels, sort_columns
 from kaggle_tfr.explore.files import check_images, is_generic, list_files
 from kaggle_tfr.explore.groups import add_groups, find_groups
 from kaggle_tfr.explore.inputs import are_shards, limit_rows, read_table
 from kaggle_tfr.explore.names import join_names, remove_ending
-from kaggle_tfr.explore.recipe import Recipe, save_recipe, to_line
+from kaggle_tfr.explore.recipe import Recipe, format_recipe, to_line
 from kaggle_tfr.explore.rows import FOLDER, NAMES
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.naming import SPLIT_NAMES
-from kaggle_tfr.parameters import DEFAULTS, make_settings
+from kaggle_tfr.parameters import DEFAULTS, check_parameters, make_settings
+from kaggle_tfr.storage import write_atomically
 
 ROWS = 2_000  # of a CSV, which are inspected
 MOST_CSVS = 20
@@ -38,13 +39,17 @@ def write_recipe(source: str, out: str | None = None) -> tuple[str, list[str]]:
     """Write a commented recipe for a folder or Kaggle slug; return its path, comments.
 
     out: None for NAME.yaml.
-    Raises: OSError, of which FileExistsError: the recipe exists; and as
-    `propose_recipe`.
+    Raises: OSError, of which FileExistsError: `out` exists; and as `propose_recipe`.
     """
+    path = out or f"{locate(source)[1]}.yaml"
+    if os.path.lexists(path):
+        raise FileExistsError(
+            f"'{path}' exists, and init replaces nothing. Name another file for the "
+            "recipe with -o."
+        )
     recipe = propose_recipe(source)
-    path = out or f"{recipe.parameters['NAME']}.yaml"
-    title = f"Made by kaggle-tfr init from {recipe.parameters['INPUT_DIR']}."
-    save_recipe(recipe.parameters, [title, *recipe.comments], path)
+    text = format_recipe(recipe.parameters, recipe.comments)
+    write_atomically(path, text.encode())
     return path, list(map(to_line, recipe.comments))
 
 
@@ -52,14 +57,16 @@ def propose_recipe(source: str) -> Recipe:
     """Return the recipe for a folder or Kaggle slug.
 
     The comments tell the doubts, and what 01 would read.
-    Raises: FileNotFoundError: there are no images.
+    Raises: FileNotFoundError: there are no images; ValueError: a name is not text.
     """
     folder, name, input_dir = locate(source)
     recipe = detect_layout(folder)
     _add_table(recipe)
     defaults = {parameter: DEFAULTS[parameter] for parameter in USUAL}
     names = {"NAME": name, "INPUT_DIR": input_dir}
-    return replace(recipe, parameters={**names, **defaults, **recipe.parameters})
+    recipe.parameters = {**names, **defaults, **recipe.parameters}
+    check_parameters(recipe.parameters)
+    return recipe
 
 
 def locate(source: str) -> tuple[str, str, str]:
@@ -134,8 +141,7 @@ def _detect_csv(
     """
     values = recipe.parameters
     n_images = {
-        name: rows.index.nunique()
-        * (1 + any(map(LABEL_NAME.fullmatch, map(str, rows))))
+        name: rows.index.nunique() * (1 + ("label" in sort_columns(rows)))
         for name, rows in tables.items()
         if name not in tests
     }
@@ -193,28 +199,28 @@ def _detect_names(recipe: Recipe, tables: Sequence[str]) -> None:
 def _add_table(recipe: Recipe) -> None:
     """Add groups, and comments on what 01 would read, or on why it stops."""
     values = recipe.parameters
-    comments = recipe.comments
     settings = make_settings(InputSettings, values)
     settings = replace(settings, label_column=settings.label_column or [])
     try:
         images, labels = read_table(recipe.files.folder, settings, files=recipe.files)
     except (ValueError, OSError) as error:
-        comments.append(f"01 will stop: {error}")
+        recipe.comments.append(f"01 will stop: {error}")
         return
     good = images[images["problem"] == ""]
-    group_column = settings.group_column or find_groups(good)
-    if group_column:
+    if group_column := settings.group_column or find_groups(good):
         values["GROUP_COLUMN"] = group_column
         groups = add_groups(good, group_column)[group_column].replace("", None)
         values["N_FOLDS"] = min(groups.nunique(), DEFAULTS["N_FOLDS"])
     if "validation" in set(images["split"].map(SPLIT_NAMES)):
         values["N_FOLDS"] = 0
-        comments.append("N_FOLDS is 0, because validation images are given")
+        recipe.comments.append("N_FOLDS is 0, because validation images are given")
     problems = name_reasons(images["problem"]).replace("", "good")
     counts = images.groupby(["split", problems]).size().to_dict()
-    comments.append(f"{len(images):,} images: {counts}")
     classes = good["label_name"][good["label_name"] != ""].value_counts()
     shown = f"{len(classes):,} classes ({labels.kind}): {classes.head(9).to_dict()}"
-    comments.append(shown if len(classes) else "no labels")
+    recipe.comments += [
+        f"{len(images):,} images: {counts}",
+        shown if len(classes) else "no labels",
+    ]
     for row in limit_rows(good, 3).to_dict("records"):
-        comments.append("{image_id}: {label_name}, {split}, {path}".format_map(row))
+        recipe.comments.append("{path}: {label_name}, {split}".format_map(row))

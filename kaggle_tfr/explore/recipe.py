@@ -1,14 +1,12 @@
 """The recipe that `init` writes: names from the data are escaped."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kaggle_tfr.explore.files import Files
-from kaggle_tfr.parameters import PARAMETERS, check_parameters
-from kaggle_tfr.storage import write_atomically
+from kaggle_tfr.parameters import PARAMETERS
 
 
 @dataclass
@@ -43,18 +41,3 @@ def format_recipe(values: Mapping[str, Any], comments: Sequence[str]) -> str:
         description = PARAMETERS[name].description or "as in the data"
         lines.append(f"{setting:48} # {description}")
     return "\n".join(lines) + "\n"
-
-
-def save_recipe(values: Mapping[str, Any], comments: Sequence[str], path: str) -> None:
-    """Write a recipe.
-
-    Raises: FileExistsError: `path` exists; OSError; ValueError: the values cannot be
-    parameters.
-    """
-    if os.path.lexists(path):
-        raise FileExistsError(
-            f"'{path}' exists, and init replaces nothing. "
-            "Name another file for the recipe with -o."
-        )
-    check_parameters(values)
-    write_atomically(path, format_recipe(values, comments).encode())
