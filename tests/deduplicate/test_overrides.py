@@ -254,15 +254,6 @@ def test_a_pair_is_added_where_none_was_found(images, hashes, tmp_path):
     assert leaks["image_id"].tolist() == ["f"]
 
 
-def test_cutting_the_only_pair_of_a_leak_makes_it_vanish(decide):
-    """It is neither in leaks.csv nor in a cluster, and all its images are kept."""
-    corrected, _ = decide("t,different,f")
-
-    leaks = find_leaks(corrected.images, corrected.pairs, corrected.clusters)
-    assert leaks.empty
-    assert not {"t", "f"} & set(corrected.clusters["image_id"])
-
-
 def test_a_pair_that_stays_connected_is_a_warning_with_the_third(decide, pairs):
     """Images a and c are not a pair; a and b stay one if c is a copy of both."""
     with pytest.warns(UserWarning, match=r"row 3: 'a' and 'b' .* connected to 'c'"):

@@ -28,17 +28,6 @@ def make_hashes(codes):
     return hashes.assign(texture=FLAT, digest="", problem="")
 
 
-def test_two_images_are_one_pair():
-    """Three different bits are a distance of 3."""
-    codes = np.zeros((2, 32), np.uint8)
-    codes[1, 0] = 0b111
-
-    pairs = find_pairs(make_hashes(codes), 25)
-
-    found = pairs[["a", "b", "distance"]]
-    assert found.to_numpy().tolist() == [[0, 1, 3]]
-
-
 @pytest.mark.parametrize("n_images", [0, 1, 2])
 def test_images_without_a_hash_are_in_no_pair(n_images):
     """A table without a good image has no pairs, and neither has a single image."""
