@@ -285,6 +285,7 @@ def test_labelled_images_are_resolved_as_if_there_were_no_test_images(
 
     is_test = clusters["split"] == "test"
     assert clusters["keep"][is_test].all()
+    assert not clusters["conflict"][is_test].any()
     labelled = images[images["split"] != "test"].reset_index(drop=True)
     row = pd.Series(labelled.index, labelled["image_id"])
     ends = []

@@ -117,7 +117,7 @@ def select_new(pairs, is_new):
     return pairs[has_new].reset_index(drop=True)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.2, 1.0])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.2, 0.6, 1.0])
 @pytest.mark.parametrize("rotated_bits", [None, 20])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_pairs_with_a_new_image_are_those_of_the_full_search(seed, rotated_bits, share):
