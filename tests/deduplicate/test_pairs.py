@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.scenes import scene
+from support.splits import make_hashes
 
 from kaggle_tfr.deduplicate.pairs import (
     find_fine_pairs,
@@ -19,13 +20,6 @@ from kaggle_tfr.images.hashing import (
     hash_image,
 )
 from kaggle_tfr.images.orientation import INVERSE, apply_orientation
-
-
-def make_hashes(codes):
-    """Return the table of `load_hashes` for these codes."""
-    words = codes.view(">u8").astype(np.uint64)
-    hashes = pd.DataFrame(words, columns=[*HASHES])
-    return hashes.assign(texture=FLAT, digest="", problem="")
 
 
 @pytest.mark.parametrize("n_images", [0, 1, 2])
