@@ -2,14 +2,12 @@
 
 import shutil
 
-import hypothesis.strategies as st
-import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
 from support.chain import draw_pictures, save_picture
 from support.fingerprints import make_fingerprints, publish_images, write_fingerprints
 from support.kaggle_server import fixture_kaggle  # noqa: F401
+from support.splits import make_images, make_pairs
 
 from kaggle_tfr import mounts, pipeline
 from kaggle_tfr.deduplicate.clusters import find_clusters
@@ -32,36 +30,12 @@ from kaggle_tfr.deduplicate.outcomes import (
     load_leaks,
     save_clusters,
 )
-from kaggle_tfr.deduplicate.pairs import find_pairs
 from kaggle_tfr.explore.table import load_hashes, load_images
-from kaggle_tfr.images.hashing import FLAT, HASHES
 from kaggle_tfr.parameters import DEFAULTS
 from kaggle_tfr.verdict import judge_run, load_run
 
-SEEDS = st.integers(0, 2**32 - 1)
 RADIUS = DuplicateSettings(max_bits=25)
-
-
-def draw_hashes(seed, n_images, n_centres=12):
-    """Return the table of `load_hashes` for codes up to some 40 bits from centres."""
-    rng = np.random.default_rng(seed)
-    centres = np.random.default_rng(7).integers(0, 256, (n_centres, 32), np.uint8)
-    codes = centres[rng.integers(0, n_centres, n_images)]
-    noise = rng.random((n_images, 256)) < rng.uniform(0, 0.08, (n_images, 1))
-    codes ^= np.packbits(noise, axis=1)
-    hashes = pd.DataFrame(codes.view(">u8").astype(np.uint64), columns=[*HASHES])
-    return hashes.assign(texture=FLAT, digest="", problem="")
-
-
-def make_images(*splits):
-    """Return an image for each split: tr0, te1, … by split and row."""
-    images = pd.DataFrame({"split": splits})
-    images["image_id"] = images["split"].str[:2] + images.index.astype(str)
-    is_test = images["split"] == "test"
-    images["label"] = np.where(is_test, -1, 0)
-    images["label_name"] = np.where(is_test, "", "rose")
-    sizes = {"height": 10, "width": 10, "n_bytes": 100}
-    return images.assign(path="", problem="", **sizes)
+THREE_IMAGES = pd.DataFrame(index=range(3))  # with equal hashes
 
 
 def make_copies(*rows):
@@ -70,27 +44,6 @@ def make_copies(*rows):
     copies = pd.DataFrame(rows, columns=columns)
     known = {"orientation": 1, "match": "hash", "test_split": "train"}
     return copies.assign(**known, test_label="rose")
-
-
-def make_pairs(*pairs):
-    return pd.DataFrame(pairs, columns=["a", "b", "distance"])
-
-
-@settings(max_examples=12, deadline=None)
-@given(SEEDS, st.integers(0, 40), st.integers(1, 80), st.integers(1, 80))
-def test_the_pairs_are_those_of_brute_force(seed, radius, n_mine, n_theirs):
-    """None is missed and none is added, for any radius."""
-    mine = draw_hashes(seed, n_mine)
-    theirs = make_fingerprints(draw_hashes(seed + 1, n_theirs)).assign(dataset="x")
-
-    copies = compare_datasets(mine, theirs, DuplicateSettings(max_bits=radius))
-
-    words = [table[[*HASHES]].to_numpy() for table in (mine, theirs)]
-    bits = np.bitwise_count(words[0][:, None] ^ words[1]).sum(axis=2)
-    expected = {(a, f"their-{b}", bits[a, b]) for a, b in np.argwhere(bits <= radius)}
-    found = copies[["a", "test_id", "distance"]].itertuples(index=False, name=None)
-    assert sorted(found) == sorted(expected)
-    assert copies["a"].is_monotonic_increasing
 
 
 @pytest.fixture(scope="module")
@@ -118,45 +71,36 @@ def explore(folder, work):
 
 
 @pytest.mark.parametrize("mirrored", [False, True])
-def test_real_images_pair_as_in_one_dataset(photos, tmp_path, mirrored):
-    """The joined table has the same pairs: mirrored copies and blank images too."""
+def test_copies_in_a_published_part_are_found(photos, tmp_path, mirrored):
+    """Smaller ones, mirrored ones with MIRRORED, and of blank images an equal file."""
     images, _ = load_images(str(photos))
-    images = images.assign(dataset=np.arange(len(images)) % 2)
-    is_blank = images["image_id"].str.contains("blank")
-    images.loc[is_blank, "dataset"] = [0, 1, 1]  # two equal files and another one
-    mine = images[images["dataset"] == 0].reset_index(drop=True)
-    theirs = images[images["dataset"] == 1].reset_index(drop=True)
-    part = publish_images(tmp_path / "part-1", theirs, photos)
+    is_theirs = images["image_id"].str.contains("-|b/blank")
+    mine = images[~is_theirs].reset_index(drop=True)
+    part = publish_images(tmp_path / "part-1", images[is_theirs], photos)
     chosen = DuplicateSettings(mirrored=mirrored)
 
     others = read_datasets([str(part)])
     copies = compare_datasets(load_hashes(mine, str(photos)), others, chosen)
 
-    joined = pd.concat([mine, theirs], ignore_index=True)
-    hashes = load_hashes(joined, str(photos))
-    pairs = find_pairs(hashes, chosen.max_bits, chosen.rotated_bits)
-    is_between = (pairs["a"] < len(mine)) & (pairs["b"] >= len(mine))
-    expected = pairs[is_between]
-    ids = joined["image_id"]
-    keys = zip(expected["a"], ids[expected["b"]], expected["distance"], strict=True)
-    found = zip(copies["a"], copies["test_id"], copies["distance"], strict=True)
-    assert sorted(found) == sorted(keys)
-    assert len(copies) >= (24 if mirrored else 8)
-    is_far = copies["match"] == "mirrored"
-    assert is_far.any() == mirrored
-    blank = copies[copies["test_id"].str.contains("blank")]
-    assert blank["match"].tolist() == ["file"]
+    expected = [("a/blank.jpg", "b/blank.jpg", "file")]
+    for number in range(24):
+        name = f"{'ab'[number % 2]}/{number:02d}"
+        expected.append((f"{name}.jpg", f"{name}-small.jpg", "hash"))
+        if mirrored:
+            expected.append((f"{name}.jpg", f"{name}-mirrored.jpg", "mirrored"))
+    image_ids = mine["image_id"].iloc[copies["a"]]
+    found = zip(image_ids, copies["test_id"], copies["match"], strict=True)
+    assert sorted(found) == sorted(expected)
+    assert copies["a"].is_monotonic_increasing
 
 
 def test_names_of_parts_are_those_given(tmp_path):
     """The path of a folder here is private; a part is read once."""
-    hashes = draw_hashes(0, 3)
+    fingerprints = make_fingerprints(THREE_IMAGES)
     for number in (1, 2, 10):
-        part = write_fingerprints(
-            tmp_path / f"work/part-{number}", make_fingerprints(hashes)
-        )
+        part = write_fingerprints(tmp_path / f"work/part-{number}", fingerprints)
         (part / "shards.csv").touch()
-    alone = write_fingerprints(tmp_path / "alone", make_fingerprints(hashes))
+    alone = write_fingerprints(tmp_path / "alone", fingerprints)
     work = tmp_path / "work"
 
     others = read_datasets([f"{work}/part-2/", str(work), str(alone)])
@@ -201,9 +145,8 @@ def test_names_are_distinct():
 def test_only_the_fingerprints_of_a_slug_are_downloaded(kaggle, tmp_path, monkeypatch):
     """Its shards may be 19 GB."""
     monkeypatch.setattr(mounts, "KAGGLE_INPUT", str(tmp_path / "no"))
-    part = write_fingerprints(
-        tmp_path / "part", make_fingerprints(draw_hashes(0, 3), split="test")
-    )
+    fingerprints = make_fingerprints(THREE_IMAGES, split="test")
+    part = write_fingerprints(tmp_path / "part", fingerprints)
     data = (part / "hashes.parquet").read_bytes()
     kaggle.datasets["ada/leaves"] = {"hashes.parquet": data, "a-1.tfrec": b"1"}
 
@@ -296,19 +239,12 @@ def test_leaks_csv_has_the_pairs_of_other_datasets_last(tmp_path):
 def test_each_dataset_has_its_sentence():
     """Also one that has nothing in common, and none at all."""
     images = make_images("train", "train", "test")
-    others = pd.DataFrame({"dataset": ["b/many"] * 1200 + ["b/none"]})
-    copies = make_copies(
-        (0, 3, "x.jpg", "b/many"), (0, 4, "z.jpg", "b/many"), (1, 4, "z.jpg", "b/many")
-    )
-    copies["test_split"] = ["test", "train", "train"]
+    others = pd.DataFrame({"dataset": ["b/none"]})
 
-    places = "copies there: 1 in test, 1 in train"
-    assert describe_overlap(images, others, copies).splitlines() == [
-        f"2 of 3 images are also in b/many (1,200 images; {places}).",
-        "None of 3 images is in b/none (1 image).",
-    ]
+    text = describe_overlap(images, others, make_copies())
+    assert text == "None of 3 images is in b/none (1 image)."
     nothing = read_datasets([])
-    copies = compare_datasets(draw_hashes(0, 3), nothing, RADIUS)
+    copies = compare_datasets(THREE_IMAGES, nothing, RADIUS)
     text = describe_overlap(images, nothing, copies)
     assert text == "COMPARE_WITH is empty: no other dataset was compared."
     assert load_overlap(images, copies) == ([], [])

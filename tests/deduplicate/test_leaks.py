@@ -4,9 +4,9 @@ import json
 
 import hypothesis.strategies as st
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
+from support.splits import make_hashes, make_images, make_pairs
 
 from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.leaks import find_copies, find_leaks
@@ -17,27 +17,10 @@ from kaggle_tfr.deduplicate.outcomes import (
     save_clusters,
 )
 from kaggle_tfr.deduplicate.pairs import find_pairs
-from kaggle_tfr.images.hashing import FLAT, HASHES
 
 SPLITS = ["train", "validation", "test"]
 HEADER = "test_id,image_id,label_name,distance,test_split,split,keep,dataset"
 SEEDS = st.integers(0, 2**32 - 1)
-
-
-def make_images(*splits):
-    """Return an image for each split: tr0, va1, … by split and row."""
-    images = pd.DataFrame({"split": splits})
-    row = images.index.astype(str)
-    images["image_id"] = images["split"].str[:2] + row
-    is_test = images["split"] == "test"
-    images["label"] = np.where(is_test, -1, 0)
-    images["label_name"] = np.where(is_test, "", "rose")
-    sizes = {"height": 10, "width": 10, "n_bytes": 100}
-    return images.assign(path="", problem="", **sizes)
-
-
-def make_pairs(*pairs):
-    return pd.DataFrame(pairs, columns=["a", "b", "distance"])
 
 
 def draw_splits(seed, n_images):
@@ -76,11 +59,8 @@ def compare_all_pairs(codes, splits, radius):
 
 
 def find_leaks_of_codes(codes, splits, radius):
-    words = codes.view(">u8").astype(np.uint64)
-    hashes = pd.DataFrame(words, columns=[*HASHES])
-    hashes = hashes.assign(texture=FLAT, digest="", problem="")
     images = make_images(*splits)
-    pairs = find_pairs(hashes, radius)
+    pairs = find_pairs(make_hashes(codes), radius)
     return find_leaks(images, pairs, find_clusters(images, pairs))
 
 
@@ -193,15 +173,6 @@ def test_leaks_csv_has_its_header_although_nothing_leaks(images, pairs, tmp_path
     assert lines == [HEADER]
 
 
-def test_leaks_csv_has_a_row_for_each_leak(images, tmp_path):
-    """The columns are those that a person needs, without row numbers."""
-    pairs = make_pairs((0, 1, 5), (1, 2, 7))
-
-    lines = save_leaks(images, pairs, tmp_path, DuplicateSettings())
-
-    assert lines[1:] == ["te2,tr1,rose,7,test,train,False,"]
-
-
 def test_settings_are_read_again_from_duplicates_json(images, tmp_path):
     """A file of an earlier version, without a newer setting, has its default."""
     expected = DuplicateSettings(leaks="drop")
@@ -230,9 +201,7 @@ def test_every_image_with_a_copy_in_a_split_has_a_pair_there(seed, radius, n_cen
     codes = draw_codes(seed, n_centres, 120, changed_share=0.3)
     names = ["train", "val", "dev", "test"]
     splits = np.random.default_rng(seed).choice(names, 120)
-    words = codes.view(">u8").astype(np.uint64)
-    hashes = pd.DataFrame(words, columns=[*HASHES])
-    pairs = find_pairs(hashes.assign(texture=FLAT, digest="", problem=""), radius)
+    pairs = find_pairs(make_hashes(codes), radius)
 
     copies = find_copies(make_images(*splits), pairs[["a", "b", "distance"]])
 

@@ -2,6 +2,7 @@
 
 import pandas as pd
 import pytest
+from support.splits import make_pairs
 
 from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.outcomes import (
@@ -21,10 +22,6 @@ def make_images(*names):
     images.loc[is_test, ["label", "label_name"]] = -1, ""
     sizes = {"height": 10, "width": 10, "n_bytes": 1000}
     return images.assign(path="", problem="", **sizes)
-
-
-def make_pairs(*pairs):
-    return pd.DataFrame(pairs, columns=["a", "b", "distance"])
 
 
 @pytest.fixture

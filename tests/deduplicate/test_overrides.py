@@ -254,15 +254,6 @@ def test_a_pair_is_added_where_none_was_found(images, hashes, tmp_path):
     assert leaks["image_id"].tolist() == ["f"]
 
 
-def test_cutting_the_only_pair_of_a_leak_makes_it_vanish(decide):
-    """It is neither in leaks.csv nor in a cluster, and all its images are kept."""
-    corrected, _ = decide("t,different,f")
-
-    leaks = find_leaks(corrected.images, corrected.pairs, corrected.clusters)
-    assert leaks.empty
-    assert not {"t", "f"} & set(corrected.clusters["image_id"])
-
-
 def test_a_pair_that_stays_connected_is_a_warning_with_the_third(decide, pairs):
     """Images a and c are not a pair; a and b stay one if c is a copy of both."""
     with pytest.warns(UserWarning, match=r"row 3: 'a' and 'b' .* connected to 'c'"):
@@ -273,30 +264,20 @@ def test_a_pair_that_stays_connected_is_a_warning_with_the_third(decide, pairs):
     assert len(set(corrected.clusters["cluster"][:3])) == 1
 
 
-def test_two_kept_images_of_a_cluster_share_a_fold(decide):
-    """Both images of each copy are kept, in one fold."""
-    corrected, _ = decide("b,keep,", "c,keep,")
+def test_kept_copies_and_groups_stay_in_one_fold(decide):
+    """A group joins images that no pair connects, with all kept copies of each."""
+    groups = ["a,group,x", "f,group,x", "g,group,x"]
+    corrected, _ = decide("b,keep,", "c,keep,", *groups)
     rows = choose_rows(corrected.images, corrected.clusters)
 
     for seed in range(5):
-        folded = assign_folds(rows, n_folds=3, seed=seed)
-        folds = folded[folded["image_id"].isin(["a", "b", "c"])]["fold"]
-        assert len(folds) == 3
-        assert len(set(folds)) == 1
-        assert check_leakage(folded)["clusters_across_folds"] == 0
-
-
-def test_a_group_stays_in_one_fold(decide, images):
-    """It joins images that no pair connects; other images stay independent."""
-    corrected, _ = decide("f,group,x", "g,group,x", "a,group,x")
-    rows = choose_rows(corrected.images, corrected.clusters)
-
-    folded = assign_folds(rows, n_folds=2, seed=0)
-
-    grouped = folded[folded["image_id"].isin(["a", "f", "g"])]
-    assert len(grouped) == 3
-    assert len(set(grouped["fold"])) == 1
-    assert check_leakage(folded)["override_groups_across_folds"] == 0
+        folded = assign_folds(rows, n_folds=2, seed=seed)
+        together = folded[folded["image_id"].isin([*"abcfg"])]
+        assert len(together) == 5
+        assert len(set(together["fold"])) == 1
+        leakage = check_leakage(folded)
+        assert leakage["clusters_across_folds"] == 0
+        assert leakage["override_groups_across_folds"] == 0
     with pytest.raises(ValueError, match="override_groups_across_folds 1"):
         check_leakage(folded.assign(fold=range(len(folded))))
 

@@ -58,18 +58,6 @@ def test_whatever_bits_differ_some_table_has_a_key_without_them(n):
         assert n_needed > radius
 
 
-def test_every_choice_of_blocks_of_a_group_is_a_key():
-    """Worked by hand: groups of three blocks and of two, keys of two blocks."""
-    design = Design((3, 2), 2)
-
-    assert design.list_keys() == [
-        (0, 1),
-        (0, 2),
-        (1, 2),
-        (3, 4),
-    ]
-
-
 @settings(max_examples=12)
 @given(
     st.integers(0, 2**32 - 1),
@@ -202,26 +190,6 @@ def test_at_any_share_of_new_codes_their_pairs_are_complete(radius, share):
 
     assert found == keep_new(near_by_design(codes, radius, None), is_new)
     assert len(found) > 1
-
-
-@pytest.mark.parametrize("tables", [None, Lookup(13, 20, 1)])
-@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 1.0])
-@pytest.mark.parametrize("max_new_share", [0.3, 1.0])
-def test_rotated_pairs_with_a_new_code_are_those_of_the_full_search(
-    monkeypatch, max_new_share, share, tables
-):
-    """The new code may be the plain one or the rotated one."""
-    codes = crowded_codes(4, 200, 0.02)
-    others = np.roll(codes, 20, axis=0)
-    is_new = np.random.default_rng(4).random(200) < share
-    monkeypatch.setattr(search, "choose_lookup", lambda *_: tables)
-    monkeypatch.setattr(search, "MAX_NEW_SHARE", max_new_share)
-
-    found = near_pairs_between(codes, others, 25, is_new).T.tolist()
-
-    expected = near_pairs_between(codes, others, 25).T.tolist()
-    assert found == keep_new(expected, is_new)
-    assert len(expected) > 1000
 
 
 @pytest.mark.parametrize("tables", [None, Lookup(13, 20, 1)])

@@ -4,11 +4,10 @@ from importlib.resources import files
 
 import imagehash
 import numpy as np
-import pytest
 from PIL import Image
-from support.scenes import opened, record_pixels, saved, scene
+from support.scenes import opened, saved, scene
 
-from kaggle_tfr.images.convert import ImageSettings, check_image
+from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.hashing import BITS_BY_ORIENTATION, FLAT, hash_image
 from kaggle_tfr.images.orientation import apply_orientation
 
@@ -37,12 +36,6 @@ def reference_hash(data):
         imagehash.whash(image),
     ]
     return "".join(map(str, hashes))
-
-
-def count_differing_bits(data, other):
-    bits, _ = hash_file(data)
-    other_bits, _ = hash_file(other)
-    return count_bits(bits[:32], other_bits[:32])
 
 
 def count_bits(bits, other_bits):
@@ -82,48 +75,6 @@ def test_hashes_of_photos_are_hardly_a_bit_from_those_of_imagehash(data_dir):
 
     assert np.mean(differing_bits[: len(photos)]) < 0.3
     assert max(differing_bits) <= 5
-
-
-def save_pixels(pixels):
-    return saved(Image.fromarray(pixels), "PNG")
-
-
-def save_special_images():
-    """Return pairs: a file that must be converted, and the image that it shows."""
-    colors = scene(520, 560, seed=2)
-    grey = colors.convert("L")
-    white = Image.new("RGB", colors.size, "white")
-    ramp = Image.linear_gradient("L").resize(colors.size)
-    translucent = colors.copy()
-    translucent.putalpha(ramp)
-    over_white = Image.composite(colors, white, ramp)
-    low_values = np.asarray(grey).astype(np.uint16)
-    high_values = low_values * 257
-    indexed = grey.quantize(64)
-    alpha_of_index = bytes(range(0, 256, 4))
-    alpha = np.asarray(indexed) * np.uint8(4)
-    opaque = indexed.convert("RGB")
-    faded = Image.composite(opaque, white, Image.fromarray(alpha))
-    lying = colors.transpose(Image.Transpose.ROTATE_90)
-    return [
-        (save_pixels(high_values), grey),
-        (save_pixels(low_values), grey),
-        (saved(grey.convert("P"), "PNG"), grey),
-        (saved(translucent, "PNG"), over_white),
-        (saved(translucent.convert("LA"), "PNG"), over_white),
-        (saved(indexed, "PNG", transparency=alpha_of_index), faded),
-        (saved(lying, orientation=6), colors),
-    ]
-
-
-def test_hash_and_record_see_the_same_image():
-    """Both are upright, with alpha over white, 8 of 16 bits and a palette's colours."""
-    settings = ImageSettings(None, "none", bit_depth="stretch")
-    for data, image in save_special_images():
-        record = save_pixels(record_pixels(data, settings))
-        assert count_differing_bits(data, saved(image, "PNG")) <= 3
-        assert count_differing_bits(data, record) <= 3
-        assert find_texture(data) == pytest.approx(find_texture(record), abs=0.5)
 
 
 def test_hashes_of_a_rotated_image_follow_from_the_stored_bits(data_dir):

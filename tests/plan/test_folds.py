@@ -17,7 +17,6 @@ from kaggle_tfr.plan.folds import (
     assign_folds,
     assign_shards,
     count_moved,
-    describe_moved,
     stratified_group_split,
 )
 
@@ -245,19 +244,6 @@ def test_every_band_of_a_long_tail_has_its_held_out_share():
     assert abs(shares.loc["all", "validation"] - 1005) <= 1
 
 
-def test_other_seeds_hold_out_other_small_classes():
-    """Fewer than half of the small classes are the same for two seeds."""
-    table = draw_long_tail()
-    class_size = table.groupby("label")["label"].transform("size")
-    small_classes = table["label"].where(class_size <= 5)
-
-    first, second = [
-        set(small_classes[hold_out(table, 0.05, seed)].dropna()) for seed in (1, 2)
-    ]
-
-    assert len(first & second) < len(first) / 2
-
-
 def test_every_band_of_a_long_tail_is_spread_over_the_folds():
     """Classes with fewer images than folds are the only ones that a fold lacks."""
     table = draw_long_tail()
@@ -337,19 +323,11 @@ def test_single_images_balance_a_large_cluster():
     assert np.bincount(folded["fold"]).tolist() == [5, 5]
 
 
-def test_a_cluster_over_two_splits_goes_to_the_smaller():
-    """The validation set of the input stays whole; its near-duplicate leaves train."""
-    split = ["train"] * 4 + ["validation"] * 2
-    clusters = [3, -1, -1, -1, 3, -1]
-    table = make_table([0] * 6, clusters, split=split)
-
-    folded = assign_folds(table, n_folds=2, seed=0)
-
-    assert folded["split"].tolist() == ["validation", *split[1:]]
-
-
 def test_images_that_leave_their_split_are_counted_by_direction():
-    """Clusters and groups count, but neither VALIDATION_SIZE nor test images."""
+    """Clusters and groups count, but neither VALIDATION_SIZE nor test images.
+
+    The smaller split stays whole; its near-duplicates leave the larger one.
+    """
     split = ["train"] * 6 + ["validation"] * 3 + ["test"] * 2
     clusters = [3, 3, -1, -1, 4, -1, 3, -1, 5, 4, 5]
     labels = [0] * 11
@@ -362,14 +340,9 @@ def test_images_that_leave_their_split_are_counted_by_direction():
     held_out = assign_folds(table, validation_size=0.5, **parameters)
 
     assert moved.to_numpy().tolist() == [["train", "validation", 3]]
-    assert (folded["split"] != table["split"]).sum() == 3
+    is_moved = folded["split"] != table["split"]
+    assert folded["split"][is_moved].tolist() == ["validation"] * 3
     assert (held_out["split"] != table["split"]).sum() > 3
-    assert describe_moved(moved) == (
-        "Images move to the split of other images of their cluster or group: "
-        "3 from train to validation."
-    )
-    unmoved = count_moved(table.assign(cluster=-1))
-    assert describe_moved(unmoved).startswith("Every image stays")
 
 
 def test_images_without_a_time_are_not_one_group():
@@ -418,7 +391,10 @@ def make_two_sources():
 
 
 def test_other_sources_do_not_validate_by_default():
-    """Their images and clusters train in every fold; shares are of the other images."""
+    """Their images and clusters train in every fold; shares are of the other images.
+
+    With EXTRA_IN_VALIDATION, the shares are of all images.
+    """
     table = make_two_sources()
 
     folded = assign_folds(
@@ -437,41 +413,11 @@ def test_other_sources_do_not_validate_by_default():
     total = shares.loc["all"]
     assert total["images"] == 28
     assert total["asked"] == total["validation"] == 7
+    assert hold_out(table, 0.25, extra_in_validation=True).sum() == 10
     unfolded = assign_folds(table, n_folds=1, seed=0)
     assert set(unfolded["fold"]) == {0}
     with pytest.raises(ValueError, match=r"0 clusters.*EXTRA_IN_VALIDATION"):
         assign_folds(table.assign(source=1), n_folds=4, seed=0)
-
-
-def test_other_sources_validate_with_extra_in_validation():
-    """Then the shares are of all images."""
-    folded = assign_folds(
-        make_two_sources(),
-        n_folds=4,
-        seed=0,
-        validation_size=0.25,
-        extra_in_validation=True,
-    )
-
-    assert (folded["split"] == "validation").sum() == 10
-    train = folded[folded["split"] == "train"]
-    assert (train["fold"] >= 0).all()
-
-
-def test_the_held_out_share_is_that_of_every_class():
-    """A validation size of 30 % takes 30 of 100 images and 6 of 20."""
-    table = make_table([0] * 100 + [1] * 20)
-
-    folded = assign_folds(
-        table,
-        n_folds=1,
-        seed=3,
-        validation_size=0.3,
-    )
-
-    is_held_out = folded["split"] == "validation"
-    assert np.bincount(folded["label"][is_held_out]).tolist() == [30, 6]
-    assert (folded["fold"][~is_held_out] == 0).all()
 
 
 def test_only_multi_label_folds_need_iterative_stratification(monkeypatch):
@@ -591,19 +537,6 @@ def test_the_leakage_check_counts_test_images_separately():
     kept = "✓ One image of each cluster is kept, so no cluster can be in two folds."
     assert kept in others
     assert any(line.endswith("a test image, which stay: 1.") for line in others)
-
-
-def test_a_passed_check_contains_what_was_checked():
-    """The number of clusters of two images, of sampled images, and the radius."""
-    table = make_four_images(fold=[0, 0, 1, 1])
-
-    leakage = check_leakage(table, hashes=make_hashes(), max_bits=2)
-
-    deviation, clusters, pairs = describe_checks(leakage, 2).splitlines()
-    assert deviation.startswith("! In each fold, the share of every class differs")
-    assert deviation.endswith("by at most 50.0 percentage points.")
-    assert clusters == "✓ Clusters with two or more images: 1, each in one fold."
-    assert pairs.startswith("✓ 4 sampled images were compared with all 4: no pair")
 
 
 @QUICK

@@ -118,20 +118,6 @@ def test_the_interval_holds_the_truth_on_very_unequal_sizes(
     check_intervals(table, recoded, large_records, max_width, sample)
 
 
-def test_the_seed_decides_the_sample():
-    """A second forecast measures the same images; another seed measures others."""
-    labels = np.arange(500) % 7
-    stratum = np.repeat([1, 2], 250)
-
-    first, again, other = (
-        forecasts.draw_sample(labels, stratum, seed, sample=40) for seed in (3, 3, 4)
-    )
-
-    assert len(first) == 40
-    assert first.tolist() == again.tolist()
-    assert first.tolist() != other.tolist()
-
-
 def test_originals_that_pass_through_are_counted_and_not_estimated(tmp_path):
     """A sample of 30 shows what a record adds: the interval is under a byte wide."""
     table = make_images(tmp_path, 120)

@@ -4,7 +4,6 @@ import cv2
 import numpy as np
 import pandas as pd
 from PIL import Image
-from sklearn.model_selection import StratifiedKFold
 
 from kaggle_tfr import figures
 from kaggle_tfr.images.convert import ImageSettings
@@ -72,36 +71,23 @@ def test_the_strip_names_the_splitter_that_splits_clusters():
     images = make_images([*"aaaaaa", *"bbbbbb"])
     clusters = make_clusters(images, [[0, 1], [2, 3], [6, 7], [8, 9]])
     example = choose_fold_example(images, clusters)
-    names = example["label_name"]
-    by_class = StratifiedKFold(3, shuffle=True, random_state=0)
-    ours = assign_folds(example, n_folds=3, seed=0)
-    folds = {
-        "StratifiedKFold": [rows for _, rows in by_class.split(names, names)],
-        "ours": list(ours.groupby("fold").indices.values()),
-    }
-    cluster = example["cluster"].to_numpy()
-    fold = np.empty(12, int)
-    for number, rows in enumerate(folds["StratifiedKFold"]):
-        fold[rows] = number
-    n_split = sum(len(set(fold[cluster == number])) > 1 for number in set(cluster))
+    halves = [[0, 2, 4, 5, 6, 7], [1, 3, 8, 9, 10, 11]]
+    folds = {"halves": halves, "ours": [range(6), range(6, 12)]}
 
     pixels = [np.zeros((40, 60, 3), np.uint8)] * 12
     figure = figures.plot_fold_strip(pixels, example, folds)
 
     title = figure.get_suptitle().replace("\n", " ")
-    assert n_split > 0
-    assert title.startswith(f"StratifiedKFold splits {n_split} of 4 clusters")
+    assert title.startswith("halves splits 2 of 4 clusters")
     assert title.endswith("the other splitters none")
     frames = [patch for patch in figure.axes[0].patches if not patch.get_fill()]
     widths = [frame.get_linewidth() for frame in frames]
-    assert widths.count(2.5) == n_split
+    assert widths.count(2.5) == 2
     assert len(widths) == 8
-    numbers = [text.get_text() for text in figure.axes[0].texts]
-    assert [text for text in numbers if text.isdigit()] == [
-        *map(str, range(12)),
-        *fold.astype(str),
-        *ours["fold"].astype(str),
-    ]
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    digits = [text for text in texts if text.isdigit()]
+    assert digits[:12] == [*map(str, range(12))]
+    assert "".join(digits[12:]) == "010100001111" + "000000111111"
 
 
 def save_stripes(path, period, size=384):

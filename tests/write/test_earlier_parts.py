@@ -6,18 +6,10 @@ from dataclasses import replace
 
 import pytest
 import tensorflow as tf
-from support.plans import (
-    digests,
-    list_plans,
-    make_images,
-    plan_images,
-    read_plainly,
-    two_parts,
-)
+from support.plans import digests, list_plans, make_images, plan_images, two_parts
 
 from kaggle_tfr.plan.plan import read_plan, save_plan
 from kaggle_tfr.report import write_report
-from kaggle_tfr.shards import find_shards
 from kaggle_tfr.storage import read_parquet
 from kaggle_tfr.write import check_earlier_parts, write_parts
 from kaggle_tfr.write.metadata import DATASET_FILE
@@ -59,28 +51,13 @@ def digest_earlier(folder):
     return {name: sums[name] for name in sums if not name.startswith("part-3/")}
 
 
-def test_a_growth_adds_parts_and_leaves_the_earlier_ones(works, table, tmp_path):
-    """The bytes of earlier parts stay, and every image is read once."""
-    old, new = map(str, works)
-    write_parts(old, str(tmp_path))
-    before = digests(tmp_path)
+def test_only_images_of_the_growth_are_compared_with_their_sources(works, grown):
+    """The plan of the growth lacks the others; the records of all parts are checked."""
+    checked = verify_parts(str(grown), str(works[1]))
 
-    written = write_parts(new, str(tmp_path))
-
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "part-1",
-        "part-2",
-        "part-3",
-    ]
-    assert set(written["part"]) == {3}
-    assert digest_earlier(tmp_path) == before
-    records = read_plainly(find_shards(tmp_path)["file"])
-    image_ids = sorted(record["image_id"].decode() for record in records)
-    assert image_ids == table["image_id"].tolist()
-    # Only the growth's images are in its plan, and are compared with their sources.
-    checked = verify_parts(str(tmp_path), new)
+    assert list(checked.stats) == [f"{grown}/part-{part}" for part in (1, 2, 3)]
     assert checked.faults.empty
-    assert set(checked.sources["part"]) == {str(tmp_path / "part-3")}
+    assert set(checked.sources["part"]) == {f"{grown}/part-3"}
 
 
 def test_overwrite_replaces_the_growth_only(works, out):
@@ -236,14 +213,6 @@ def test_an_earlier_part_that_has_changed_is_named(works, out, change):
     message = change(out / "part-1")
     with pytest.raises(ValueError, match=rf"{message}.*(again|FOLDS_FROM)"):
         check_earlier_parts(plan, [str(out / "part-2"), str(out / "part-1")])
-
-
-def test_the_part_of_a_growth_is_not_an_earlier_part_of_it(works, grown):
-    """Nor is a part of a plan that continues nothing."""
-    first, growth = (read_plan(str(work)) for work in works)
-    for plan, part in [(growth, 3), (first, 1)]:
-        with pytest.raises(ValueError, match="is not an earlier part"):
-            check_earlier_parts(plan, [str(grown / f"part-{part}")])
 
 
 def test_earlier_parts_in_a_bucket_are_checked(works, grown, tmp_path):

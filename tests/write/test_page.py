@@ -17,6 +17,7 @@ from kaggle_tfr.schema import Labels
 from kaggle_tfr.write.metadata import DATASET_FILE
 from kaggle_tfr.write.page import describe_classes
 from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr.write.verify import verify_parts
 
 
 def read_page(part):
@@ -98,6 +99,7 @@ def test_the_code_reads_every_kind_of_labels(tmp_path, kind, schema, printed):
     plan_images(table, tmp_path, schema=schema, labels=labels, **changes)
     write_parts(str(tmp_path))
     part = tmp_path / "part-1"
+    assert verify_parts(str(part)).faults.empty
 
     code = find_code(part).replace(
         "/kaggle/input/datasets/*/trees-tfrecords", str(part)

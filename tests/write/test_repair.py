@@ -1,6 +1,7 @@
 """Verify names the damage of a part, and 04 repairs it with equal bytes."""
 
 import hashlib
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 from support.plans import digests, make_images, plan_images
 
 from kaggle_tfr.__main__ import main
-from kaggle_tfr.plan.plan import Plan, read_plan, save_plan
+from kaggle_tfr.plan.plan import read_plan, save_plan
 from kaggle_tfr.read import find_shards
 from kaggle_tfr.read.display import pair_with_sources
 from kaggle_tfr.write.parts import write_parts
@@ -125,11 +126,6 @@ def test_any_damaged_file_is_found_and_fixed_to_the_byte(work, made, name, damag
     assert verify_parts(str(part)).faults.empty
 
 
-def without_folder(file_name):
-    """Return `Plan.file_name` as it was before test shards had a folder."""
-    return lambda *arguments: file_name(*arguments).removeprefix("test/")
-
-
 def use_copied_images(work):
     """Let the plan read the images in its work folder, and return its table."""
     table = pd.read_parquet(work / "plan.parquet")
@@ -147,22 +143,6 @@ def list_shards(part):
         for path in (part / "index").rglob("*.idx")
     }
     return names, indices, set(pd.read_csv(part / "shards.csv")["file"])
-
-
-def test_test_shards_at_a_part_s_top_are_moved(work, tmp_path, monkeypatch):
-    """Version 0.1 wrote them there; verify names them, and 04 writes them again."""
-    part = tmp_path / "old" / "part-1"
-    with monkeypatch.context() as older:
-        older.setattr(Plan, "file_name", without_folder(Plan.file_name))
-        write_parts(str(work), str(part.parent))
-    assert (part / "trees-test-000-6.tfrec").exists()
-    faults = verify_parts(str(part)).faults
-    assert faults["file"].tolist() == ["test/trees-test-000-6.tfrec"]
-
-    write_parts(str(work), str(part.parent))
-
-    write_parts(str(work), str(tmp_path / "new"))
-    assert digests(part) == digests(tmp_path / "new" / "part-1")
 
 
 def test_no_shard_stays_when_a_rejected_image_is_back(work):
@@ -248,10 +228,9 @@ def test_verify_rejects_a_folder_that_04_did_not_write(work, tmp_path, capsys):
     for shard in (work / "part-1").glob("trees-f*.tfrec"):
         shutil.copy(shard, other)
 
-    with pytest.raises(FileNotFoundError, match=r"other' is not a part.*INPUT_SCHEMA"):
-        verify_parts(str(other))
     assert main(["verify", str(other)]) == 1
-    assert "INPUT_SCHEMA: auto" in capsys.readouterr().err
+    message = r"other' is not a part(.|\n)*INPUT_SCHEMA: auto"
+    assert re.search(message, capsys.readouterr().err)
 
 
 def test_a_part_without_its_plan_is_named_and_not_overwritten(work):

@@ -14,6 +14,7 @@ from PIL import Image
 from support.plans import make_images, two_parts
 
 from kaggle_tfr.plan.plan import save_plan
+from kaggle_tfr.shards import find_shards
 from kaggle_tfr.write import stats
 from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.verify import verify_parts
@@ -158,22 +159,14 @@ def test_mean_rgb_has_imagenet_s_form(written):
     paths = stats.save_mean_rgb(of_files, of_records, str(work))
 
     folder = work / "mean_rgb"
+    shards = find_shards(str(work))
     for split, rows in images.groupby("split"):
         originals = [Image.open(path) for path in rows["path"]]
         check_mean_file(folder / f"{split}_files.json", originals)
-        records = read_images(list_shards(work, split))
+        records = read_images(shards["file"][shards["split"] == split])
         check_mean_file(folder / f"{split}_records.json", records)
     assert len(set(paths)) == 6
     assert set(map(Path, paths)) == set(folder.iterdir())
-
-
-def list_shards(work, split):
-    """Return the paths of a split's shards in both parts."""
-    files = []
-    for part in (work / "part-1", work / "part-2"):
-        shards = pd.read_csv(part / "shards.csv")
-        files += [part / file for file in shards.query("split == @split")["file"]]
-    return files
 
 
 def check_mean_file(path, images):

@@ -1,0 +1,29 @@
+"""Tables of images in splits, their pairs and their hashes."""
+
+import numpy as np
+import pandas as pd
+
+from kaggle_tfr.images.hashing import FLAT, HASHES
+
+
+def make_images(*splits):
+    """Return an image for each split: tr0, va1, … by split and row."""
+    images = pd.DataFrame({"split": splits})
+    images["image_id"] = images["split"].str[:2] + images.index.astype(str)
+    is_test = images["split"] == "test"
+    images["label"] = np.where(is_test, -1, 0)
+    images["label_name"] = np.where(is_test, "", "rose")
+    sizes = {"height": 10, "width": 10, "n_bytes": 100}
+    return images.assign(path="", problem="", **sizes)
+
+
+def make_pairs(*pairs):
+    """Return pairs of rows; each has a, b and the distance in bits."""
+    return pd.DataFrame(pairs, columns=["a", "b", "distance"])
+
+
+def make_hashes(codes):
+    """Return the table of `load_hashes` for codes, uint8 (n, 32)."""
+    words = codes.view(">u8").astype(np.uint64)
+    hashes = pd.DataFrame(words, columns=[*HASHES])
+    return hashes.assign(texture=FLAT, digest="", problem="")
