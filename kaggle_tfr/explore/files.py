@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import filterfalse
 
 from kaggle_tfr import storage
 from kaggle_tfr.explore.names import FileNames
@@ -18,6 +19,9 @@ SYSTEM_NAME = re.compile(
     r"\..*|__MACOSX|@eaDir|#recycle|\$RECYCLE\.BIN|System Volume Information"
     r"|lost\+found|__pycache__|Thumbs\.db|desktop\.ini"
 )
+OF_SYSTEM = re.compile(rf"(^|/)({SYSTEM_NAME.pattern})(/|$)")
+# If there are no other images, or PATTERN chooses them, files without an ending count.
+IMAGE_OR_PLAIN = re.compile(rf"{IMAGE_NAME.pattern}|(^|/)[^/.]+$")
 BUCKET_LEVELS = 6
 ARCHIVE = re.compile(r"(?i)\.(zip|tar|tgz|gz|7z|rar)$")
 # Names of folders that are not classes: splits, folders of all images, and masks.
@@ -99,30 +103,26 @@ def list_files(
         outputs = tuple(f"{output}/" for output in excluded)
         inputs = [path for path in found if not path.startswith(outputs)]
         paths = [path.removeprefix(f"{folder}/") for path in inputs]
-        paths = [path for path in paths if not _is_of_system(path)]
+        paths = list(filterfalse(OF_SYSTEM.search, paths))
     else:
         skipped = set(map(storage.real_path, excluded))
         paths = _walk(folder, skipped, set(products), outside)
-    images = sorted(filter(IMAGE_NAME.search, paths))
-    if patterns or not images:
-        # Files without an ending can be images, too.
-        plain = [path for path in paths if not os.path.splitext(path)[1]]
-        images = sorted([*images, *plain])
-    others = sorted(set(paths).difference(images))
+    is_image = IMAGE_NAME.search
+    if patterns or not any(map(is_image, paths)):
+        is_image = IMAGE_OR_PLAIN.search
+    images = list[str]()
+    others = list[str]()
+    for path in sorted(paths):
+        (images if is_image(path) else others).append(path)
     masks = set[str]()
     if patterns:
         matches = (fnmatch.filter(images, pattern) for pattern in patterns)
         images = sorted(set().union(*matches))
     elif _have_words("/".join(images).lower()):
         masks = _find_masks(images)
-        images = sorted(set(images).difference(masks))
-    splits, classes = read_folders(map(os.path.dirname, images))
+        images = [image for image in images if image not in masks]
+    splits, classes = read_folders({image.rpartition("/")[0] for image in images})
     return Files(images, others, sorted(masks), outside, splits, classes, folder)
-
-
-def _is_of_system(path: str) -> bool:
-    """Return whether a file or one of its folders is hidden or of the system."""
-    return any(map(SYSTEM_NAME.fullmatch, path.split("/")))
 
 
 def _walk(

@@ -75,7 +75,8 @@ def read_table(
         _check_kind(more_labels, labels, source)
         more = _mark_further(more, number, images)
         images = pd.concat([images, more], ignore_index=True)
-    images = _drop_listed_elsewhere(images)
+    if settings.more_inputs:
+        images = _drop_listed_elsewhere(images)
     images, labels = number_labels(images, labels)
     texts = ["image_id", "path", "split", "label_name", "problem"]
     images = images.astype({**dict.fromkeys(texts, str), "input_dir": "category"})

@@ -200,14 +200,15 @@ def _add_table(recipe: Recipe) -> None:
     """Add groups, and comments on what 01 would read, or on why it stops."""
     values = recipe.parameters
     settings = make_settings(InputSettings, values)
-    settings = replace(settings, label_column=settings.label_column or [])
+    if "ID_COLUMN" in values:
+        settings = replace(settings, label_column=settings.label_column or [])
     try:
         images, labels = read_table(recipe.files.folder, settings, files=recipe.files)
     except (ValueError, OSError) as error:
         recipe.comments.append(f"01 will stop: {error}")
         return
     good = images[images["problem"] == ""]
-    if group_column := settings.group_column or find_groups(good):
+    if group_column := find_groups(good):
         values["GROUP_COLUMN"] = group_column
         groups = add_groups(good, group_column)[group_column].replace("", None)
         values["N_FOLDS"] = min(groups.nunique(), DEFAULTS["N_FOLDS"])

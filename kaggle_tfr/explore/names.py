@@ -45,7 +45,9 @@ def join_names(ids: Iterable[str], files: FileNames | Iterable[str]) -> np.ndarr
         depths = n_names - n_dropped
         for depth in set(depths[depths > 0].tolist()):
             rows = np.flatnonzero((depths == depth) & (found == NOT_FOUND))
-            ends = [_cut(id_paths[row], depth) for row in rows]
+            ends = [id_paths[row] for row in rows.tolist()]
+            if n_dropped:
+                ends = [_cut(path, depth) for path in ends]
             found[rows] = _join_ends(ends, names, depth)
         # Else an id of a missing folder would get a file of the same name elsewhere.
         if (found != NOT_FOUND).sum() > ENOUGH * len(id_paths):
@@ -106,7 +108,8 @@ def remove_ending(text: str) -> str:
 
 def loosen(text: str) -> str:
     """Return a path in lower case without ending and zeros that begin its number."""
-    folders, slash, name = remove_ending(_fold(text)).rpartition("/")
+    folded = IMAGE_NAME.sub("", text.casefold().strip())
+    folders, slash, name = folded.rpartition("/")
     if name.isdecimal():
         name = name.lstrip("0") or "0"
     return folders + slash + name

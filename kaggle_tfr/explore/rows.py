@@ -49,7 +49,7 @@ def list_rows(files: Files, settings: InputSettings) -> pd.DataFrame:
         )
     if settings.split_column not in ("", NONE):
         csvs.check_column(settings.split_column, labelled, "SPLIT_COLUMN")
-    rest = sorted(set(files.images).difference(labelled[FILE]))
+    rest = sorted(set(files.images).difference(labelled[FILE].to_numpy()))
     in_test_folders = [image for image in rest if files.split_of(image) == "test"]
     # Without a test folder, test images are beside the labelled ones.
     beside = rest if names else []
@@ -160,7 +160,7 @@ def find_images(names: pd.Series, splits: pd.Series, files: Files) -> pd.DataFra
     else the one outside of all splits.
     Raises: ValueError: too many names are those of several images.
     """
-    unique = names[names != ""].unique()
+    unique = names[names != ""].drop_duplicates().to_numpy()
     joined = pd.Series(join_names(unique, files.names), unique)
     position = names.map(joined).fillna(NOT_FOUND).astype(int)
     tied = names[position == AMBIGUOUS]
