@@ -175,20 +175,6 @@ def test_records_reads_every_image_once(step):
         assert counts == expected
 
 
-def test_jax_reads_every_image_once(step, eight_devices):
-    """The batches on its device have all labels, each once."""
-    shards = read.find_shards(list_folders(step))
-    shards = shards[shards["split"] != "test"]
-    batches = read.read_batches(shards, image_size=32, batch_size=32)
-    classes = shards["labels"].iloc[0].classes
-    counts = np.zeros(len(classes), int)
-    for _, labels, mask in read.to_devices(batches, eight_devices[:1]):
-        counts += np.bincount(labels[mask == 1], minlength=len(classes))
-    labelled = step.records[step.records["split"] != "test"]
-    expected = labelled["label_name"].value_counts().to_dict()
-    assert dict(zip(map(str, classes), counts.tolist(), strict=True)) == expected
-
-
 @pytest.fixture(scope="module")
 def parent(tmp_path_factory):
     """A dataset of 60 images of three classes, and 40 new ones beside it."""

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import re
+from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -92,21 +93,29 @@ def test_a_slug_is_downloaded_once(server, capsys, source, cached, method):
     assert "Requesting" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("source", [CASSAVA, "ada/tea"])
-def test_two_processes_download_once(server, source):
+@pytest.mark.parametrize(
+    ("find", "files"),
+    [
+        (partial(find_input, CASSAVA), FILES),
+        (partial(find_input, "ada/tea"), FILES),
+        (
+            partial(find_part_files, "ada/tea", ["train.csv"]),
+            {"train.csv": FILES["train.csv"]},
+        ),
+    ],
+)
+def test_two_processes_download_once(server, find, files):
     """The second one waits, instead of writing over what the first one reads."""
     fork = multiprocessing.get_context("fork")
-    processes = [
-        fork.Process(target=find_input, args=[source], daemon=True) for _ in range(2)
-    ]
+    processes = [fork.Process(target=find, daemon=True) for _ in range(2)]
     for process in processes:
         process.start()
     for process in processes:
         process.join(60)
     assert [process.exitcode for process in processes] == [0, 0]
+    assert list_files(find()) == files
     methods = [call for call in server.calls if call.startswith("Download")]
     assert len(methods) == 1
-    assert list_files(locate_input(source)) == FILES
 
 
 def test_subfolders_of_both_types_are_found(server, tmp_path):
@@ -473,18 +482,3 @@ def test_the_files_of_a_folder_here_or_in_a_mount_are_not_downloaded(
     folder = find_part_files("ada/leaves/part-1", ["a"])
     assert folder == f"{tmp_path}/input/datasets/ada/leaves/part-1"
     assert server.calls == []
-
-
-def test_two_processes_download_a_file_once(server):
-    """The second one waits, and finds it in the cache."""
-    fork = multiprocessing.get_context("fork")
-    processes = [
-        fork.Process(target=find_part_files, args=["ada/tea", ["train.csv"]])
-        for _ in range(2)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-    assert [process.exitcode for process in processes] == [0, 0]
-    assert server.downloaded == ["train.csv"]

@@ -27,7 +27,6 @@ from kaggle_tfr.read.batches import (
     decode_window,
     fit_to_size,
     read_batches,
-    read_images,
 )
 from kaggle_tfr.read.records import Records
 from kaggle_tfr.schema import RecordSchema, load_schema
@@ -177,15 +176,6 @@ def test_flips_mirror_half_of_the_images_together_with_their_masks(tmp_path):
     assert np.array_equal(masks[..., 0] == 1, is_dark)
     is_original = is_dark[:, 0, 0]
     assert 10 < is_original.sum() < 54
-
-
-def test_whole_images_are_read_as_they_were_written(shards):
-    """read_images decodes each record whole, in order."""
-    records = list(read_images(shards).as_numpy_iterator())
-
-    labels = [int(record["label"]) for record in records]
-    assert records[0]["image"].shape == (32, 48, 3)
-    assert sorted(labels) == list(range(53))
 
 
 def test_a_fold_is_chosen_by_its_number(shards):

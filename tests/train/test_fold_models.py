@@ -1,6 +1,5 @@
 """One model per fold: what it predicts, what is saved of it, and the averages."""
 
-import json
 from types import SimpleNamespace
 
 import keras
@@ -244,5 +243,3 @@ def test_the_folds_are_listed_or_chosen(run, tmp_path):
 
     splits = run.shards.assign(fold=-1, split=["train"] * 4 + ["validation"])
     assert read.list_folds(splits) == [0]
-    labels = json.loads((run.folder / "part-1" / "labels.json").read_text())
-    assert labels["classes"] == list(CLASSES)
