@@ -19,13 +19,12 @@ from support.readers import make_example, write_shard
 from support.scenes import saved
 
 import kaggle_tfr
-from kaggle_tfr import audit, pipeline
+from kaggle_tfr import pipeline
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.explore.table import load_images
 from kaggle_tfr.parameters import DEFAULTS
 
 WRITTEN = {"audit.html", "audit.md", "audit.json", "copies.csv"}
-HASHES_ONLY = {"SECOND_LOOK": False}
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +229,9 @@ def test_nothing_is_replaced_but_an_audit_of_the_same_input(photos, capsys):
 def test_parameters_of_other_steps_are_refused(photos):
     for name, value in {"N_FOLDS": 3, "WORK_DIR": "x", "INPUT_DIR": "x"}.items():
         with pytest.raises(ValueError, match=f"An audit does not use {name}"):
-            audit.audit_dataset("photos", **{name: value})
+            kaggle_tfr.audit_dataset("photos", **{name: value})
+    with pytest.raises(ValueError, match="An audit takes the parts .* as --against"):
+        kaggle_tfr.audit_dataset("photos", COMPARE_WITH=["z"])
 
 
 def test_labels_are_not_needed(at, pictures):
@@ -345,25 +346,3 @@ def test_names_of_other_datasets_are_only_text(at, pictures):
     assert main(["audit", "clean", "--against", part.name]) == 3
 
     assert "`<img src=x onerror=alert(1)>`" in read_as_text(at / "audit-clean")
-
-
-def test_two_parts_of_one_name_stay_two(at, pictures):
-    """The folders around them are private; parts in a folder keep theirs."""
-    save_picture(pictures[0], at / "clean/a/0.jpg")
-    save_picture(pictures[1], at / "clean/b/1.jpg")
-    main(["audit", "clean", "-p", "SECOND_LOOK=false"])
-    work = at / "audit-clean/cache"
-    images, _ = load_images(str(work))
-    for number, folder in enumerate(("x/leaves", "y/leaves", "z/part-1", "z/part-2")):
-        publish_images(at / folder, images.iloc[[number % 2]], work)
-        (at / folder / "shards.csv").touch()
-
-    result = kaggle_tfr.audit_dataset(
-        "clean", against=[f"{at}/x/leaves", f"{at}/y/leaves/", f"{at}/z"], **HASHES_ONLY
-    )
-
-    names = ["leaves", "leaves (2)", "z/part-1", "z/part-2"]
-    assert result.others == dict.fromkeys(names, 1)
-    assert sorted(result.overlap["dataset"]) == names
-    with pytest.raises(ValueError, match="An audit takes the parts .* as --against"):
-        audit.audit_dataset("clean", COMPARE_WITH=["z"])

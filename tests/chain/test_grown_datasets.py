@@ -51,13 +51,7 @@ def steps(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     (folder / "input").mkdir()
     competition = make_competition(request.param, folder / "input")
-    started = time.monotonic()
-    steps = grow(competition, folder, VALUES)
-    print(f"{request.param}: {time.monotonic() - started:.0f} s")
-    for step in steps:
-        print(step.accounting[step.accounting > 0].to_dict())
-        print([line for line in step.output.splitlines() if "fold" in line.lower()])
-    return steps
+    return grow(competition, folder, VALUES)
 
 
 @pytest.fixture(params=range(1, N_GROWTHS + 1))

@@ -21,7 +21,7 @@ from kaggle_tfr.__main__ import main
 from kaggle_tfr.explore.layout import write_recipe
 from kaggle_tfr.mounts import find_input, find_part_files, locate_input
 from kaggle_tfr.parameters import DEFAULTS, load_recipe
-from kaggle_tfr.pipeline import build_dataset, explore_images
+from kaggle_tfr.pipeline import explore_images
 from kaggle_tfr.report import write_report
 from kaggle_tfr.shards import find_shards
 
@@ -369,24 +369,6 @@ def test_one_recipe_gives_the_same_table_on_kaggle_and_off(
     pd.testing.assert_frame_equal(*[table.drop(columns=places) for table in tables])
     ends = [table["path"].str.partition("flower_photos/")[2] for table in tables]
     assert ends[0].tolist() == ends[1].tolist()
-
-
-def test_one_recipe_runs_here_and_becomes_a_kernel(server, tmp_path):
-    """`init`, the steps, `kernel` and `push` follow each other without an edit."""
-    server.datasets["ada/tea"] = make_images(8)
-
-    assert main(["init", "ada/tea", "-o", "tea.yaml"]) == 0
-    values = load_recipe("tea.yaml") | {"IMAGE_SIZE": 32, "N_FOLDS": 2}
-    shards = build_dataset(**values)
-    options = ["-p", "LICENSE=other", "-p", "IMAGE_SIZE=32", "--out", "kernels"]
-    assert main(["kernel", "tea.yaml", *options]) == 0
-    kernel = "ada/tea-images-to-tfrecords"
-    server.outputs[kernel] = Path("work/tea")  # as its session leaves it
-    assert main(["push", "kernels", "--out", "output"]) == 0
-
-    assert shards["count"].sum() == 8
-    assert server.calls.count("DownloadDataset") == 1
-    assert server.kernels[kernel][0]["datasetDataSources"] == ["ada/tea"]
 
 
 def test_only_the_named_files_of_a_part_are_downloaded(server, capsys):

@@ -47,9 +47,9 @@ AGES = pd.DataFrame({"label": [1.5, 30, 12], "predicted": [4, 28, 12.5]})
 AGES["error"] = (AGES["label"] - AGES["predicted"]).abs()
 EXTRA_SOURCE = pd.DataFrame(
     {
-        "split": ["train", "train", "validation"],
-        "fold": [0, -1, -1],
-        "label_name": "rose",
+        "split": ["train", "train", "test", "test"],
+        "fold": [0, -1, -1, -1],
+        "label_name": ["rose", "rose", "rose", ""],
     }
 )
 HELD_OUT = pd.DataFrame(
@@ -253,10 +253,7 @@ def test_an_overview_has_every_digit_of_its_numbers():
 
 def test_folds_show_what_never_validates_and_only_labelled_test_images():
     """Training rows without a fold have a column; unlabelled test images have none."""
-    table = pd.DataFrame(
-        {"split": ["train", "train", "test", "test"], "fold": [0, -1, -1, -1]}
-    )
-    figure = figures.plot_folds(table.assign(label_name=["rose", "rose", "rose", ""]))
+    figure = FIGURES["more_folds"]()
     columns = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert columns == ["fold 0", "test", "train, never\nvalidates"]
     assert list_texts(figure) == ["1", "1", "1"]

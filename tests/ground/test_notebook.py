@@ -39,15 +39,10 @@ def run_main(words):
         return stop.code
 
 
-def list_commands():
-    """Return the parsers of all commands by their names."""
-    [action] = make_parser()._subparsers._group_actions
-    return action.choices
-
-
 def test_every_help_text_is_a_sentence(capsys):
     """It begins with a capital and ends with a point, also that of --help itself."""
-    for name, command in list_commands().items():
+    [action] = make_parser()._subparsers._group_actions
+    for name, command in action.choices.items():
         with pytest.raises(SystemExit, match="^0$"):
             main([name, "--help"])
         printed = capsys.readouterr().out

@@ -1,6 +1,5 @@
 """Kernels carry the package and all steps, and Kaggle's session runs them."""
 
-import ast
 import json
 import os
 import re
@@ -77,11 +76,9 @@ def run_cell(source, python=sys.executable, cwd="/"):
 
 
 def test_a_small_dataset_is_one_kernel_with_all_steps(tmp_path):
-    """One folder has all steps, and nothing that leads out of it."""
+    """One folder has all steps (see test_cells.py), and no link out of it."""
     (folder,) = write_kernels({"NAME": "Green tea"}, str(tmp_path), parts=1)
     cells, metadata = read_kernel(folder)
-    titles = [cell.source for cell in cells if re.match(r"# \d ", cell.source)]
-    assert [title.split()[1] for title in titles] == ["1", "2", "3", "4", "5"]
     assert not any(cell.source.startswith("## Next") for cell in cells)
     assert metadata["id"] == "INSERT_USERNAME_HERE/green-tea-images-to-tfrecords"
     assert metadata["title"] == "Green tea images to TFRecords"
@@ -171,8 +168,6 @@ def test_an_accelerator_s_kernel_reads_and_trains(  # noqa: PLR0917
     assert {
         k: v for k, v in metadata.items() if k.endswith("_sources") and v
     } == sources
-    titles = [cell.source for cell in cells if re.match(r"# \d ", cell.source)]
-    assert [title.split()[1] for title in titles] == ["5", "6"]
     assert any(f"TFREC_DIRS = {json.dumps(dirs)}" in cell.source for cell in cells)
 
 
@@ -292,13 +287,9 @@ def test_the_first_cell_knows_every_requirement(root):
     assert names - MODULES.keys() == kernels_do_without
     assert MODULES.keys() <= names
 
-    imported = set()
-    for path in sorted((root / "kaggle_tfr").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                imported |= {alias.name.split(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                imported.add(node.module.split(".")[0])
+    sources = [path.read_text() for path in (root / "kaggle_tfr").rglob("*.py")]
+    lines = re.compile(r"^ *(?:import|from) (\w+)", re.MULTILINE)
+    imported = {name for source in sources for name in lines.findall(source)}
     others = (
         "cloudpickle dask jupyter_client kaggle kagglehub nbformat papermill "
         "traitlets kaggle_tfr"

@@ -50,7 +50,7 @@ KaggleApi.args, KaggleApi.config_dir = ["--local"], "."
 cast.CLASSES = {label: max(count // 20, 3) for label, count in cast.CLASSES.items()}
 lines = "sample s|notebooks n|init s -o r.yaml|init part-1 -o p.yaml"
 lines += "|init ada/tea -o t.yaml"
-lines += "|kernel sample --out k|push k --out got|publish part-1"
+lines += "|kernel sample --out k|push k --out got|publish part-1|kernel t.yaml --out k"
 codes = {line: main(line.split()) for line in lines.split("|")}
 sys.exit(f"{codes}, TensorFlow: {'tensorflow' in sys.modules}")
 """

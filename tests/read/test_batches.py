@@ -178,16 +178,6 @@ def test_flips_mirror_half_of_the_images_together_with_their_masks(tmp_path):
     assert 10 < is_original.sum() < 54
 
 
-def test_a_fold_is_chosen_by_its_number(shards):
-    """Validation is that fold, training all others; a wrong number lists the folds."""
-    training, validation = choose_fold(shards, 3)
-
-    assert set(training["fold"]) == {0, 1, 2, 4}
-    assert set(validation["fold"]) == {3}
-    with pytest.raises(ValueError, match=r"folds \[0, 1, 2, 3, 4\]"):
-        choose_fold(shards, 7)
-
-
 def test_images_of_further_sources_always_train(shards):
     """Fold −1 trains for each fold, and cannot be validated itself."""
     table = shards.assign(fold=[0, 1, 2, -1, -1])
