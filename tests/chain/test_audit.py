@@ -177,7 +177,7 @@ def test_names_of_files_are_only_text(at, pictures):
     names = [name.replace("/", "|") for name in HOSTILE]
     for number, name in enumerate(names):
         for split in ("train", "test"):
-            path = at / f"hostile/{split}/{name}/{number}`\n{name}.jpg"
+            path = at / f"hostile/{split}/{name}/{number} `` \n{name}.jpg"
             save_picture(pictures[number], path)
 
     assert main(["audit", "hostile"]) == 3
