@@ -330,6 +330,7 @@ def test_a_folder_and_a_mount_come_before_a_download(server, tmp_path, monkeypat
     """On Kaggle nothing is downloaded, also where an input is missing."""
     Path("ada/tea").mkdir(parents=True)
     assert find_input("ada/tea") == f"{os.getcwd()}/ada/tea"
+    assert find_part_files("ada/tea", ["a"]) == f"{os.getcwd()}/ada/tea"
 
     mount = tmp_path / "input" / "competitions" / CASSAVA
     mount.mkdir(parents=True)
@@ -451,16 +452,3 @@ def test_a_file_that_a_dataset_lacks_is_named(server):
     assert server.downloaded == ["more/1.txt", "more/hashes.parquet"]
 
 
-def test_the_files_of_a_folder_here_or_in_a_mount_are_not_downloaded(
-    server, tmp_path, monkeypatch
-):
-    """The folder is the same as for an input."""
-    Path("ada/tea").mkdir(parents=True)
-    assert find_part_files("ada/tea", ["a"]) == f"{os.getcwd()}/ada/tea"
-    assert find_part_files("gs://bucket/part-1/", ["a"]) == "gs://bucket/part-1"
-
-    mount_files(tmp_path / "input/datasets/ada/leaves/part-1", {"a": b"a"})
-    monkeypatch.setattr(mounts, "KAGGLE_INPUT", str(tmp_path / "input"))
-    folder = find_part_files("ada/leaves/part-1", ["a"])
-    assert folder == f"{tmp_path}/input/datasets/ada/leaves/part-1"
-    assert server.calls == []
