@@ -450,5 +450,3 @@ def test_a_file_that_a_dataset_lacks_is_named(server):
     with pytest.raises(ValueError, match="'../x' is outside"):
         find_part_files("ada/coffee", ["../x"])
     assert server.downloaded == ["more/1.txt", "more/hashes.parquet"]
-
-

@@ -1,4 +1,7 @@
-"""What 06 does not train; test_chain.py has a class, test_quantities.py a number."""
+"""The labels that 06 refuses.
+
+`test_chain` trains on classes, and `test_quantities` on numbers.
+"""
 
 import pandas as pd
 import pytest
