@@ -106,26 +106,18 @@ def test_the_package_is_installed_not_searched(notebook):
     assert "sys.path" not in "\n".join(cells(notebook))
 
 
-def test_the_parameters_cell_holds_literals_only(notebook):
-    """One cell is tagged; each of its lines assigns a literal to an ALL-CAPS name.
+def test_the_parameters_are_in_groups(notebook):
+    """One cell is tagged; its lines are in groups, each under its name.
 
-    The lines are in groups, each under its name. The cell after it stops a misspelt
-    name, wherever it was set.
+    The cell after it stops a misspelt name, wherever it was set.
     """
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     (index,) = [
         number for number, cell in enumerate(code) if "parameters" in tags(cell)
     ]
     source, after = cells(notebook)[index : index + 2]
-    for node in ast.parse(source).body:
-        assert isinstance(node, ast.Assign)
-        assert node.targets[0].id.isupper()
-        ast.literal_eval(node.value)
-    lines = source.splitlines()
-    for line in lines:
-        assert line.split("#")[0].count("=") <= 1, line
-    headings = [line for line in lines if line.startswith("#")]
-    assert lines[0] == headings[0] == "# --- your data"
+    headings = [line for line in source.splitlines() if line.startswith("#")]
+    assert source.startswith("# --- your data\n")
     order = [CELL_GROUPS.index(heading.removeprefix("# --- ")) for heading in headings]
     assert order == sorted(set(order))
     statements = [

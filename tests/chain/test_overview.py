@@ -106,17 +106,23 @@ def test_the_picture_is_small_enough_for_a_readme(overview, tmp_path):
 
 
 def test_findings_that_a_run_has_not_are_left_out(tmp_path):
-    """A mirrored copy is the only one; its class is not a formula, but a name."""
-    pictures = draw_pictures(9, 160, 200)
+    """A mirrored copy is the only one; its class is not a formula, but a name.
+
+    An image that the user drops has a bar, too.
+    """
+    pictures = draw_pictures(10, 160, 200)
     names = ["蒲公英", "$x^{2$", LONG_NAME]
     for number, picture in enumerate(pictures):
         folder = tmp_path / "input" / names[number % 3]
         folder.mkdir(parents=True, exist_ok=True)
         picture.save(folder / f"{number}.png")
     ImageOps.mirror(pictures[0]).save(tmp_path / "input" / names[0] / "mirrored.png")
+    decisions = tmp_path / "mine.csv"
+    decisions.write_text(f"image_id,action,value\n{names[0]}/9.png,drop,\n")
     work = str(tmp_path / "work")
     values = {
         "INPUT_DIR": str(tmp_path / "input"),
+        "OVERRIDES": str(decisions),
         "MIRRORED": True,
         "N_FOLDS": 2,
     }
@@ -124,32 +130,18 @@ def test_findings_that_a_run_has_not_are_left_out(tmp_path):
 
     overview = load_overview(work)
 
-    (step,) = overview.steps
-    assert (step.name, step.count) == ("copies", 1)
-    assert [example.heading for example in step.examples] == ["mirrored copy"]
+    counts = [(step.name, step.count) for step in overview.steps]
+    assert counts == [("copies", 1), ("dropped by overrides", 1)]
+    examples = overview.steps[0].examples
+    assert [example.heading for example in examples] == ["mirrored copy"]
     figure = plot_overview(overview)
     texts = {text.get_text() for text in figure.findobj(Text)}
-    assert {"10 images listed, 9 records out", "1 copy removed", "−1", "copy"} <= texts
-    assert len(list_bars(figure)) == 3
-
-
-def test_images_that_the_user_drops_have_a_bar(tmp_path):
-    """The bars close with the images dropped by overrides."""
-    for number, picture in enumerate(draw_pictures(4, 160, 200)):
-        (tmp_path / "input/rose").mkdir(parents=True, exist_ok=True)
-        picture.save(tmp_path / f"input/rose/{number}.png")
-    decisions = tmp_path / "mine.csv"
-    decisions.write_text("image_id,action,value\nrose/2.png,drop,\n")
-    values = {"INPUT_DIR": str(tmp_path / "input"), "N_FOLDS": 0}
-    run_values({**values, "OVERRIDES": str(decisions)}, str(tmp_path / "work"))
-
-    overview = load_overview(str(tmp_path / "work"))
-
-    (step,) = overview.steps
-    assert (step.name, step.count) == ("dropped by overrides", 1)
-    figure = plot_overview(overview)
-    texts = {text.get_text() for text in figure.findobj(Text)}
-    assert any("4 images listed, 3 records out" in text for text in texts)
+    titles = {
+        "11 images listed, 9 records out",
+        "1 copy removed; 1 dropped by overrides",
+    }
+    assert titles | {"−1", "copy"} <= texts
+    assert len(list_bars(figure)) == 4
 
 
 def test_a_run_without_findings_is_a_line(overview, capsys):

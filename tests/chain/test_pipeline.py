@@ -8,6 +8,7 @@ import sys
 import pytest
 from support.chain import make_input
 from support.fingerprints import publish_images
+from support.forks import fork_kernels
 from support.plans import digests
 
 import kaggle_tfr
@@ -58,7 +59,8 @@ def test_three_lines_write_what_the_notebooks_write(photos, part, tmp_path, root
         "WORK_DIR": str(tmp_path / "notebooks"),
     }
     values = {"NAME": "flora", **more, **places}
-    driver.run_recipe(values, ["01", "02", "03", "04"])
+    with fork_kernels():
+        driver.run_recipe(values, ["01", "02", "03", "04"])
 
     by_notebooks = digests(tmp_path / "notebooks")
     by_script = digests(tmp_path / "work" / "flora")

@@ -18,7 +18,7 @@ from support.plans import read_plainly
 from support.readers import make_example, write_shard
 from support.scenes import saved
 
-from kaggle_tfr.images.masks import encode_mask
+from kaggle_tfr.images.masks import decode_mask, encode_mask
 
 TEXT = tf.io.FixedLenFeature([], tf.string)
 INT = tf.io.FixedLenFeature([], tf.int64)
@@ -246,7 +246,7 @@ def test_masks_shrink_with_their_images(tmp_path, clouds):
     for record in records:
         assert (record["height"], record["width"]) == (70, 105)
         for label in ("fish", "flower"):
-            mask = decode_plainly(record[label], 70, 105)
+            mask = decode_mask(record[label], 70, 105)
             original = masks[record["name"].decode(), label]
             # Each pixel is one of the four that it replaces.
             blocks = original.reshape(70, 2, 105, 2)
@@ -254,15 +254,6 @@ def test_masks_shrink_with_their_images(tmp_path, clouds):
             is_highest = mask == blocks.max(axis=(1, 3))
             assert (is_lowest | is_highest).all()
             assert abs(4 * int(mask.sum()) - int(original.sum())) <= 4 * 150
-
-
-def decode_plainly(code, height, width):
-    """Return a mask, uint8 (height, width), from its run-length code."""
-    mask = np.zeros(height * width, np.uint8)
-    numbers = list(map(int, code.split()))
-    for start, length in zip(numbers[::2], numbers[1::2], strict=True):
-        mask[start - 1 : start - 1 + length] = 1
-    return mask.reshape(width, height).T
 
 
 @pytest.fixture(scope="module")

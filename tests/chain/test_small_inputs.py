@@ -9,11 +9,10 @@ import pandas as pd
 import pytest
 from support.scenes import saved, scene
 
-from kaggle_tfr import figures, plan, read
+from kaggle_tfr import read
 from kaggle_tfr.parameters import NOTEBOOKS
 from kaggle_tfr.read import display
 from kaggle_tfr.records import RECORDS_FOLDER
-from kaggle_tfr.schema import Labels
 from kaggle_tfr.tables import ELEMENTS
 
 SMALL = {"IMAGE_SIZE": 32, "N_FOLDS": 0, "BATCH_SIZE": 4, "N_JOBS": 1}
@@ -149,19 +148,3 @@ def test_every_cell_stands_a_small_input(root, tmp_path, case, capsys):
             "cat, dog are missing from a fold\n"
         )
         assert title in printed
-
-
-def test_03_warns_of_classes_that_a_fold_lacks(root, tmp_path, capsys):
-    """A warning names the class, since the scores of that fold would not cover it."""
-    folded = pd.DataFrame({"split": "train", "fold": [0, 0, 1], "label": [0, 1, 0]})
-    folded["label_name"] = ["day", "night", "day"]
-    names = {"plan": plan, "figures": figures, "folded": folded, "labels": Labels()}
-    names |= {"display": print, "work": str(tmp_path)}
-    content = json.loads((root / "notebooks" / "03_plan.ipynb").read_text())
-    cells = ["".join(c["source"]) for c in content["cells"] if c["cell_type"] == "code"]
-    for cell in cells:
-        if re.search(r"\bmissing\b", cell):
-            run_cell(cell, names)
-    printed = capsys.readouterr().out
-    assert re.search("Warning: .*no image in some fold.*: night .*fold 1", printed)
-    assert "fold 1" in printed

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import re
+from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -20,7 +21,7 @@ from kaggle_tfr.__main__ import main
 from kaggle_tfr.explore.layout import write_recipe
 from kaggle_tfr.mounts import find_input, find_part_files, locate_input
 from kaggle_tfr.parameters import DEFAULTS, load_recipe
-from kaggle_tfr.pipeline import build_dataset, explore_images
+from kaggle_tfr.pipeline import explore_images
 from kaggle_tfr.report import write_report
 from kaggle_tfr.shards import find_shards
 
@@ -92,21 +93,29 @@ def test_a_slug_is_downloaded_once(server, capsys, source, cached, method):
     assert "Requesting" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("source", [CASSAVA, "ada/tea"])
-def test_two_processes_download_once(server, source):
+@pytest.mark.parametrize(
+    ("find", "files"),
+    [
+        (partial(find_input, CASSAVA), FILES),
+        (partial(find_input, "ada/tea"), FILES),
+        (
+            partial(find_part_files, "ada/tea", ["train.csv"]),
+            {"train.csv": FILES["train.csv"]},
+        ),
+    ],
+)
+def test_two_processes_download_once(server, find, files):
     """The second one waits, instead of writing over what the first one reads."""
     fork = multiprocessing.get_context("fork")
-    processes = [
-        fork.Process(target=find_input, args=[source], daemon=True) for _ in range(2)
-    ]
+    processes = [fork.Process(target=find, daemon=True) for _ in range(2)]
     for process in processes:
         process.start()
     for process in processes:
         process.join(60)
     assert [process.exitcode for process in processes] == [0, 0]
+    assert list_files(find()) == files
     methods = [call for call in server.calls if call.startswith("Download")]
     assert len(methods) == 1
-    assert list_files(locate_input(source)) == FILES
 
 
 def test_subfolders_of_both_types_are_found(server, tmp_path):
@@ -321,6 +330,7 @@ def test_a_folder_and_a_mount_come_before_a_download(server, tmp_path, monkeypat
     """On Kaggle nothing is downloaded, also where an input is missing."""
     Path("ada/tea").mkdir(parents=True)
     assert find_input("ada/tea") == f"{os.getcwd()}/ada/tea"
+    assert find_part_files("ada/tea", ["a"]) == f"{os.getcwd()}/ada/tea"
 
     mount = tmp_path / "input" / "competitions" / CASSAVA
     mount.mkdir(parents=True)
@@ -360,24 +370,6 @@ def test_one_recipe_gives_the_same_table_on_kaggle_and_off(
     pd.testing.assert_frame_equal(*[table.drop(columns=places) for table in tables])
     ends = [table["path"].str.partition("flower_photos/")[2] for table in tables]
     assert ends[0].tolist() == ends[1].tolist()
-
-
-def test_one_recipe_runs_here_and_becomes_a_kernel(server, tmp_path):
-    """`init`, the steps, `kernel` and `push` follow each other without an edit."""
-    server.datasets["ada/tea"] = make_images(8)
-
-    assert main(["init", "ada/tea", "-o", "tea.yaml"]) == 0
-    values = load_recipe("tea.yaml") | {"IMAGE_SIZE": 32, "N_FOLDS": 2}
-    shards = build_dataset(**values)
-    options = ["-p", "LICENSE=other", "-p", "IMAGE_SIZE=32", "--out", "kernels"]
-    assert main(["kernel", "tea.yaml", *options]) == 0
-    kernel = "ada/tea-images-to-tfrecords"
-    server.outputs[kernel] = Path("work/tea")  # as its session leaves it
-    assert main(["push", "kernels", "--out", "output"]) == 0
-
-    assert shards["count"].sum() == 8
-    assert server.calls.count("DownloadDataset") == 1
-    assert server.kernels[kernel][0]["datasetDataSources"] == ["ada/tea"]
 
 
 def test_only_the_named_files_of_a_part_are_downloaded(server, capsys):
@@ -458,33 +450,3 @@ def test_a_file_that_a_dataset_lacks_is_named(server):
     with pytest.raises(ValueError, match="'../x' is outside"):
         find_part_files("ada/coffee", ["../x"])
     assert server.downloaded == ["more/1.txt", "more/hashes.parquet"]
-
-
-def test_the_files_of_a_folder_here_or_in_a_mount_are_not_downloaded(
-    server, tmp_path, monkeypatch
-):
-    """The folder is the same as for an input."""
-    Path("ada/tea").mkdir(parents=True)
-    assert find_part_files("ada/tea", ["a"]) == f"{os.getcwd()}/ada/tea"
-    assert find_part_files("gs://bucket/part-1/", ["a"]) == "gs://bucket/part-1"
-
-    mount_files(tmp_path / "input/datasets/ada/leaves/part-1", {"a": b"a"})
-    monkeypatch.setattr(mounts, "KAGGLE_INPUT", str(tmp_path / "input"))
-    folder = find_part_files("ada/leaves/part-1", ["a"])
-    assert folder == f"{tmp_path}/input/datasets/ada/leaves/part-1"
-    assert server.calls == []
-
-
-def test_two_processes_download_a_file_once(server):
-    """The second one waits, and finds it in the cache."""
-    fork = multiprocessing.get_context("fork")
-    processes = [
-        fork.Process(target=find_part_files, args=["ada/tea", ["train.csv"]])
-        for _ in range(2)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-    assert [process.exitcode for process in processes] == [0, 0]
-    assert server.downloaded == ["train.csv"]

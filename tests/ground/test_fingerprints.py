@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
-from support.fingerprints import make_fingerprints, write_fingerprints
+from support.fingerprints import make_fingerprints
 
 from kaggle_tfr.fingerprints import (
     FORMAT,
@@ -19,7 +19,6 @@ from kaggle_tfr.fingerprints import (
     decode_fingerprints,
     digest_groups,
     encode_fingerprints,
-    read_fingerprints,
 )
 from kaggle_tfr.images.hashing import ALL_HASHES
 
@@ -74,15 +73,6 @@ def test_what_is_written_is_read(rows, has_groups):
     again = decode_fingerprints(data, "hashes.parquet")
     assert again.to_dict("records") == table.to_dict("records")
     assert encode_fingerprints(again) == encode_fingerprints(table.copy()) == data
-
-
-def test_a_part_without_fingerprints_says_what_makes_them(tmp_path):
-    """The parameter may have been False, for private data."""
-    with pytest.raises(FileNotFoundError, match="PUBLISH_HASHES = True have one"):
-        read_fingerprints(tmp_path)
-
-    write_fingerprints(tmp_path, draw_table())
-    assert len(read_fingerprints(tmp_path)) == 6
 
 
 @settings(max_examples=300, deadline=None)

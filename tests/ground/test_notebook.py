@@ -39,15 +39,10 @@ def run_main(words):
         return stop.code
 
 
-def list_commands():
-    """Return the parsers of all commands by their names."""
-    [action] = make_parser()._subparsers._group_actions
-    return action.choices
-
-
 def test_every_help_text_is_a_sentence(capsys):
     """It begins with a capital and ends with a point, also that of --help itself."""
-    for name, command in list_commands().items():
+    [action] = make_parser()._subparsers._group_actions
+    for name, command in action.choices.items():
         with pytest.raises(SystemExit, match="^0$"):
             main([name, "--help"])
         printed = capsys.readouterr().out
@@ -78,16 +73,6 @@ def test_a_call_without_a_command_prints_the_help(capsys):
     assert re.findall(r"^    (\w+) +[A-Z]", output, re.MULTILINE) == [*order, "publish"]
 
 
-def test_a_misspelt_parameter_stops_before_anything_runs(recipe, tmp_path, capsys):
-    """The near miss is named, the exit code is 2, and no folder was made."""
-    work = tmp_path / "work"
-    assert main(["run", recipe, "-p", "WORK_DIR", str(work), "-p", "QUALTY", "70"]) == 2
-    assert (
-        'QUALTY is not a parameter. Did you mean "QUALITY"?' in capsys.readouterr().err
-    )
-    assert not work.exists()
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -95,12 +80,14 @@ def test_a_misspelt_parameter_stops_before_anything_runs(recipe, tmp_path, capsy
             ["run", "smaple"],
             "there is no recipe or folder 'smaple'. Bundled recipes: cassava, ",
         ),
-        (["run", "MINE", "-p", "QUALTY=7"], 'ameter. Did you mean "QUALITY"?\n'),
+        (
+            ["run", "MINE", "-p", "WORK_DIR", "OUT", "-p", "QUALTY=7"],
+            'QUALTY is not a parameter. Did you mean "QUALITY"?\n',
+        ),
         (["run", "MINE", "--until", "plann"], "'plann' is not a step. The steps are"),
         (["run", "MINE", "--until", "02", "--from", "03"], "no step is left to run"),
         (["run", "MINE", "--only", "02", "--from", "03"], "leave out --from and"),
         (["run", "MINE", "-p", "N_FOLDS", "many"], "N_FOLDS is 'many'"),
-        (["run", "MINE", "-p", "N_FOLDS=many"], "N_FOLDS is 'many'"),
         (
             ["run", "MINE", "-p", "N_FOLDS"],
             "-p N_FOLDS: it takes a name and a value",
@@ -119,7 +106,6 @@ def test_a_misspelt_parameter_stops_before_anything_runs(recipe, tmp_path, capsy
             "unrecognized arguments: 4. For help, run: kaggle-tfr",
         ),
         (["run", ""], "'' is not a path on this machine"),
-        (["sample", ""], "'' is not a path on this machine"),
         (["run", "MINE", "-p", "WORK_DIR", "a\0b"], "WORK_DIR is 'a\\x00b'"),
         (["run", "MINE", "-p", "INPUT_DIR", "\udcff"], "bytes that are not UTF-8"),
         (["kernel", "MINE", "--out", "OUT", "-p", "N_FOLDS="], "N_FOLDS is None"),
@@ -218,18 +204,13 @@ def test_a_full_disk_is_named_with_the_file(tmp_path, monkeypatch, capsys, call,
 
 
 def test_a_full_disk_is_named_while_notebooks_are_copied(tmp_path, monkeypatch, capsys):
-    """The message names the file and a fix; a new folder then takes all notebooks."""
+    """The message names the file."""
     file = tmp_path / "full" / "02_deduplicate.ipynb"
     # As `shutil.copyfile` raises it.
     full = OSError(errno.ENOSPC, "No space left on device", "x", None, str(file))
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "copyfile", mock.Mock(side_effect=[None, full]))
-        assert main(["notebooks", str(tmp_path / "full")]) == 1
+    monkeypatch.setattr(shutil, "copyfile", mock.Mock(side_effect=[None, full]))
+    assert main(["notebooks", str(tmp_path / "full")]) == 1
     assert f"No space left on device: '{file}'. " in capsys.readouterr().err
-
-    assert main(["notebooks", str(tmp_path / "new" / "mine")]) == 0
-    copies = (tmp_path / "new" / "mine").iterdir()
-    assert sorted(path.stem for path in copies) == list(NOTEBOOKS)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +235,6 @@ def test_a_full_disk_is_named_while_notebooks_are_copied(tmp_path, monkeypatch, 
             2,
             "'file:///x.yaml' is not a path on this machine",
         ),
-        ("run https://x/y.yaml", 2, "'https://x/y.yaml' is not a path on this"),
         ("notebooks FOLDER", 1, "File exists: 'FOLDER'. Name a new folder"),
         ("sample FOLDER/file.txt", 1, "File exists: 'FOLDER/file.txt'"),
         ("sample FOLDER/file.txt/new", 1, "Not a directory: 'FOLDER/file.txt/new'"),
@@ -364,46 +344,29 @@ def test_two_recipes_never_meet_in_a_work_folder(photos, capsys):
         driver._list_runs({"INPUT_DIR": "photos/rose", **change}, ["01"])
 
 
-def test_a_run_of_version_0_1_in_work_is_explained(photos, capsys):
-    """Nothing is run or removed; WORK_DIR: work resumes it."""
-    run_explore(photos.parent / "work")
-    assert main(["run", "sample"]) == 1
-    assert "set WORK_DIR: work; else delete or rename" in capsys.readouterr().err
-    assert sorted(os.listdir("work")) == ["images.parquet", "notebooks"]
+def test_parts_are_listed_by_their_numbers_in_any_form_of_out_dir(
+    tmp_path, monkeypatch
+):
+    """OUT_DIR may begin with "~" and need not exist; part-10 comes after part-2.
 
-
-def test_shards_are_listed_where_they_went(tmp_path):
-    """Parts are in OUT_DIR, the rest in WORK_DIR; a part of another plan is marked."""
+    A part of another plan is marked.
+    """
+    monkeypatch.setenv("HOME", str(tmp_path))
     earlier = [{"fingerprint": "c3", "first_part": 1, "n_parts": 1}]
     plan = {"fingerprint": "a1", "earlier": earlier}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
-    for part, fingerprint in ((1, "c3"), (2, "a1"), (3, "b2")):
+    for part, fingerprint in ((1, "c3"), (2, "a1"), (10, "b2")):
         folder = tmp_path / "out" / f"part-{part}"
         folder.mkdir(parents=True)
         (folder / "shards.csv").write_text(
             "file,split,fold,bytes,count\na.tfrec,train,0,9,3\n"
         )
         (folder / "plan.json").write_text(f'{{"fingerprint": "{fingerprint}"}}')
-    values = {"WORK_DIR": str(tmp_path), "OUT_DIR": str(tmp_path / "out")}
-    output = driver.summarize(values)
-    assert f"{tmp_path}/out/part-1/ (1 files, 3 records, 0.0 MB)\n" in output
-    assert f"{tmp_path}/out/part-2/ (1 files, 3 records, 0.0 MB)\n" in output
-    assert "part-3/ (1 files, 3 records, 0.0 MB; of another plan" in output
-
-
-def test_parts_are_listed_by_their_numbers_in_any_form_of_out_dir(
-    tmp_path, monkeypatch
-):
-    """OUT_DIR may begin with "~" and need not exist; part-10 comes after part-2."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for part in (1, 2, 10):
-        (tmp_path / "out" / f"part-{part}").mkdir(parents=True)
-        listing = tmp_path / "out" / f"part-{part}" / "shards.csv"
-        listing.write_text("file,split,fold,bytes,count\na.tfrec,train,0,9,3\n")
     output = driver.summarize({"WORK_DIR": str(tmp_path), "OUT_DIR": "~/out"})
-    assert re.findall(r"shards +(.*)/ \(1 files", output) == [
-        f"{tmp_path}/out/part-{part}" for part in (1, 2, 10)
-    ]
+    lines = re.findall(r"shards +(.*)/ \(1 files, 3 records, 0.0 MB(.*)", output)
+    folders, notes = zip(*lines, strict=True)
+    assert folders == tuple(f"{tmp_path}/out/part-{part}" for part in (1, 2, 10))
+    assert [note[:17] for note in notes] == [")", ")", "; of another plan"]
     nowhere = {"WORK_DIR": str(tmp_path), "OUT_DIR": "~/nowhere"}
     assert "shards" not in driver.summarize(nowhere)
 

@@ -25,7 +25,7 @@ def test_a_notebook_shows_the_parameters_of_the_table(root, name):
         c["source"] for c in cells if "parameters" in c["metadata"].get("tags", [])
     ]
     values: dict = {}
-    exec("".join(source), {}, values)  # a cell of literals
+    exec("".join(source), {"__builtins__": {}}, values)  # a cell of literals
 
     assert "".join(source) == format_cell(name)
     assert values == {p.name: p.default for p in select_parameters(name)}
@@ -104,14 +104,6 @@ def test_other_names_of_a_notebook_are_left_alone():
 def test_a_command_line_value_gets_the_type_of_its_parameter(name, text, value):
     """Text becomes what the parameter needs, not what YAML would guess."""
     assert parse_value(name, text) == value
-
-
-def test_every_recipe_in_the_folder_is_valid(root):
-    """No bundled recipe has a misspelt or misplaced parameter."""
-    recipes = sorted((root / "recipes").glob("*.yaml"))
-    assert {path.stem for path in recipes} >= {"sample", "flowers"}
-    for path in recipes:
-        load_recipe(str(path))
 
 
 @pytest.mark.parametrize(

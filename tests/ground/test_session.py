@@ -38,6 +38,20 @@ for name in {names}:
 """
 
 
+def run_fresh(code, cwd=None, **variables):
+    """Run code in a fresh process, without what earlier tests have set in this one."""
+    names = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "GCS_READ_CACHE_BLOCK_SIZE_MB")
+    kept = {name: value for name, value in os.environ.items() if name not in names}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=kept | variables,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def list_modules():
     found = pkgutil.walk_packages(kaggle_tfr.__path__, "kaggle_tfr.")
     return [module.name for module in found if "__main__" not in module.name]
@@ -48,9 +62,7 @@ def test_imports_change_no_setting(tmp_path):
     names = list_modules()
     assert {"kaggle_tfr.train.model", "kaggle_tfr.write.parts"} <= set(names)
     code = CODE.format(names=names)
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
+    done = run_fresh(code)
     assert done.returncode == 0, done.stderr
 
 
@@ -87,12 +99,7 @@ notebook.start(values)
 kept = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "GCS_READ_CACHE_BLOCK_SIZE_MB")
 assert [os.environ[name] for name in kept] == ["tensorflow", "3", "4"]
 """
-    drop = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "GCS_READ_CACHE_BLOCK_SIZE_MB")
-    environment = {
-        name: value for name, value in os.environ.items() if name not in drop
-    }
-    run = {"capture_output": True, "text": True, "cwd": tmp_path, "env": environment}
-    done = subprocess.run([sys.executable, "-c", code], check=False, **run)
+    done = run_fresh(code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -107,14 +114,8 @@ from kaggle_tfr.session import tf
 assert inspect.unwrap(tf) is tf and "tensorflow" not in sys.modules
 assert (tf.setting, tf.backend) == ("4", "tensorflow")
 """
-    drop = ("KERAS_BACKEND", "GCS_READ_CACHE_BLOCK_SIZE_MB")
-    environment = {
-        name: value for name, value in os.environ.items() if name not in drop
-    }
     places = [str(tmp_path), os.path.dirname(kaggle_tfr.__path__[0])]
-    environment["PYTHONPATH"] = os.pathsep.join(places)
-    run = {"capture_output": True, "text": True, "env": environment}
-    done = subprocess.run([sys.executable, "-c", code], check=False, **run)
+    done = run_fresh(code, PYTHONPATH=os.pathsep.join(places))
     assert (done.returncode, done.stderr) == (0, "")
 
 

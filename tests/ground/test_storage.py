@@ -13,7 +13,10 @@ from kaggle_tfr.records import stream_image_bytes
 
 
 def test_a_file_is_whole_or_as_before(tmp_path, monkeypatch):
-    """A write that fails half way leaves the old content and no temporary file."""
+    """A write that fails half way leaves the old content and no temporary file.
+
+    The error has the name of the file, and what to do.
+    """
     path = tmp_path / "a.json"
     storage.write_atomically(path, b"old")
 
@@ -21,7 +24,7 @@ def test_a_file_is_whole_or_as_before(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=f"device: '{path}'. Free disk space"):
         storage.write_atomically(path, b"new")
 
     assert path.read_bytes() == b"old"

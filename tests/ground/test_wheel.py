@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 from kaggle_tfr import __version__
 from kaggle_tfr.parameters import NOTEBOOKS
 
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 SOURCES = ("pyproject.toml", "requirements.txt", "README.md", "LICENSE")
 FOLDERS = ("kaggle_tfr", "notebooks", "recipes")
 DATA_FILES = ("py.typed", "report.html", "report.js", "audit_page.html")
@@ -39,22 +40,9 @@ def wheel(root, tmp_path_factory):
     for name in FOLDERS:
         leave = shutil.ignore_patterns("__pycache__")
         shutil.copytree(root / name, folder / name, ignore=leave)
-    options = [
-        "--no-deps",
-        "--no-build-isolation",
-        "--quiet",
-        "--wheel-dir",
-        str(folder / "made"),
-    ]
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "wheel",
-        *options,
-    ]
-    subprocess.run([*pip, str(folder)], check=True, timeout=120)
+    options = ["--no-deps", "--no-build-isolation", "--quiet"]
+    build = [*PIP, "wheel", *options, "--wheel-dir", folder / "made", folder]
+    subprocess.run(build, check=True, timeout=120)
     (made,) = (folder / "made").glob("*.whl")
     return made
 
@@ -64,18 +52,10 @@ def call(wheel, tmp_path_factory):
     """Return a function that runs `kaggle-tfr …` from the wheel in a folder."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "--python",
-        folder,
-    ]
     outside = {
         name: value for name, value in os.environ.items() if name != "PYTHONPATH"
     }
-    install = [*pip, "install", "--no-deps", "--quiet", wheel]
+    install = [*PIP, "--python", folder, "install", "--no-deps", "--quiet", wheel]
     subprocess.run(install, check=True, timeout=120, env=outside)
     (site,) = folder.glob("lib/python*/site-packages")
     (site / "ours.pth").write_text(sysconfig.get_path("purelib"))

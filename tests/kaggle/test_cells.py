@@ -25,52 +25,45 @@ def write_recipe(tmp_path, name, **settings):
 
 
 @pytest.mark.parametrize(
-    ("recipe", "lines", "source"),
+    ("recipe", "lines", "removed", "source"),
     [
-        ("sample", ["INPUT_DIR", "LABELS_CSV", "LABEL_COLUMN"], "nothing is attached"),
+        (
+            "sample",
+            ["INPUT_DIR", "LABELS_CSV", "LABEL_COLUMN"],
+            ["MORE_INPUTS", "GROUP_COLUMN"],
+            "nothing is attached",
+        ),
         (
             "cassava",
             ["INPUT_DIR", "LABELS_CSV", "LABEL_COLUMN"],
+            [],
             "(https://www.kaggle.com/competitions/cassava-leaf-disease-classification)",
         ),
         (
             "petals-tfrecords",
             ["INPUT_DIR", "PATTERN", "INPUT_SCHEMA"],
+            [],
             "(https://www.kaggle.com/competitions/tpu-getting-started)",
         ),
     ],
 )
 def test_the_header_names_inputs_and_the_lines_to_change(
-    tmp_path, recipe, lines, source
+    tmp_path, recipe, lines, removed, source
 ):
-    """Each of the three lines is in the visible cell, also where it is the default."""
+    """Each of the three lines is in the visible cell, also where it is the default.
+
+    Other images have no second input, and no column with the sample's groups.
+    """
     ((header, _, _, visible, *_),) = write_recipe(tmp_path, recipe)
 
     facts = dict(re.findall(r"^- \*\*(.*?)\*\*: (.*)$", header.source, re.MULTILINE))
     assert [*facts] == ["Input", "Output", "Minutes", "For your own images", "Code"]
     assert source in facts["Input"]
-    named = re.findall("`([A-Z_]+)`", facts["For your own images"])
-    assert named[:3] == lines
-    assert {line.partition(" = ")[0] for line in visible.source.splitlines()} >= {
-        *lines
-    }
-
-
-@pytest.mark.parametrize(
-    ("recipe", "removed"),
-    [
-        ("sample", ["MORE_INPUTS", "GROUP_COLUMN"]),
-        ("flowers", []),
-    ],
-)
-def test_the_header_names_the_lines_to_remove(tmp_path, recipe, removed):
-    """Other images have no second input, and no column with the sample's groups."""
-    ((header, _, _, visible, *_),) = write_recipe(tmp_path, recipe)
-
-    _, _, named = header.source.partition("Remove what describes the present images")
-    assert re.findall("`([A-Z_]+)`", named.partition("\n")[0]) == removed
-    for name in removed:
-        assert f"\n{name} = " in visible.source
+    change, _, remove = facts["For your own images"].partition("Remove what describes")
+    assert re.findall("`([A-Z_]+)`", change)[:3] == lines
+    assert re.findall("`([A-Z_]+)`", remove) == removed
+    shown = {line.partition(" = ")[0] for line in visible.source.splitlines()}
+    assert shown >= {*lines, *removed}
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from kaggle_tfr.read.batches import (
     decode_window,
     fit_to_size,
     read_batches,
-    read_images,
 )
 from kaggle_tfr.read.records import Records
 from kaggle_tfr.schema import RecordSchema, load_schema
@@ -177,25 +176,6 @@ def test_flips_mirror_half_of_the_images_together_with_their_masks(tmp_path):
     assert np.array_equal(masks[..., 0] == 1, is_dark)
     is_original = is_dark[:, 0, 0]
     assert 10 < is_original.sum() < 54
-
-
-def test_whole_images_are_read_as_they_were_written(shards):
-    """read_images decodes each record whole, in order."""
-    records = list(read_images(shards).as_numpy_iterator())
-
-    labels = [int(record["label"]) for record in records]
-    assert records[0]["image"].shape == (32, 48, 3)
-    assert sorted(labels) == list(range(53))
-
-
-def test_a_fold_is_chosen_by_its_number(shards):
-    """Validation is that fold, training all others; a wrong number lists the folds."""
-    training, validation = choose_fold(shards, 3)
-
-    assert set(training["fold"]) == {0, 1, 2, 4}
-    assert set(validation["fold"]) == {3}
-    with pytest.raises(ValueError, match=r"folds \[0, 1, 2, 3, 4\]"):
-        choose_fold(shards, 7)
 
 
 def test_images_of_further_sources_always_train(shards):

@@ -137,7 +137,10 @@ def test_test_images_are_shown_only_where_there_are_no_others(tmp_path, capsys):
 
 
 def test_labels_of_all_types_are_named():
-    """One class, several classes, the classes that have a mask, and a quantity."""
+    """One class, several classes, the classes that have a mask, and a quantity.
+
+    Without classes, also the label 0 of padding has no name.
+    """
     classes = ["x", "y", 7]
     numbers = np.array([2, 0, -1])
     flags = np.array(
@@ -153,12 +156,7 @@ def test_labels_of_all_types_are_named():
     assert read.format_labels(flags, classes) == ["x, 7", "none"]
     assert read.format_labels(masks, classes) == ["7"]
     assert read.format_labels(np.float32([12.5, 120]), ()) == ["12.5", "120"]
-
-
-def test_labels_of_padding_and_of_tests_have_no_name():
-    """Without classes, also the label 0 of padding has none."""
-    numbers = np.array([-1, 0])
-    assert read.format_labels(numbers, []) == ["", ""]
+    assert read.format_labels(numbers, []) == ["", "", ""]
 
 
 NUMBERS = np.array([1, -1, 0])

@@ -351,20 +351,6 @@ def test_grain_shuffles_all_records_and_resumes(records, tmp_path):
     assert n_different == 21
 
 
-def test_grain_gives_each_epoch_its_permutation(records):
-    """Two epochs have the same records, in different orders."""
-    grain = pytest.importorskip("grain", reason="the extra 'jax' is not installed")
-    data = grain.MapDataset.source(records).shuffle(seed=5).repeat().map(checksum)
-
-    first_epoch = [data[number] for number in range(32)]
-    second_epoch = [data[number] for number in range(32, 64)]
-
-    expected = sorted(map(checksum, records))
-    assert sorted(first_epoch) == expected
-    assert sorted(second_epoch) == expected
-    assert first_epoch != second_epoch
-
-
 # Prints the ids of the records that each of two ranks reads, in two workers each.
 TORCH = """
 import sys, torch

@@ -35,11 +35,10 @@ def host(monkeypatch, tmp_path):
 
 
 def fake(root, *files):
-    """Empty files below `root`; "path=text" for others."""
+    """Empty files below `root`."""
     for file in files:
-        name, _, text = file.partition("=")
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(f"{text}\n")
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).touch()
 
 
 @pytest.mark.parametrize(

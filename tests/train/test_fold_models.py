@@ -1,6 +1,5 @@
 """One model per fold: what it predicts, what is saved of it, and the averages."""
 
-import json
 from types import SimpleNamespace
 
 import keras
@@ -78,13 +77,17 @@ def run(tmp_path_factory):
 
 
 def test_out_of_fold_predictions_are_those_of_the_model_of_each_fold(run):
-    """The saved models, asked again, give the rows of oof.npy, found by their ids."""
+    """The saved models, asked again, give the rows of oof.npy, found by their ids.
+
+    Images that train in every fold have no prediction.
+    """
     scores = np.load(run.folder / "oof.npy")
     table = pd.read_csv(run.folder / "oof.csv")
 
     assert scores.shape == (31, 3)
     assert scores.dtype == np.float32
     assert table["image_id"].is_monotonic_increasing
+    assert [len(result.test.table) for result in run.results] == [6, 6]
     for fold in (0, 1):
         model = keras.models.load_model(run.folder / f"model-fold{fold}.keras")
         _, validation = read.choose_fold(run.shards, fold)
@@ -100,14 +103,6 @@ def test_out_of_fold_predictions_are_those_of_the_model_of_each_fold(run):
     named = np.array(CLASSES)[scores.argmax(axis=1)]
     assert table["predicted"].tolist() == named.tolist()
     assert table["probability"].to_numpy() == pytest.approx(scores.max(axis=1), 1e-4)
-
-
-def test_each_image_of_a_fold_is_predicted_once_and_no_other(run):
-    """Images that train in every fold have no prediction."""
-    numbers = [number for fold, of_shard in SHARDS.values() for number in of_shard]
-    expected = sorted(f"{number * 7 % 100:03d}.jpg" for number in numbers[:31])
-    assert run.oof["image_id"].tolist() == expected
-    assert [len(result.test.table) for result in run.results] == [6, 6]
 
 
 def test_each_fold_starts_from_the_same_weights(run):
@@ -244,5 +239,3 @@ def test_the_folds_are_listed_or_chosen(run, tmp_path):
 
     splits = run.shards.assign(fold=-1, split=["train"] * 4 + ["validation"])
     assert read.list_folds(splits) == [0]
-    labels = json.loads((run.folder / "part-1" / "labels.json").read_text())
-    assert labels["classes"] == list(CLASSES)

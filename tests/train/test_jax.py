@@ -119,8 +119,6 @@ def test_both_backends_learn_the_same_from_equal_weights(on_jax, on_tensorflow):
 
 def test_each_device_gets_its_share_and_each_step_is_compiled_once(on_jax):
     """In ten epochs with validation and five evaluations; the device gets uint8."""
-    print(f"{on_jax.devices} devices, compiles: {on_jax.compiles}")
-
     assert on_jax.compiles == {"train_step": 1, "test_step": 1}
     assert on_jax.sends_uint8
     assert {tuple(shape) for shape in on_jax.shapes} == {

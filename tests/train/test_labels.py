@@ -1,4 +1,7 @@
-"""What 06 trains: one class or quantity an image, and nothing else."""
+"""The labels that 06 refuses.
+
+`test_chain` trains on classes, and `test_quantities` on numbers.
+"""
 
 import pandas as pd
 import pytest
@@ -7,12 +10,10 @@ from kaggle_tfr import train
 from kaggle_tfr.schema import Field, Labels, RecordSchema
 
 IMAGE = Field("image", "image")
-CLASS = RecordSchema((IMAGE, Field("label", "label", "int64")))
 SEVERAL = RecordSchema(
     (IMAGE, Field("label", "labels", "int64", 2)), "multi", 2, ("sun", "rain")
 )
 MASKS = RecordSchema((IMAGE, Field("sun", "sun")), "masks", 1, ("sun",))
-AGE = RecordSchema((IMAGE, Field("label", "age", "float")), "number", 10, ("age",))
 UNLABELLED = RecordSchema((IMAGE, Field("id", "image_id")))
 
 
@@ -39,15 +40,3 @@ def test_other_labels_than_one_an_image_are_refused(schema, labels, message):
     """The message says what the labels are and which reader and page help."""
     with pytest.raises(ValueError, match=f"{message}.*read_batches.*docs/reading.md"):
         train.check_labels(list_shards(schema, labels))
-
-
-@pytest.mark.parametrize(
-    ("schema", "labels"),
-    [
-        (CLASS, Labels("single", ("a", "b"))),
-        (AGE, Labels("number", (), ("age",))),
-    ],
-)
-def test_a_class_or_a_quantity_is_trained(schema, labels):
-    """Test images without labels do not matter."""
-    train.check_labels(list_shards(schema, labels))

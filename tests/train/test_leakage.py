@@ -34,7 +34,7 @@ def simulate(seed, share=0.5, gain=0.6, n=300, repeats=3):
     return leaky, honest, clusters, truth
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("share", [0, 0.1, 0.5, 0.9])
 def test_the_interval_contains_the_planted_inflation(share):
     """In at least 19 of 20 seeds, and it is not so wide that it would hold anything."""
     contains_truth = []
@@ -47,17 +47,6 @@ def test_the_interval_contains_the_planted_inflation(share):
 
     assert sum(contains_truth) >= 19
     assert np.median(widths) < 0.16
-
-
-def test_without_copies_nothing_is_added():
-    """The interval contains 0 if no image has a copy."""
-    contains_zero = []
-    for seed in range(20):
-        *answers, _ = simulate(seed, share=0.0)
-        _, low, high = train.estimate_inflation(*answers)
-        contains_zero.append(low <= 0 <= high)
-
-    assert sum(contains_zero) >= 19
 
 
 def make_copied_data(seed, n_images=300, share=0.4):

@@ -36,6 +36,7 @@ def ages(tmp_path_factory):
 def trained(ages, tmp_path_factory):
     """Train a model for both folds, save what they predict, and fill a submission."""
     folder = str(tmp_path_factory.mktemp("models"))
+    train.check_labels(ages.shards)
     training, _ = read.choose_fold(ages.shards, 0)
     model = train.build_model(32, 0, training=training)
     started = train.predict_records(model, training, **SIZES)

@@ -133,7 +133,7 @@ def test_a_folder_must_have_one_file_of_weights(networks, tmp_path):
 def test_a_dataset_or_a_model_of_kaggle_is_downloaded_once(
     kaggle, tmp_path, monkeypatch, name
 ):
-    """A model's name is the one in its address."""
+    """A model's name is the one in its address, also in the error of an unknown one."""
     monkeypatch.setattr(mounts, "KAGGLE_INPUT", str(tmp_path / "no" / "input"))
     monkeypatch.chdir(tmp_path)
     files = {"efficientnetb0_notop.h5": b"weights", "readme.md": b"read"}
@@ -149,14 +149,8 @@ def test_a_dataset_or_a_model_of_kaggle_is_downloaded_once(
         assert file.read() == b"weights"
     n_downloads = sum(call.startswith("Download") for call in kaggle.calls)
     assert n_downloads == (2 if "models" in name else 1)  # a model's files are two
-
-
-def test_an_unknown_model_is_an_error(kaggle, tmp_path, monkeypatch):
-    """The message has its address."""
-    monkeypatch.setattr(mounts, "KAGGLE_INPUT", str(tmp_path / "no" / "input"))
-    with pytest.raises(
-        FileNotFoundError, match="kaggle.com/models/ada/x/keras/b0: there is no such mo"
-    ):
+    address = "kaggle.com/models/ada/x/keras/b0: there is no such mo"
+    with pytest.raises(FileNotFoundError, match=address):
         find_weights("models/ada/x/keras/b0")
 
 
