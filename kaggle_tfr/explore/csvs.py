@@ -94,9 +94,9 @@ def parse_text(data: bytes, **more: Any) -> pd.DataFrame:
     """
     first_line = data.lstrip(b"\r\n").partition(b"\n")[0]
     first_line = re.sub(rb'"[^"]*"', b"", first_line)
-    separator = max(b",", b";", b"\t", key=first_line.count).decode()
+    separator = max(b",", b";", b"\t", key=first_line.count)
     options: dict[str, Any] = {
-        "sep": separator,
+        "sep": separator.decode(),
         "encoding": "utf-8-sig",
         "dtype": str,
         "keep_default_na": False,
@@ -105,25 +105,12 @@ def parse_text(data: bytes, **more: Any) -> pd.DataFrame:
     names = pd.read_csv(io.BytesIO(data), nrows=0, **options).columns.astype(str)
     stripped = names.str.strip()
     names = stripped.where(~stripped.duplicated(keep=False), names)
-    table = _read_cells(data, len(names) + 1, options)
-    cells = table.iloc[1:].reset_index(drop=True)
-    is_long = (cells.iloc[:, len(names) :] != "").any(axis=1)
-    cells = cells.iloc[:, : len(names)].set_axis(names, axis=1)
-    return cells.assign(**{LONG: is_long})
-
-
-def _read_cells(data: bytes, width: int, options: dict[str, Any]) -> pd.DataFrame:
-    """Return all cells, in `width` columns or as many as the longest row has."""
-    file = io.BytesIO(data)
-    try:
-        return pd.read_csv(
-            file, header=None, names=range(width), low_memory=False, **options
-        )
-    except pd.errors.ParserError as error:
-        longer = re.search(r"saw (\d+)", str(error))
-        if not longer:
-            raise
-        return _read_cells(data, int(longer[1]), options)
+    # With usecols, a longer row is no error, and its next cell shows that it is long. A
+    # row of as many empty cells is before the header, if there should be none.
+    file = io.BytesIO(separator * len(names) + b"\n" + data)
+    width = range(len(names) + 1)
+    cells = pd.read_csv(file, header=None, names=width, usecols=width, **options)
+    return cells[2:].set_axis([*names, LONG], axis=1).reset_index(drop=True)
 
 
 def check_column(name: str, rows: pd.DataFrame, parameter: str) -> None:

@@ -112,7 +112,7 @@ def _join_csv(
     rows[FILE] = found["file"]
     blank = pd.Series("", rows.index)
     rows[PROBLEM] = first_problem(
-        blank.mask(rows[csvs.LONG].astype(bool), "more cells than the header"),
+        blank.mask(rows[csvs.LONG] != "", "more cells than the header"),
         blank.mask(is_blank, f"no value for '{key}'"),
         split_problem,
         found["problem"],
