@@ -224,4 +224,6 @@ def _add_table(recipe: Recipe) -> None:
         shown if len(classes) else "no labels",
     ]
     for row in limit_rows(good, 3).to_dict("records"):
-        recipe.comments.append("{path}: {label_name}, {split}".format_map(row))
+        recipe.comments.append(
+            "{image_id}: {label_name}, {split}, {path}".format_map(row)
+        )
