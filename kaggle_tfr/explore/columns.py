@@ -37,7 +37,7 @@ def sort_columns(rows: pd.DataFrame) -> Mapping[str, list[str]]:
             kind = "code"
         elif LABEL_NAME.fullmatch(name):
             kind = "label"
-        elif len(values) < 2 or name.startswith("Unnamed"):
+        elif cells.empty or rows[name].nunique() < 2 or name.startswith("Unnamed"):
             continue
         elif all(map(name_split, values)):
             kind = "split"

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import pandas as pd
@@ -160,16 +161,13 @@ def _detect_csv(
     if columns["split"]:
         values["SPLIT_COLUMN"] = columns["split"][0]
     values["LABEL_COLUMN"] = ""
-    try:
+    with suppress(ValueError):  # 01 will raise it, too
         labels = find_labels(rows)
-    except ValueError as error:
-        recipe.comments.append(f"not sure: {error}")
-        return used
-    values["LABEL_COLUMN"] = labels if len(labels) > 1 else labels[0]
+        values["LABEL_COLUMN"] = labels if len(labels) > 1 else labels[0]
+        if len(labels) == 1:
+            values.update(find_kind(rows[labels[0]]))
     if columns["code"]:
         values.update(LABEL_KIND="masks", KEEP="all", CONFLICTS="keep")
-    elif len(labels) == 1:
-        values.update(find_kind(rows[labels[0]]))
     return used
 
 
@@ -200,12 +198,15 @@ def _add_table(recipe: Recipe) -> None:
     """Add groups, and comments on what 01 would read, or on why it stops."""
     values = recipe.parameters
     settings = make_settings(InputSettings, values)
-    if "ID_COLUMN" in values:
-        settings = replace(settings, label_column=settings.label_column or [])
-    try:
-        images, labels = read_table(recipe.files.folder, settings, files=recipe.files)
-    except (ValueError, OSError) as error:
-        recipe.comments.append(f"01 will stop: {error}")
+    folder = recipe.files.folder
+    for label_column in (settings.label_column, []):  # without labels, if they fail
+        settings = replace(settings, label_column=label_column)
+        try:
+            images, labels = read_table(folder, settings, files=recipe.files)
+            break
+        except (ValueError, OSError) as error:
+            recipe.comments.append(f"01 will stop: {error}")
+    else:
         return
     good = images[images["problem"] == ""]
     if group_column := find_groups(good):

@@ -85,7 +85,7 @@ def test_what_names_and_first_rows_contain_is_in_the_recipe(tmp_path, capsys, na
     assert kinds.intersection(values) <= set(wanted)
     printed = capsys.readouterr().out
     for place, mark in ((printed, ""), (recipe.read_text(), "# ")):
-        is_told = f"{mark}not sure: LABEL_COLUMN is empty" in place
+        is_told = f"{mark}01 will stop: LABEL_COLUMN is empty" in place
         assert is_told == (wanted["LABEL_COLUMN"] == "")
     assert f"kaggle-tfr run {recipe}" in printed
 
