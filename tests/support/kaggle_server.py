@@ -34,7 +34,7 @@ class Kaggle:
     versions: of datasets, default 1. deny_download: HTTP status by either slug.
     missing: the HTTP status for a missing dataset; 403 where it could be private.
     quota_exceeded: datasets are not made, though the answer says so.
-    refuse: error text by method, in an answer with status 200; deny: with status 400.
+    refuse: error text by method, in an answer with status 200.
     break_upload: names of files whose upload always fails half-way; cut_upload: once.
     received: bytes of files that came, by name.
     downloaded: names of the files of datasets that were requested, "" for all of one.
@@ -45,12 +45,7 @@ class Kaggle:
         self.datasets, self.blobs, self.calls = {}, {}, []
         self.competitions, self.versions, self.deny_download = {}, {}, {}
         self.models = {}
-        self.refuse, self.deny, self.break_upload, self.cut_upload = (
-            {},
-            {},
-            set(),
-            set(),
-        )
+        self.refuse, self.break_upload, self.cut_upload = {}, set(), set()
         self.on_save, self.invalid_sources = None, []
         self.logs, self.received, self.downloaded = {}, {}, []
         self.quota_exceeded, self.longest, self.missing = False, 200, 404
@@ -60,8 +55,6 @@ class Kaggle:
         self.calls.append(method)
         if method in self.refuse:
             return 200, {"status": "error", "error": self.refuse[method], "url": ""}
-        if method in self.deny:
-            return _fail(400, self.deny[method])
         owner = request.get("ownerSlug") or request.get("userName", "")
         slug = (
             request.get("datasetSlug")
