@@ -1,7 +1,7 @@
 """Test images, given splits and further inputs are rows of one table."""
 
 import pytest
-from support.inputs import put, put_csv, put_image, read, rows_of
+from support.inputs import put, put_csv, put_image, read, read_cells, rows_of
 
 from kaggle_tfr.explore.inputs import save_submission
 from kaggle_tfr.explore.settings import InputSettings
@@ -37,15 +37,13 @@ def test_a_competitions_test_images_are_rows_without_a_label(competition, tmp_pa
     assert list(found) == ["t2.jpg", "t1.jpg"]
     counts = {"good": 2, "rejected": 0, "test images": 1, "test images rejected": 1}
     assert count_rows(images) == counts
-    work = tmp_path / "work"
-    work.mkdir()
-    settings = InputSettings()
-    save_submission(images, str(competition), settings, str(work))
-    assert (work / "sample_submission.csv").read_text() == SUBMISSION
+    template = tmp_path / "sample_submission.csv"
+    save_submission(images, str(competition), InputSettings(), str(tmp_path))
+    assert template.read_text() == SUBMISSION
     put(competition, [], {"test.csv": SUBMISSION})
     settings = InputSettings(test_csv="test.csv")
-    save_submission(images, str(competition), settings, str(work))
-    assert not (work / "sample_submission.csv").exists()
+    save_submission(images, str(competition), settings, str(tmp_path))
+    assert not template.exists()
 
 
 def test_test_images_of_a_folder_that_test_csv_lacks_are_test_images(competition):
@@ -68,48 +66,32 @@ def test_test_images_of_masks_have_none(tmp_path):
     assert rows_of(of_test(images), "Fish", "Sugar") == {"t.jpg": ["", ""]}
 
 
-SPLITS = """image_id,label,split
-a.jpg,x,train
-b.jpg,y,Valid
-c.jpg,x,TEST
-d.jpg,x,holdout
-e.jpg,x,
-"""
-
-
 def test_given_splits_stay(tmp_path):
     """They have the names of kaggle-tfr; other words reject the row."""
-    folder = put_csv(tmp_path, SPLITS, [f"{name}.jpg" for name in "abcde"])
-    images, _ = read(folder, split_column="split")
+    cells = ["x,train", "y,Valid", "x,TEST", "x,holdout", "x,"]
 
-    problem = "not a split in column 'split': 'holdout'"
-    assert rows_of(images, "split", "label", "problem") == {
-        "a.jpg": ["train", 0, ""],
-        "b.jpg": ["validation", 1, ""],
-        "c.jpg": ["test", 0, ""],
-        "d.jpg": ["train", 0, problem],
-        "e.jpg": ["train", 0, "not a split in column 'split': ''"],
-    }
+    images, _ = read_cells(tmp_path, "label,split", cells, split_column="split")
+
+    assert images["split"].tolist() == ["train", "validation", "test", "train", "train"]
+    odd = [f"not a split in column 'split': '{word}'" for word in ("holdout", "")]
+    assert images["problem"].tolist() == ["", "", "", *odd]
     with pytest.raises(ValueError, match=r"SPLIT_COLUMN is 'spilt', .*split \(5\)"):
-        read(folder, split_column="spilt")
+        read(tmp_path, split_column="spilt")
 
 
 @pytest.mark.parametrize(
-    ("cells", "labels"),
+    ("names", "labels"),
     [("xyxy", [0, 1, 0, 1]), ("x?? ", [-1] * 4), ("xyx ", [0, 1, 0, -1])],
 )
-def test_test_rows_have_labels_only_if_most_do(tmp_path, cells, labels):
+def test_test_rows_have_labels_only_if_most_do(tmp_path, names, labels):
     """Then the others lack theirs; placeholders are not labels."""
-    rows = ["0.jpg,x,train", "1.jpg,y,train"]
-    rows += [f"{number}.jpg,{cell},test" for number, cell in enumerate(cells, 2)]
-    text = "\n".join(["image_id,label,split", *rows, ""])
-    folder = put_csv(tmp_path, text, [f"{number}.jpg" for number in range(6)])
+    cells = ["x,train", "y,train", *(f"{name},test" for name in names)]
 
-    images, found = read(folder, split_column="split")
+    images, found = read_cells(tmp_path, "label,split", cells, split_column="split")
 
     assert found.classes == ("x", "y")
     assert images["label"].tolist() == [0, 1, *labels]
-    problem = "no label" if cells == "xyx " else ""
+    problem = "no label" if names == "xyx " else ""
     assert images["problem"].tolist() == [""] * 5 + [problem]
 
 
