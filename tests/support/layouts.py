@@ -4,29 +4,22 @@ A layout is built in the current folder; its recipe is beside this folder.
 The first cases are public reports and questions; the others are famous data sets.
 """
 
-import json
 import re
 import shutil
 import struct
 import zlib
 from collections.abc import Callable, Container, Mapping
-from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
-from io import StringIO
 from itertools import cycle
 from pathlib import Path
 from unicodedata import normalize
 
 import cv2
 import numpy as np
-import pandas as pd
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from kaggle_tfr import pipeline
-from kaggle_tfr.explore import layout
-from kaggle_tfr.parameters import DEFAULTS, load_recipe
 from support.readers import make_example, write_shard
 
 Count = int | Container[int] | None  # any of these numbers, or any number
@@ -132,116 +125,6 @@ def edit(lines):
     for key in re.findall(r"(?m)^(\w+):", lines):
         old = re.sub(rf"(?m)^{key}:.*\n(?:[- ].*\n)*", "", old)
     RECIPE.write_text(f"{old}\n{lines}\n", encoding="utf-8")
-
-
-def run_steps(case, work):
-    """Run the steps of the current folder by its recipe; return what they print.
-
-    Raises: the errors with which they stop.
-    """
-    output = StringIO()
-    with redirect_stdout(output):
-        if not RECIPE.exists():
-            layout.write_recipe(".", str(RECIPE))
-            edit(case.recipe)
-        print(RECIPE.read_text(encoding="utf-8"))
-        values = {**DEFAULTS, **load_recipe(str(RECIPE)), "N_JOBS": 1}
-        pipeline.explore_images(values, work)
-        if case.last != "explore":
-            pipeline.deduplicate_images(values, work)
-        if case.last == "plan":
-            pipeline.plan_dataset(values, work)
-    return output.getvalue()
-
-
-def find_question_faults(case, question):
-    """Return what is wrong with the sentence of a stop, as texts."""
-    keys = [] if callable(case.answer) else re.findall(r"(?m)^(\w+):", case.answer)
-    expression = case.asks or "|".join(keys)
-    if not case.answer:
-        return [f"an unexpected question: {question}"]
-    if "\n" in question or not re.search(expression, question):
-        return [f"not one sentence with the way out: {question}"]
-    return []
-
-
-def find_faults(case, work, output):
-    """Return how the table in WORK_DIR differs from what is expected, as texts."""
-    images = pd.read_parquet(f"{work}/images.parquet")
-    labels = json.loads(Path(work, "labels.json").read_bytes())
-    group_column = load_recipe(str(RECIPE)).get("GROUP_COLUMN")
-    good = images[images["problem"] == ""]
-    found = count(good, labels, group_column)
-    found["rejected"] = len(images) - len(good)
-    if case.kept is not None:
-        dropped = ~pd.read_parquet(f"{work}/duplicates.parquet")["keep"]
-        found["kept"] = len(good) - dropped.sum()
-    if not isinstance(case.classes, list):
-        found["classes"] = len(found["classes"])
-
-    faults = []
-    for name, value in found.items():
-        expected = getattr(case, name)
-        choices = expected if isinstance(expected, tuple | range) else (expected,)
-        if expected is not None and value not in choices:
-            faults.append(f"{name}: {value}, not {expected}")
-    texts = " ".join([output, *images["problem"].unique()])
-    if not re.search(f"(?i){case.tells}", texts):
-        faults.append(f"nothing told of '{case.tells}'")
-    return faults + compare_files(case, images, labels)
-
-
-def compare_files(case, images, labels):
-    """Return how the rows of named files differ from what is expected, as texts."""
-    faults = []
-    for name, expected in case.labels.items():
-        value = read_label(find_row(images, name), labels)
-        if value != expected:
-            faults.append(f"{name} is '{value}', not '{expected}'")
-    for (name, column), expected in case.cells.items():
-        row = find_row(images, name)
-        if not row["problem"] and abs(row[column] - expected) > 3:
-            faults.append(f"{column} of {name}: {row[column]}, not {expected}")
-    return faults
-
-
-def count(good, labels, group_column):
-    """Return the numbers of good images and groups, and what the labels are."""
-    split = good["split"].str[:3]
-    train = good[split == "tra"]
-    classes = [str(name) for name in labels["classes"]]
-    if labels["kind"] != "single":
-        classes = sorted(classes)
-    elif classes:
-        train = train[train["label"] >= 0]
-    groups = good.get(group_column, pd.Series(dtype=str)).replace("", None)
-    return {
-        "kind": labels["kind"],
-        "classes": classes,
-        "train": len(train),
-        "validation": (split == "val").sum(),
-        "test": (split == "tes").sum(),
-        "groups": groups.nunique(),
-    }
-
-
-def find_row(images, name):
-    """Return the row of a file, an empty one if there is none."""
-    paths = images["path"].map(partial(normalize, "NFC"))
-    rows = images[paths.str.endswith(f"/{name}")]
-    return rows.iloc[0] if len(rows) else pd.Series(dtype=object)
-
-
-def read_label(row, labels):
-    """Return the names of the labels of a row."""
-    if row.empty or row["problem"]:
-        return None
-    if labels["kind"] == "number":
-        return str(row[labels["label_columns"][0]])
-    if labels["label_columns"]:
-        names = [name for name in labels["label_columns"] if row[name]]
-        return "|".join(sorted(names))
-    return str(labels["classes"][row["label"]]) if row["label"] >= 0 else ""
 
 
 DX = ["akiec", "bcc", "bkl", "df", "mel", "nv", "vasc"]
