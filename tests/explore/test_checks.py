@@ -1,5 +1,6 @@
 """A table that cannot be right stops the run, or is a doubt with what to do."""
 
+import numpy as np
 import pandas as pd
 import pytest
 from support.inputs import put_csv, put_image, read
@@ -10,14 +11,11 @@ from kaggle_tfr.schema import Labels
 
 def make_table(problems, label_names=("x", "y")):
     """Return rows with these problems; the labels of good ones are repeated."""
-    names = sorted(set(label_names))
-    rows = []
-    for number, problem in enumerate(problems):
-        name = label_names[number % len(label_names)]
-        label = -1 if problem else names.index(name)
-        rows.append([f"{number}.jpg", f"{number}.jpg", "train", problem, label])
-    columns = ["image_id", "path", "split", "problem", "label"]
-    return pd.DataFrame(rows, columns=columns), Labels("single", tuple(names))
+    n_images = len(problems)
+    names = [f"{number}.jpg" for number in range(n_images)]
+    images = pd.DataFrame({"image_id": names, "path": names, "problem": problems})
+    label = np.arange(n_images) % len(label_names)
+    return images.assign(split="train", label=label), Labels("single", (*label_names,))
 
 
 def test_most_images_that_are_unusable_for_one_reason_stop_the_run():
@@ -62,8 +60,7 @@ def test_what_is_probably_wrong_is_a_doubt(problems, names, doubt):
 def test_a_table_of_test_images_only_is_an_error(tmp_path):
     """The sentence says how to train on them."""
     put_image(tmp_path / "test" / "cat" / "1.jpg")
-    with pytest.raises(
-        ValueError, match="none of the 1 images is left .* SPLIT_COLUMN"
-    ):
+    advice = "none of the 1 images is left .* SPLIT_COLUMN"
+    with pytest.raises(ValueError, match=advice):
         read(tmp_path)
     assert len(read(tmp_path, split_column="none")[0]) == 1

@@ -109,39 +109,34 @@ def test_a_label_map_in_a_file_sets_the_labels(tmp_path):
     assert limited["image_id"].tolist() == names[::2]
 
 
-MASKS = {"label_kind": "masks", "id_column": "id"}
+MASKS = {"label_kind": "masks", "id_column": "id", "label_column": "code"}
 
 
 def test_run_length_codes_by_image_and_label(tmp_path):
     """One row per image, in the CSV's order; a bad code is named by `measure`."""
-    text = (
-        "id,code\nb.jpg_Fish,768 2\na_1.jpg_Fish,1 2 5 3\na_1.jpg_1,nan\nb.jpg_1,-1\n"
-    )
-    folder = put_csv(tmp_path, text, ["a_1.jpg", "b.jpg"])
+    rows = ["b.jpg_Fish,768 2", "a_1.jpg_Fish,1 2 5 3", "a_1.jpg_1,nan", "b.jpg_1,-1"]
+    folder = put_csv(tmp_path, "\n".join(["id,code", *rows]), ["a_1.jpg", "b.jpg"])
 
-    table, labels = read(folder, **MASKS, label_column="code")
+    table, labels = read(folder, **MASKS)
 
-    assert labels.kind == "masks"
     assert labels.classes == labels.label_columns == ("1", "Fish")
     leaves = "Fish: run-length code leaves the image: pixel 769 of 768"
-    images = measure(table, labels)
-    found = rows_of(images, "Fish", "1", "label_name", "problem")
+    found = rows_of(measure(table, labels), "Fish", "1", "label_name", "problem")
     assert found["b.jpg"] == ["768 2", "", "Fish", leaves]
     assert found["a_1.jpg"] == ["1 2 5 3", "", "Fish", ""]
     assert list(found) == ["b.jpg", "a_1.jpg"]
 
 
 def test_plain_ids_have_one_mask_class(tmp_path):
-    """Its codes are joined; images without a row have no mask if no code is empty."""
-    text = "id,code\ncar_0,40 3\ncar_0,1 2\ncar_0,41 5\ncar_1,7 1\n"
+    """Its codes are joined; a CSV with an empty code lists all images."""
+    text = "id,code\ncar_0,40 3\ncar_0,1 2\ncar_0,41 5\ncar_1,\n"
     folder = put_csv(tmp_path, text, ["car_0.jpg", "car_1.jpg", "car_2.jpg"])
 
-    table, labels = read(folder, **MASKS, label_column="code")
+    table, labels = read(folder, **MASKS)
 
     assert labels.label_columns == labels.classes == ("code",)
-    unlisted = "train_images/car_2.jpg"
-    codes = {"car_0": ["1 2 40 6", ""], "car_1": ["7 1", ""], unlisted: ["", ""]}
-    assert rows_of(table, "code", "problem") == codes
-    (folder / "train.csv").write_text(f"{text}x.jpg,\n")
-    table, _ = read(folder, **MASKS, label_column="code")
-    assert rows_of(table, "problem")[unlisted] == "no row in train.csv"
+    assert rows_of(table, "code", "problem") == {
+        "car_0": ["1 2 40 6", ""],
+        "car_1": ["", ""],
+        "train_images/car_2.jpg": ["", "no row in train.csv"],
+    }

@@ -5,6 +5,7 @@ Its proposals for layouts that people have are in test_cases.py.
 
 import os
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from support.chain import make_input
 from support.inputs import put, put_csv
+from support.layouts import csv, many
 
 from kaggle_tfr import explore
 from kaggle_tfr.__main__ import main
@@ -43,51 +45,49 @@ def test_the_recipes_own_layouts_are_detected(tmp_path, name):
     assert (images["problem"] == "").all()
 
 
-def list_rows(header, template):
-    """Return a CSV of 24 rows; {} in the template is a number, {0} that of the row."""
-    rows = [template.format(n, n % 3, n // 2 % 4, n % 6) for n in range(24)]
-    return "\n".join([header, *rows, ""])
-
-
-COMMAS = 'id;kind;"a, b, c"\n0;leaf;\n1;leaf, wet;\n2;old, wet;\n3;leaf;\n'
 CHOSEN = {"LABEL_COLUMN": "kind", "ID_COLUMN": "id", "LABELS_CSV": "a.csv"}
-# name: (a CSV, parameters of the recipe)
+KINDS = many("k{}", 4)
+# name: (the header and the columns of a CSV, parameters of the recipe)
 DETECTED = {
-    "no labels": ("", {"LABEL_COLUMN": []}),
-    "names with commas": (COMMAS, CHOSEN),
-    "few groups": (
-        list_rows("id,site,kind", "{0},s{1},k{2}"),
-        CHOSEN | {"GROUP_COLUMN": "site", "N_FOLDS": 3},
-    ),
-    "groups within classes": (list_rows("id,group,kind", "{0},g{3},k{3}"), CHOSEN),
-    "no values": (
-        "id,kind,note\n"
-        + "".join(f"{n},k{n % 3},{'nan' * (n % 2)}\n" for n in range(24)),
+    "no labels": ("", [], {"LABEL_COLUMN": []}),
+    "names with commas": (
+        'id;kind;"a, b, c"',
+        [["leaf", "leaf, wet", "old, wet"], [""]],
         CHOSEN,
     ),
-    "a choice": (list_rows("id,place,kind", "{0},p{1},k{2}"), {"LABEL_COLUMN": ""}),
+    "few groups": (
+        "id,kind,site",
+        [KINDS, many("s{}", 3)],
+        CHOSEN | {"GROUP_COLUMN": "site", "N_FOLDS": 3},
+    ),
+    "groups within classes": ("id,kind,group", [KINDS, many("g{}", 4)], CHOSEN),
+    "no values": ("id,kind,note", [KINDS, ["", "nan"]], CHOSEN),
+    "a choice": ("id,kind,place", [KINDS, many("p{}", 3)], {"LABEL_COLUMN": ""}),
 }
 
 
 @pytest.mark.parametrize("name", DETECTED)
-def test_what_names_and_first_rows_contain_is_in_the_recipe(tmp_path, capsys, name):
+def test_what_names_and_first_rows_contain_is_in_the_recipe(
+    tmp_path, monkeypatch, capsys, name
+):
     """Doubts are comments in the recipe and on the screen, with the next command."""
-    text, wanted = DETECTED[name]
-    folder = put(tmp_path / "in", [f"i/{number}.jpg" for number in range(24)])
-    put(folder, [], {"a.csv": text} if text else {})
-    recipe = tmp_path / "r.yaml"
+    header, columns, wanted = DETECTED[name]
+    monkeypatch.chdir(tmp_path)
+    put(tmp_path / "in", many("i/{}.jpg", 24))
+    if header:
+        csv("in/a.csv", header, range(24), *columns)
 
-    assert main(["init", str(folder), "-o", str(recipe)]) == 0
+    assert main(["init", "in", "-o", "r.yaml"]) == 0
 
-    values = load_recipe(str(recipe))
+    values = load_recipe("r.yaml")
     assert values.items() >= wanted.items()
     kinds = {"GROUP_COLUMN", "SPLIT_COLUMN", "LABEL_KIND", "LABEL_SEPARATOR"}
     assert kinds.intersection(values) <= set(wanted)
     printed = capsys.readouterr().out
-    for place, mark in ((printed, ""), (recipe.read_text(), "# ")):
-        is_told = f"{mark}not sure: set LABEL_COLUMN" in place
-        assert is_told == (wanted["LABEL_COLUMN"] == "")
-    assert f"kaggle-tfr run {recipe}" in printed
+    doubt = "not sure: set LABEL_COLUMN"
+    assert (doubt in printed) == (wanted["LABEL_COLUMN"] == "")
+    assert (f"# {doubt}" in Path("r.yaml").read_text()) == (doubt in printed)
+    assert "kaggle-tfr run r.yaml" in printed
 
 
 def test_csvs_that_name_no_image_are_listed_beside_class_folders(tmp_path):
