@@ -4,8 +4,9 @@ import os
 
 import pandas as pd
 import pytest
+from support import layouts
 from support.chain import run_chain
-from support.inputs import draw_image, put, put_csv, put_image, read, rows_of
+from support.inputs import put, put_csv, put_image, read, rows_of
 
 from kaggle_tfr.explore import input_or_sample
 from kaggle_tfr.explore.table import load_images, measure, save_images
@@ -73,26 +74,25 @@ def test_a_pipe_as_the_csv_is_named(tmp_path):
         read(tmp_path)
 
 
-def test_every_name_comes_through_the_chain(tmp_path):
+def test_every_name_comes_through_the_chain(tmp_path, monkeypatch):
     """Names may hold line ends, quotes and commas, in all tables of a part."""
     odd_names = ["\r", "a\rb", "a\nb", "a\r\nb", 'a"b', "a,b", " a ", "a\u2028b"]
-    names = [*odd_names, *"0123456789"]
-    folder = tmp_path / "in"
-    for number, name in enumerate(names):
-        draw_image(folder / ["x", "y\r"][number % 2] / f"{name}.jpg", number)
-    put(folder, [], {"x/\r.png": "no image"})
-    work = tmp_path / "work"
-    changes = {"INPUT_DIR": str(folder), "N_SHARDS": 2, "VALIDATION_SIZE": 0.0}
+    odd_names += "0123456789"
+    names = [f"{'xy'[n % 2]}\r/{name}.jpg" for n, name in enumerate(odd_names)]
+    put(tmp_path / "in", [], {"x\r/\r.png": "no image"})
+    monkeypatch.chdir(tmp_path / "in")
+    layouts.put(names, (40, 32))
+    work = str(tmp_path / "work")
+    changes = {"INPUT_DIR": ".", "N_SHARDS": 2, "VALIDATION_SIZE": 0.0}
 
-    images, _, _ = run_chain("flowers", str(work), **changes)
+    images, _, _ = run_chain("flowers", work, **changes)
 
-    assert verify_parts(str(work / "part-1"), str(work)).faults.empty
-    written = pd.read_csv(work / "part-1" / "train.csv", keep_default_na=False)
-    good = images["image_id"][images["problem"] == ""]
-    assert len(good) == len(names)
-    assert sorted(written["image_id"]) == sorted(good)
-    rejects = pd.read_csv(work / "rejects.csv")
-    assert rejects["image_id"].tolist() == ["x/\\r.png"]
+    assert images["image_id"][images["problem"] == ""].tolist() == sorted(names)
+    assert verify_parts(f"{work}/part-1", work).faults.empty
+    written = pd.read_csv(f"{work}/part-1/train.csv", keep_default_na=False)
+    assert sorted(written["image_id"]) == sorted(names)
+    rejects = pd.read_csv(f"{work}/rejects.csv")
+    assert rejects["image_id"].tolist() == ["x\\r/\\r.png"]
 
 
 def test_the_work_folder_cannot_be_the_input(tmp_path):

@@ -1,10 +1,10 @@
 """The images that 01 shows are chosen by a rule."""
 
-import cv2
 import numpy as np
-import pandas as pd
 import pytest
-from PIL import Image, ImageCms
+from PIL import Image, ImageCms, ImageFilter
+from support.chain import save_picture
+from support.inputs import read
 from support.scenes import saved, scene
 
 from kaggle_tfr.explore import (
@@ -22,29 +22,24 @@ from kaggle_tfr.explore import (
 PHOTO = scene(200, 240)
 
 
-def write_images(folder, images, labels):
-    """Write the images as PNG; return their rows, measured."""
-    rows = []
-    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
-        path = folder / f"{number}.png"
-        image.save(path)
-        rows.append((path.name, str(path), label, "train", ""))
-    columns = ["image_id", "path", "label_name", "split", "problem"]
-    return measure(pd.DataFrame(rows, columns=columns), work_dir=str(folder))
+def write_images(folder, images):
+    """Write images by their paths; return their rows, measured."""
+    for name, image in images.items():
+        save_picture(image, folder / name)
+    return measure(*read(folder), str(folder))
 
 
 @pytest.fixture
 def images(tmp_path):
-    """A photograph, then a grey, a dark, a blurred and an empty one, of two classes."""
-    blurred = cv2.GaussianBlur(np.asarray(PHOTO), None, 8)
-    pictures = [
-        PHOTO.convert("L"),
-        PHOTO.point(lambda level: level // 12),
-        Image.fromarray(blurred),
-        Image.new("RGB", PHOTO.size, (120, 130, 140)),
-        PHOTO,
-    ]
-    return write_images(tmp_path, pictures, ["b", "a", "a", "a", "a"])
+    """A photograph, then a dark, a blurred, an empty and a grey one, of two classes."""
+    pictures = {
+        "a/photo.png": PHOTO,
+        "a/dark.png": PHOTO.point(lambda level: level // 12),
+        "a/blurred.png": PHOTO.filter(ImageFilter.GaussianBlur(8)),
+        "a/empty.png": Image.new("RGB", PHOTO.size, (120, 130, 140)),
+        "b/grey.png": PHOTO.convert("L"),
+    }
+    return write_images(tmp_path, pictures)
 
 
 def test_each_fault_is_found_in_its_image(images, tmp_path):
@@ -56,9 +51,10 @@ def test_each_fault_is_found_in_its_image(images, tmp_path):
 
     assert len(worst) == len(captions) == 2 * len(names)
     first_of_row = dict(zip(names, worst["image_id"][::2], strict=True))
-    assert first_of_row["brightness"] == "1.png"
-    assert first_of_row["texture"] == first_of_row["bytes per pixel"] == "3.png"
-    assert "2.png" in set(worst["image_id"][2:4])
+    assert first_of_row["brightness"] == "a/dark.png"
+    assert first_of_row["texture"] == "a/empty.png"
+    assert first_of_row["bytes per pixel"] == "a/empty.png"
+    assert "a/blurred.png" in set(worst["image_id"][2:4])
     assert lines[0] == ("Warning: 1 of 5 images is dark (mean level below 25 of 255).")
     level = np.asarray(PHOTO.convert("L")).mean() / 12
     assert float(captions[0].removesuffix(", limit 25")) == pytest.approx(level, abs=1)
@@ -66,20 +62,23 @@ def test_each_fault_is_found_in_its_image(images, tmp_path):
 
 def test_a_near_duplicate_has_no_tile_beside_its_copy(tmp_path):
     """A darker copy is as extreme as its original, but shows nothing else."""
-    pictures = [scene(seed=seed) for seed in range(3)]
-    dark = [picture.point(lambda level: level // 3) for picture in pictures[:2]]
-    darker = dark[1].point(lambda level: level * 9 // 10)
-    images = write_images(tmp_path, [*pictures, *dark, darker], ["a"] * 6)
+    pictures = {f"a/{number}.png": scene(seed=number) for number in range(3)}
+    for number in (0, 1):
+        dark = pictures[f"a/{number}.png"].point(lambda level: level // 3)
+        pictures[f"a/{number}-dark.png"] = dark
+    pictures["a/darkest.png"] = dark.point(lambda level: level * 9 // 10)
+    images = write_images(tmp_path, pictures)
     rated = rate_images(images, load_hashes(images, str(tmp_path)))
 
     worst, _, _ = list_extremes(rated, count=2)
 
-    assert worst["image_id"][:2].tolist() == ["5.png", "3.png"]
+    assert worst["image_id"][:2].tolist() == ["a/darkest.png", "a/0-dark.png"]
 
 
 def test_a_colourful_sharp_image_is_chosen_then_one_of_another_class(images):
     """The grey image of the other class comes before the blurred one of the first."""
-    assert choose_examples(images, 2)["image_id"].tolist() == ["4.png", "0.png"]
+    chosen = choose_examples(images, 2)["image_id"].tolist()
+    assert chosen == ["a/photo.png", "b/grey.png"]
 
 
 def test_a_class_with_few_images_leaves_places_empty(images):
@@ -94,22 +93,13 @@ def test_a_class_with_few_images_leaves_places_empty(images):
 def test_damaged_files_are_shown_as_far_as_they_go(tmp_path):
     """A truncated JPEG has its upper rows; an empty file and a PNG are left out."""
     data = saved(PHOTO)
-    files = {
-        "a.jpg": data[: len(data) // 2],
-        "b.jpg": b"",
-        "c.png": saved(PHOTO, "PNG")[:-99],
-    }
-    for name, content in files.items():
-        (tmp_path / name).write_bytes(content)
-    rejected = pd.DataFrame(
-        {
-            "image_id": list(files),
-            "path": [str(tmp_path / name) for name in files],
-            "problem": ["truncated", "empty file", "truncated"],
-        }
-    )
+    (tmp_path / "a.jpg").write_bytes(data[: len(data) // 2])
+    (tmp_path / "b.jpg").write_bytes(b"")
+    (tmp_path / "c.png").write_bytes(saved(PHOTO, "PNG")[:-99])
+    (tmp_path / "whole.jpg").write_bytes(data)
+    images = measure(*read(tmp_path, label_column=[]))
 
-    tiles, captions = load_damaged(rejected, most=5)
+    tiles, captions = load_damaged(images, most=5)
 
     assert captions == ["a.jpg\ntruncated"]
     assert np.abs(tiles[0][:50] - np.asarray(PHOTO, float)[:50]).mean() < 5

@@ -5,18 +5,11 @@ from PIL import Image
 from kaggle_tfr.explore.inputs import read_table
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.parameters import make_settings
-from support.layouts import draw
 
 
 def put_image(path):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (32, 24), "teal").save(path)
-
-
-def draw_image(path, seed):
-    """Write an image of 40 × 32 that is unlike those of other seeds."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draw(seed, (40, 32)).save(path)
 
 
 def put(folder, images, texts=()):
