@@ -113,23 +113,24 @@ def test_several_csvs_give_the_splits(tmp_path):
 def test_further_inputs_join_by_the_names_of_their_classes(tmp_path):
     """Folders, columns and names may differ; a repeated id gets the input's number."""
     main = put_csv(tmp_path / "main", ROWS, ["a.jpg", "b.jpg"])
-    more = put_csv(main / "more", "id,kind\na.jpg,why\nc.jpg,x\nd.jpg,z\n")
-    put(more, ["img/a.jpg", "img/c.jpg", "img/d.jpg"])
+    more = put_csv(main / "more", "id,kind\na.jpg,why\nc.jpg,x\n")
+    put(more, ["img/a.jpg", "img/c.jpg"])
     put_image(tmp_path / "old" / "x" / "9.jpg")
-    more_csv = {"INPUT_DIR": "more", "LABEL_COLUMN": "kind"}
-    more_csv["LABEL_MAP"] = {"why": "y", "z": ""}
-    folders = {"INPUT_DIR": str(tmp_path / "old"), "LABELS_CSV": ""}
+    inputs = [
+        {"INPUT_DIR": "more", "LABEL_COLUMN": "kind", "LABEL_MAP": {"why": "y"}},
+        {"INPUT_DIR": str(tmp_path / "old"), "LABELS_CSV": ""},
+    ]
 
-    images, labels = read(main, more_inputs=[more_csv, folders])
+    images, labels = read(main, more_inputs=inputs)
 
     assert labels.classes == ("x", "y")
-    assert rows_of(images, "source", "label", "problem") == {
-        "a.jpg": [0, 0, ""],
-        "b.jpg": [0, 1, ""],
-        "1/a.jpg": [1, 1, ""],
-        "c.jpg": [1, 0, ""],
-        "d.jpg": [1, -1, "left out by LABEL_MAP"],
-        "x/9.jpg": [2, 0, ""],
+    assert (images["problem"] == "").all()
+    assert rows_of(images, "source", "label") == {
+        "a.jpg": [0, 0],
+        "b.jpg": [0, 1],
+        "1/a.jpg": [1, 1],
+        "c.jpg": [1, 0],
+        "x/9.jpg": [2, 0],
     }
     assert images["path"].iloc[2] == f"{more}/img/a.jpg"
 
@@ -173,12 +174,17 @@ def test_validation_images_of_a_further_input_train_nowhere(tmp_path, capsys):
 
     images, _ = read(tmp_path / "in", more_inputs=inputs)
 
-    splits = rows_of(images, "split")
-    validation = {name for name, split in splits.items() if split == "val"}
-    assert validation == {"val/x/2.jpg", "valid/y/4.jpg", "v.jpg"}
-    assert splits["m.jpg"] == splits["1/train/x/1.jpg"] == "train"
     unused = "test image of a further input"
-    assert rows_of(images, "problem")["test/y/5.jpg"] == unused
+    assert rows_of(images, "split", "problem") == {
+        "train/x/1.jpg": ["train", ""],
+        "train/y/3.jpg": ["train", ""],
+        "val/x/2.jpg": ["val", ""],
+        "1/train/x/1.jpg": ["train", ""],
+        "test/y/5.jpg": ["train", unused],
+        "valid/y/4.jpg": ["val", ""],
+        "m.jpg": ["train", ""],
+        "v.jpg": ["val", ""],
+    }
     remark = "MORE_INPUTS, input 1: 1 images of its validation split stay"
     assert remark in capsys.readouterr().out
     folded = assign_folds(images[images["problem"] == ""], n_folds=2, seed=0)

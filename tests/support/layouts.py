@@ -26,6 +26,7 @@ Count = int | Container[int] | None  # any of these numbers, or any number
 SIZE = (96, 80)
 # Ten runs of a block, down the columns of 80 pixels.
 BLOCK = " ".join(f"{80 * column + 11} 40" for column in range(5, 15))
+PETS = ["cat", "dog"]
 CASES = []
 RECIPE = Path("../recipe.yaml")
 
@@ -176,12 +177,12 @@ case(
 @case(
     train=40,
     test=10,
-    classes=["cat", "dog"],
+    classes=PETS,
     labels={"dog.7.jpg": "dog"},
     answer=r"LABEL_COLUMN: 'names: ([a-z]+)\.\d+$'",
 )
 def dogs_vs_cats():
-    put(each(["cat", "dog"], "train/{}.{}.jpg", 20))
+    put(each(PETS, "train/{}.{}.jpg", 20))
     ids = range(1, 11)
     put_with_csv("sampleSubmission.csv", "id,label", "test1/{}.jpg", ids, [0])
 
@@ -249,7 +250,7 @@ def add_header():
 
 @case(
     train=20,
-    classes=["cat", "dog"],
+    classes=PETS,
     labels={"img_00.jpg": "dog"},
     answer=add_header,
     asks="header",
@@ -257,14 +258,14 @@ def add_header():
 def no_header():
     names = many("img_{:02}.jpg", 20)
     put(names)
-    csv("labels.csv", "img_00.jpg,dog", names[1:], ["cat", "dog"])
+    csv("labels.csv", "img_00.jpg,dog", names[1:], PETS)
 
 
 @case("sites_as_groups", train=40, groups=4, recipe="GROUP_COLUMN: site")
 @case(train=40, groups=None)
 def sites():
     names = many("{}.jpg", 40)
-    labels = ["cat", "dog"]
+    labels = PETS
     places = ["EU", "US", "APAC", "NA", ""]
     put_with_csv("train.csv", "image,label,site", "train/{}", names, labels, places)
 
@@ -364,7 +365,7 @@ def endings():
     put(many("images/{}.jpg", ids[:30]))
     put(many("images/{}.JPG", ids[30:40]))
     put(many("images/{}.png", ids[40:]))
-    csv("labels.csv", "id,label", ids, ["a", "b"])
+    csv("labels.csv", "id,label", ids, "ab")
 
 
 BUSI = ["benign", "malignant", "normal"]
@@ -445,7 +446,7 @@ NUMBERS = {"train": 120, "labels": {"01191.jpg": "b"}}
 def numbers():
     ids = range(1, 1201, 10)
     put(many("images/{:05}.jpg", ids))
-    csv("labels.csv", "image_id,label", ids, ["a", "b"])
+    csv("labels.csv", "image_id,label", ids, "ab")
 
 
 @case(
@@ -629,20 +630,20 @@ def cub200():
     make("train_test_split.txt").write_text("".join(lines))
 
 
-PETS = ["Abyssinian", "american_bulldog", "Bombay"]
+BREEDS = ["Abyssinian", "american_bulldog", "Bombay"]
 
 
 @case(
     train=36,
-    classes=sorted(PETS),
+    classes=sorted(BREEDS),
     rejected=(0, 36),
     labels={"american_bulldog_7.jpg": "american_bulldog"},
     answer=r"""PATTERN: "images/*"
 LABEL_COLUMN: 'names: ([^/]+)_\d+$'""",
 )
 def oxford_pets():
-    put(each(PETS, "images/{}_{}.jpg", 12))
-    put(each(PETS, "annotations/trimaps/{}_{}.png", 12))
+    put(each(BREEDS, "images/{}_{}.jpg", 12))
+    put(each(BREEDS, "annotations/trimaps/{}_{}.png", 12))
     make("annotations/list.txt").write_text("#Image CLASS-ID\nAbyssinian_1 1\n")
 
 
@@ -856,13 +857,13 @@ def unpack():
 
 @case(
     train=24,
-    classes=["cat", "dog"],
+    classes=PETS,
     answer=unpack,
     must_ask=True,
     asks="(?i)(unzip|unpack|extract).*train.zip",
 )
 def zipped():
-    put(each(["cat", "dog"], "train/{}/{}.jpg", 12))
+    put(each(PETS, "train/{}/{}.jpg", 12))
     shutil.make_archive("train", "zip", ".", "train")
     shutil.rmtree("train")
 
@@ -879,17 +880,17 @@ def half_downloaded():
     names = many("a/{:04}.jpg", 30)
     put(names + many("test/{:04}.jpg", 10))
     missing = many("b/{:04}.jpg", 10)
-    csv("train.csv", "file,label", names + missing, ["x", "y"])
+    csv("train.csv", "file,label", names + missing, "xy")
 
 
 def other_machine(top, slash="/"):
     names = each(["site1", "site2"], "{}/{}.jpg", 12)
     put(names)
     paths = [top + name.replace("/", slash) for name in names]
-    csv("annotations.csv", "path,label", paths, ["x", "y", "z"])
+    csv("annotations.csv", "path,label", paths, "xyz")
 
 
-PATHS = {"train": 24, "classes": ["x", "y", "z"], "labels": {"site2/2.jpg": "z"}}
+PATHS = {"train": 24, "classes": [*"xyz"], "labels": {"site2/2.jpg": "z"}}
 case("paths_linux", **PATHS)(partial(other_machine, "/home/bob/data/"))
 case("paths_windows", **PATHS)(partial(other_machine, "C:\\data\\", slash="\\"))
 case("paths_relative", **PATHS)(partial(other_machine, "../images/"))
@@ -897,13 +898,13 @@ case("paths_relative", **PATHS)(partial(other_machine, "../images/"))
 
 @case(
     train=24,
-    classes=["cat", "dog"],
+    classes=PETS,
     labels={"dog/3.jpg": "dog"},
     answer='PATH_TEMPLATE: "{label}/{file}"',
 )
 def folder_in_column():
     """The same names in two folders, which another column tells apart."""
-    names = each(["cat", "dog"], "{}/{}.jpg", 12)
+    names = each(PETS, "{}/{}.jpg", 12)
     put(names)
     labels, files = zip(*(name.split("/") for name in names), strict=True)
     csv("labels.csv", "file,label", files, labels)
@@ -963,16 +964,15 @@ def birds525():
 
 def write_metadata():
     names = many("train/{}.jpg", 24)
-    csv("labels.csv", "image_id,label", names, ["cat", "dog"])
+    csv("labels.csv", "image_id,label", names, PETS)
     edit("LABELS_CSV: labels.csv\nLABEL_COLUMN: label")
 
 
-@case(train=24, classes=["cat", "dog"], answer=write_metadata, asks="LABELS_CSV")
+@case(train=24, classes=PETS, answer=write_metadata, asks="LABELS_CSV")
 def json_lines():
     put(many("train/{}.jpg", 24))
     lines = [
-        f'{{"file_name": "{n}.jpg", "label": "{["cat", "dog"][n % 2]}"}}\n'
-        for n in range(24)
+        f'{{"file_name": "{n}.jpg", "label": "{PETS[n % 2]}"}}\n' for n in range(24)
     ]
     make("train/metadata.jsonl").write_text("".join(lines))
 
@@ -1064,13 +1064,13 @@ def replace_link():
 
 @case(
     train=24,
-    classes=["cat", "dog"],
+    classes=PETS,
     answer=replace_link,
     asks="(?i)link.*(copy|move|INPUT_DIR to)",
 )
 def other_disk():
     """The folder of images is a link to another disk."""
-    put(each(["cat", "dog"], "../disk/{}/{}.jpg", 12))
+    put(each(PETS, "../disk/{}/{}.jpg", 12))
     Path("photos").symlink_to(Path("../disk").resolve())
 
 
