@@ -97,9 +97,7 @@ def count(good, labels):
     split = good["split"].str[:3]
     train = good[split == "tra"]
     classes = [str(name) for name in labels["classes"]]
-    if labels["kind"] != "single":
-        classes = sorted(classes)
-    elif classes:
+    if labels["kind"] == "single" and classes:
         train = train[train["label"] >= 0]
     group_column = load_recipe(str(RECIPE)).get("GROUP_COLUMN")
     groups = good.get(group_column, pd.Series(dtype=str))

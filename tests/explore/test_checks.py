@@ -31,12 +31,12 @@ def test_most_images_that_are_unusable_for_one_reason_stop_the_run():
 
 def test_the_nearest_name_of_a_missing_file_is_named(tmp_path):
     """The sentence says what was looked for."""
-    put_csv(tmp_path, "id,label\na_001.jpg,x\n7.jpg,x\n8.jpg,y\n", ["7.jpg"])
+    put_csv(".", "id,label\na_001.jpg,x\n7.jpg,x\n8.jpg,y\n", ["7.jpg"])
     for number in range(9):
         put_image(tmp_path / f"b_{number:03}.jpg")
     nearest = r"No file is called 'a_001.jpg', .* The nearest name is '.*/b_001.jpg'"
     with pytest.raises(ValueError, match=f"2 of 3 images cannot be used.*{nearest}"):
-        read(tmp_path, id_column="id")
+        read(id_column="id")
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ def test_what_is_probably_wrong_is_a_doubt(problems, names, doubt):
     assert find_doubts(images, labels, "folder") == ([] if is_by_name else [text])
 
 
-def test_a_table_of_test_images_only_is_an_error(tmp_path):
+def test_a_table_of_test_images_only_is_an_error():
     """The sentence says how to train on them."""
-    put_image(tmp_path / "test" / "cat" / "1.jpg")
+    put_image("test/cat/1.jpg")
     advice = "none of the 1 images is left .* SPLIT_COLUMN"
     with pytest.raises(ValueError, match=advice):
-        read(tmp_path)
-    assert len(read(tmp_path, split_column="none")[0]) == 1
+        read()
+    assert len(read(split_column="none")[0]) == 1

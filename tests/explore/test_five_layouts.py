@@ -68,19 +68,19 @@ def make_paths():
 
 
 def make_patients():
-    """Write several labels an image, an odd cell, patients, and images to predict."""
+    """Write 0, 1, True and a blank as labels, patients, and images to predict."""
     truth = {}
     rows = []
     for number in range(60):
         name = f"scan{number:03d}"
-        flags = [int(number % 4 == 0), int(number % 6 < 2), int(number % 5 == 0)]
+        flags = [int(number % 4 == 0), int(number % 6 < 2), number % 5 == 0]
         flags.append(int(not any(flags)))
         patient = f"P{number // 3:03d}"
         truth[name] = (flags, "train", patient)
         rows.append([name, patient, 30 + number % 17, *flags])
     put(many("train_images/{}.png", truth), SIZE)
     del truth["scan031"]
-    rows[31][4] = 2
+    rows[31][4] = ""
     header = ",".join(["image_id", "patient_id", "age", *FINDINGS])
     csv("train.csv", header, *zip(*rows, strict=True))
 

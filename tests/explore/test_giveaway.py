@@ -53,11 +53,11 @@ def name_alarms(scores):
     return alarms.groupby("target")["fact"].apply(list).to_dict()
 
 
-def test_a_class_that_was_saved_at_another_quality_is_a_warning(tmp_path):
+def test_a_class_that_was_saved_at_another_quality_is_a_warning():
     """The JPEG quality is right for every image; the figure shows it."""
-    put_photos(tmp_path / "cat", seed=1, quality=70)
-    put_photos(tmp_path / "dog", seed=2, quality=90)
-    images = explore.measure(*read(tmp_path))
+    put_photos("cat", seed=1, quality=70)
+    put_photos("dog", seed=2, quality=90)
+    images = explore.measure(*read())
 
     scores = explore.score_giveaways(images)
 

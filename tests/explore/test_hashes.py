@@ -1,5 +1,7 @@
 """hashes.parquet keeps what 01 has read of each file, for a rerun and later steps."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -29,7 +31,7 @@ def images(tmp_path):
 
 def save_another_image(path):
     image = scene(90, 120, seed=99)
-    path.write_bytes(saved(image, quality=70))
+    Path(path).write_bytes(saved(image, quality=70))
 
 
 @pytest.fixture
@@ -46,13 +48,13 @@ def reads(monkeypatch):
     return paths
 
 
-def test_rows_keep_their_order_and_problems(images, tmp_path):
+def test_rows_keep_their_order_and_problems(images):
     """Each row describes its file; an image with a problem keeps it."""
     images = images[::-1]
     images["problem"] = [""] * 11 + ["no label"]
 
-    measured = measure(images, work_dir=str(tmp_path))
-    table = load_hashes(measured, str(tmp_path))
+    measured = measure(images, work_dir=".")
+    table = load_hashes(measured, ".")
 
     assert list(table["image_id"]) == list(images["image_id"])
     assert list(measured["digest"]) == list(table["digest"])
@@ -75,7 +77,7 @@ def test_rows_keep_their_order_and_problems(images, tmp_path):
 
 def test_a_rerun_reads_only_what_changed(images, reads, tmp_path):
     """Only a new, a changed and a rejected file are read again."""
-    work = str(tmp_path)
+    work = "."
     measure(images, work_dir=work)
     reads.clear()
     changed, rejected, new = (tmp_path / f"{name}.jpg" for name in ("04", "11", "new"))
@@ -98,16 +100,16 @@ def test_a_rerun_reads_only_what_changed(images, reads, tmp_path):
     pd.testing.assert_frame_equal(hashes, load_hashes(again, work))
 
 
-def test_a_file_of_an_earlier_version_is_regenerated(images, tmp_path):
+def test_a_file_of_an_earlier_version_is_regenerated(images):
     """A hashes.parquet that lacks a column is ignored, without an error."""
-    path = tmp_path / "hashes.parquet"
-    measured = measure(images, work_dir=str(tmp_path))
+    path = "hashes.parquet"
+    measured = measure(images, work_dir=".")
     pd.read_parquet(path).drop(columns="height").to_parquet(path)
-    pd.testing.assert_frame_equal(measure(images, work_dir=str(tmp_path)), measured)
+    pd.testing.assert_frame_equal(measure(images, work_dir="."), measured)
 
 
 def test_images_measured_before_a_stop_are_not_measured_again(
-    images, reads, monkeypatch, tmp_path
+    images, reads, monkeypatch
 ):
     """The next run keeps the hashes of a run that was killed, and computes the rest."""
 
@@ -121,19 +123,19 @@ def test_images_measured_before_a_stop_are_not_measured_again(
         patch.setattr(cache, "SECONDS_BETWEEN_SAVES", -100)
         patch.setattr(cache, "run", die_half_way)
         with pytest.raises(KeyboardInterrupt):
-            measure(images, work_dir=str(tmp_path))
+            measure(images, work_dir=".")
 
-    table = measure(images, work_dir=str(tmp_path))
+    table = measure(images, work_dir=".")
 
     assert sorted(reads) == sorted(images["path"])
     assert (table["problem"] == "").sum() == 11
 
 
-def test_a_run_over_some_rows_forgets_none_of_the_others(images, reads, tmp_path):
+def test_a_run_over_some_rows_forgets_none_of_the_others(images, reads):
     """After a LIMIT, the next full run opens only what has changed."""
-    work = str(tmp_path)
+    work = "."
     measured = measure(images, work_dir=work)
-    save_another_image(tmp_path / "03.jpg")
+    save_another_image("03.jpg")
     limited = images[2:5].reset_index(drop=True)
     measure(limited, work_dir=work)
     reads.clear()
@@ -141,7 +143,7 @@ def test_a_run_over_some_rows_forgets_none_of_the_others(images, reads, tmp_path
     measure(images, work_dir=work)
 
     assert reads == [images["path"][11]]  # which has a problem, and is read each time
-    kept = pd.read_parquet(tmp_path / "hashes.parquet")
+    kept = pd.read_parquet("hashes.parquet")
     assert list(kept["path"]) == list(images["path"])
     is_changed = kept["digest"] != measured["digest"]
     assert list(kept.index[is_changed]) == [3]

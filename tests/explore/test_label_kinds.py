@@ -29,28 +29,12 @@ def test_labels_are_contiguous_and_sorted(names):
     assert found == names
 
 
-def test_one_column_of_zeros_and_ones_per_label(tmp_path):
-    """Label columns stay as int8 columns; label_name has the combination."""
-    cells = ["1,True", "0,1", "0,0", "2,0", ",1", *["1,0"] * 45]
-
-    table, labels = read_cells(tmp_path, "rust,scab", cells, **FLAG_COLUMNS)
-
-    assert labels.kind == "multi"
-    assert labels.classes == labels.label_columns == ("rust", "scab")
-    columns = ["rust", "scab", "label_name", "label"]
-    found = table[columns].to_numpy().tolist()[:3]
-    assert found == [[1, 1, "rust|scab", 2], [0, 1, "scab", 3], [0, 0, "", 0]]
-    assert table["rust"].dtype == np.int8
-    odd = [f"column 'rust' contains '{cell}', not 0 or 1" for cell in ("2", "")]
-    assert table["problem"].tolist() == ["", "", "", *odd, *[""] * 45]
-
-
-def test_columns_with_one_1_a_row_can_be_one_class(tmp_path):
+def test_columns_with_one_1_a_row_can_be_one_class():
     """With LABEL_KIND: single other rows are rejected."""
     cells = ["1,0", "0,1", "1,1", "0,0"]
     changes = {**FLAG_COLUMNS, "label_kind": "single"}
 
-    images, labels = read_cells(tmp_path, "rust,scab", cells, **changes)
+    images, labels = read_cells("rust,scab", cells, **changes)
 
     assert labels.classes == ("rust", "scab")
     several = "several labels where one is expected: rust|scab"
@@ -58,23 +42,12 @@ def test_columns_with_one_1_a_row_can_be_one_class(tmp_path):
     assert images["label"].tolist() == [0, 1, -1, -1]
 
 
-def test_a_separated_list_of_labels(tmp_path):
-    """LABEL_SEPARATOR is literal; numbers sort as numbers."""
-    cells = ["10||9", "9||nan", ""]
-
-    table, labels = read_cells(tmp_path, "label", cells, label_separator="||")
-
-    assert labels.classes == (9, 10)
-    assert table[["9", "10"]].to_numpy().tolist() == [[1, 1], [1, 0], [0, 0]]
-    assert table["problem"].tolist() == ["", "", "no label"]
-
-
-def test_a_quantity_is_a_float_column_and_ten_bins(tmp_path):
+def test_a_quantity_is_a_float_column_and_ten_bins():
     """The bins have equal counts; a cell that is not a number rejects its row."""
     cells = [*np.arange(100) ** 2 / 8, "about 3", ""]
     changes = {"label_column": "age", "label_kind": "number"}
 
-    images, labels = read_cells(tmp_path, "age", cells, **changes)
+    images, labels = read_cells("age", cells, **changes)
 
     assert labels.label_columns == ("age",)
     assert images["age"].tolist()[:100] == cells[:100]
@@ -83,39 +56,39 @@ def test_a_quantity_is_a_float_column_and_ten_bins(tmp_path):
     assert images["problem"].tolist()[100:] == ["not a number: about 3", "no label"]
 
 
-def test_classes_that_differ_only_by_blanks_or_case_are_named(tmp_path, capsys):
+def test_classes_that_differ_only_by_blanks_or_case_are_named(capsys):
     """LABEL_MAP makes one class of them, or leaves images out."""
-    _, labels = read_cells(tmp_path, "label", ["Red Leaf", "red  leaf", "rust"])
+    _, labels = read_cells("label", ["Red Leaf", "red  leaf", "rust"])
     assert "['Red Leaf', 'red  leaf']" in capsys.readouterr().out
     assert len(labels.classes) == 3
 
-    images, labels = read(tmp_path, label_map={"red  leaf": "Red Leaf", "rust": ""})
+    images, labels = read(label_map={"red  leaf": "Red Leaf", "rust": ""})
 
     assert labels.classes == ("Red Leaf",)
     assert images["label"].tolist() == [0, 0, -1]
     assert images["problem"].tolist() == ["", "", "left out by LABEL_MAP"]
 
 
-def test_a_label_map_in_a_file_sets_the_labels(tmp_path):
+def test_a_label_map_in_a_file_sets_the_labels():
     """It has all classes; LIMIT samples all rows."""
     names = [f"train/{name}.JPEG" for name in ("cat/1", "cat/2", "dog/3", "dog/4")]
-    put(tmp_path, names, {"map.json": '{"dog": 0, "cat": 2, "cow": 1}'})
+    put(".", names, {"map.json": '{"dog": 0, "cat": 2, "cow": 1}'})
 
-    images, labels = read(tmp_path, label_map="map.json")
+    images, labels = read(label_map="map.json")
 
     assert rows_of(images, "label") == dict(zip(names, [2, 2, 0, 0], strict=True))
     assert labels.classes == ("dog", "cow", "cat")
-    limited, _ = read(tmp_path, label_map="map.json", limit=2)
+    limited, _ = read(label_map="map.json", limit=2)
     assert limited["image_id"].tolist() == names[::2]
 
 
 MASKS = {"label_kind": "masks", "id_column": "id", "label_column": "code"}
 
 
-def test_run_length_codes_by_image_and_label(tmp_path):
+def test_run_length_codes_by_image_and_label():
     """One row per image, in the CSV's order; a bad code is named by `measure`."""
     rows = ["b.jpg_Fish,768 2", "a_1.jpg_Fish,1 2 5 3", "a_1.jpg_1,nan", "b.jpg_1,-1"]
-    folder = put_csv(tmp_path, "\n".join(["id,code", *rows]), ["a_1.jpg", "b.jpg"])
+    folder = put_csv(".", "\n".join(["id,code", *rows]), ["a_1.jpg", "b.jpg"])
 
     table, labels = read(folder, **MASKS)
 
@@ -127,10 +100,10 @@ def test_run_length_codes_by_image_and_label(tmp_path):
     assert list(found) == ["b.jpg", "a_1.jpg"]
 
 
-def test_plain_ids_have_one_mask_class(tmp_path):
+def test_plain_ids_have_one_mask_class():
     """Its codes are joined; a CSV with an empty code lists all images."""
     text = "id,code\ncar_0,40 3\ncar_0,1 2\ncar_0,41 5\ncar_1,\n"
-    folder = put_csv(tmp_path, text, ["car_0.jpg", "car_1.jpg", "car_2.jpg"])
+    folder = put_csv(".", text, ["car_0.jpg", "car_1.jpg", "car_2.jpg"])
 
     table, labels = read(folder, **MASKS)
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from PIL import Image
-from support.inputs import put_csv, read
+from support import layouts
+from support.inputs import put_csv, read, read_cells
 
 from kaggle_tfr.explore.masks import draw_masks
 from kaggle_tfr.explore.table import measure
@@ -12,35 +12,32 @@ from kaggle_tfr.images.masks import encode_mask
 MASKS = {"label_kind": "masks", "label_column": "EncodedPixels"}
 
 
-def put_masks(folder, order, sizes=((40, 64), (40, 64), (64, 40), (50, 50))):
+def put_masks(order):
     """Write images and their masks, a rectangle each; return the codes by columns."""
-    rows = ["image_id, EncodedPixels\n", "0.png, -1\n"]
-    codes = []
-    for number, (height, width) in enumerate(sizes, 1):
-        mask = np.zeros((height, width), np.uint8)
+    rows = ["image_id, EncodedPixels", "0.png, -1"]
+    codes = [""]
+    for number, size in enumerate([(64, 40), (64, 40), (40, 64), (50, 50)], 1):
+        mask = np.zeros(size[::-1], np.uint8)
         mask[5:25, 10:30] = 1
         codes.append(encode_mask(mask))
-        rows.append(
-            f"{number}.png,{encode_mask(mask.T if order == 'rows' else mask)}\n"
-        )
-    put_csv(folder, "".join(rows))
-    (folder / "train_images").mkdir()
-    for number, (height, width) in enumerate([(9, 9), *sizes]):
-        image = Image.new("RGB", (width, height), "teal")
-        image.save(folder / "train_images" / f"{number}.png")
+        code = encode_mask(mask.T) if order == "rows" else codes[-1]
+        rows.append(f"{number}.png,{code}")
+        layouts.put([f"train_images/{number}.png"], size)
+    layouts.put(["train_images/0.png"])
+    put_csv(".", "\n".join(rows))
     return codes
 
 
 @pytest.mark.parametrize("order", ["columns", "rows"])
-def test_codes_by_rows_are_noticed_and_converted(tmp_path, order):
+def test_codes_by_rows_are_noticed_and_converted(order):
     """Three masks are drawn, with a warning unless RLE_ORDER is right."""
-    codes = put_masks(tmp_path, order)
-    listed, labels = read(tmp_path, **MASKS)
+    codes = put_masks(order)
+    listed, labels = read(**MASKS)
 
     images = measure(listed, labels, rle_order=order)
 
     assert images["problem"].tolist() == [""] * 5
-    assert images["EncodedPixels"].tolist() == ["", *codes]
+    assert images["EncodedPixels"].tolist() == codes
     figure, warning = draw_masks(images, labels)
     assert warning == ""
     assert figure.get_suptitle().startswith("3 masks: if they do not fit")
@@ -53,11 +50,9 @@ def test_codes_by_rows_are_noticed_and_converted(tmp_path, order):
         assert figure.get_suptitle() == warning
 
 
-def test_a_code_that_does_not_fit_is_a_problem_in_any_order(tmp_path):
+def test_a_code_that_does_not_fit_is_a_problem_in_any_order():
     """It is named, and not converted."""
-    put_csv(tmp_path, "image_id,EncodedPixels\na.jpg,1 2 3\n", ["a.jpg"])
-
-    images = measure(*read(tmp_path, **MASKS), rle_order="rows")
+    images = measure(*read_cells("EncodedPixels", ["1 2 3"], **MASKS), rle_order="rows")
 
     assert images["EncodedPixels"][0] == "1 2 3"
     assert images["problem"][0].startswith("EncodedPixels: run-length code is odd")

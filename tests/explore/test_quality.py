@@ -1,5 +1,7 @@
 """The images that 01 shows are chosen by a rule."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image, ImageCms, ImageFilter
@@ -22,15 +24,15 @@ from kaggle_tfr.explore import (
 PHOTO = scene(200, 240)
 
 
-def write_images(folder, images):
+def write_images(images):
     """Write images by their paths; return their rows, measured."""
     for name, image in images.items():
-        save_picture(image, folder / name)
-    return measure(*read(folder), str(folder))
+        save_picture(image, Path(name))
+    return measure(*read(), ".")
 
 
 @pytest.fixture
-def images(tmp_path):
+def images():
     """A photograph, then a dark, a blurred, an empty and a grey one, of two classes."""
     pictures = {
         "a/photo.png": PHOTO,
@@ -39,12 +41,12 @@ def images(tmp_path):
         "a/empty.png": Image.new("RGB", PHOTO.size, (120, 130, 140)),
         "b/grey.png": PHOTO.convert("L"),
     }
-    return write_images(tmp_path, pictures)
+    return write_images(pictures)
 
 
-def test_each_fault_is_found_in_its_image(images, tmp_path):
+def test_each_fault_is_found_in_its_image(images):
     """The worst image of each row is the one with that fault; a warning counts it."""
-    rated = rate_images(images, load_hashes(images, str(tmp_path)))
+    rated = rate_images(images, load_hashes(images, "."))
 
     worst, captions, names = list_extremes(rated, count=2)
     lines = describe_quality(rated).splitlines()
@@ -60,15 +62,15 @@ def test_each_fault_is_found_in_its_image(images, tmp_path):
     assert float(captions[0].removesuffix(", limit 25")) == pytest.approx(level, abs=1)
 
 
-def test_a_near_duplicate_has_no_tile_beside_its_copy(tmp_path):
+def test_a_near_duplicate_has_no_tile_beside_its_copy():
     """A darker copy is as extreme as its original, but shows nothing else."""
     pictures = {f"a/{number}.png": scene(seed=number) for number in range(3)}
     for number in (0, 1):
         dark = pictures[f"a/{number}.png"].point(lambda level: level // 3)
         pictures[f"a/{number}-dark.png"] = dark
     pictures["a/darkest.png"] = dark.point(lambda level: level * 9 // 10)
-    images = write_images(tmp_path, pictures)
-    rated = rate_images(images, load_hashes(images, str(tmp_path)))
+    images = write_images(pictures)
+    rated = rate_images(images, load_hashes(images, "."))
 
     worst, _, _ = list_extremes(rated, count=2)
 
@@ -90,14 +92,14 @@ def test_a_class_with_few_images_leaves_places_empty(images):
     assert [tile is None for tile in tiles] == [False] * 4 + [True] * 2
 
 
-def test_damaged_files_are_shown_as_far_as_they_go(tmp_path):
+def test_damaged_files_are_shown_as_far_as_they_go():
     """A truncated JPEG has its upper rows; an empty file and a PNG are left out."""
     data = saved(PHOTO)
-    (tmp_path / "a.jpg").write_bytes(data[: len(data) // 2])
-    (tmp_path / "b.jpg").write_bytes(b"")
-    (tmp_path / "c.png").write_bytes(saved(PHOTO, "PNG")[:-99])
-    (tmp_path / "whole.jpg").write_bytes(data)
-    images = measure(*read(tmp_path, label_column=[]))
+    Path("a.jpg").write_bytes(data[: len(data) // 2])
+    Path("b.jpg").write_bytes(b"")
+    Path("c.png").write_bytes(saved(PHOTO, "PNG")[:-99])
+    Path("whole.jpg").write_bytes(data)
+    images = measure(*read(label_column=[]))
 
     tiles, captions = load_damaged(images, most=5)
 

@@ -1,6 +1,7 @@
 """The table has one row per image, and names each fault; it comes back from disk."""
 
 import json
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -9,13 +10,13 @@ from support.inputs import put, put_csv, read, rows_of
 from kaggle_tfr.explore.table import load_images, measure, save_images
 
 
-def test_the_table_and_its_labels_come_back_from_disk(tmp_path):
+def test_the_table_and_its_labels_come_back_from_disk():
     """Ids stay text, whole numbers stay labels, and rejected images are listed."""
     text = "image_id,label\n007,10\n010,9\nNA,10\n"
-    folder = put_csv(tmp_path / "in", text, ["007.jpg", "10.jpg"])
+    folder = put_csv("in", text, ["007.jpg", "10.jpg"])
     table, labels = read(folder, name="n")
     images = measure(table, labels)
-    work = tmp_path / "work"
+    work = Path("work")
 
     with pytest.raises(FileNotFoundError, match=r"no '.*parquet'. Run 01_explore"):
         load_images(str(work))
@@ -33,7 +34,7 @@ def test_the_table_and_its_labels_come_back_from_disk(tmp_path):
     assert rejects == ["image_id,path,problem", "NA,,missing file"]
 
 
-def test_bad_rows_are_named_and_stay_in_the_table(tmp_path):
+def test_bad_rows_are_named_and_stay_in_the_table():
     """Each row has its reason; other columns stay, with a prefix where names clash."""
     listed_twice = ["a.jpg,x", "a.jpg,x", "b.jpg,x", "b.jpg,y"]
     rows = [*listed_twice, "c.jpg,", ",x", "d.jpg,y", "../../etc/passwd,x"]
@@ -41,7 +42,7 @@ def test_bad_rows_are_named_and_stay_in_the_table(tmp_path):
     text = "\n".join(["image_id,label,age,width", *lines, ""])
     names = [f"{name}.jpg" for name in "abcdef"]
 
-    images = measure(*read(put_csv(tmp_path, text, names)))
+    images = measure(*read(put_csv(".", text, names)))
 
     clash = "listed with different labels: x, y"
     twice = ["", "listed twice: the first row counts", clash, clash]
@@ -54,11 +55,11 @@ def test_bad_rows_are_named_and_stay_in_the_table(tmp_path):
 
 def test_a_template_may_cut_ids(tmp_path):
     """Folders are often the first digits; an id that is too short is named."""
-    put_csv(tmp_path, "id,label\nab12,x\ncd34,y\ne,y\n")
-    put(tmp_path, ["train/a/b/ab12.jpg", "train/c/d/cd34.jpg"])
+    put_csv(".", "id,label\nab12,x\ncd34,y\ne,y\n")
+    put(".", ["train/a/b/ab12.jpg", "train/c/d/cd34.jpg"])
 
     template = "{id[0]}/{id[1]}/{id}"
-    images, _ = read(tmp_path, id_column="id", path_template=template)
+    images, _ = read(id_column="id", path_template=template)
 
     assert images["path"][0] == f"{tmp_path}/train/a/b/ab12.jpg"
     problems = ["", "", "id too short for PATH_TEMPLATE"]
@@ -94,7 +95,7 @@ MISSING, WRONG = FileNotFoundError, ValueError
 )
 def test_settings_that_do_not_fit_the_data(tmp_path, text, changes, error, message):
     """Each message says what is wrong, where, and what to set; nothing is written."""
-    put_csv(tmp_path, text, ["a.jpg"])
+    put_csv(".", text, ["a.jpg"])
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(error, match=message):
         read(tmp_path / changes.get("input", ""), **changes)

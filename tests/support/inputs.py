@@ -1,5 +1,7 @@
 """Small folders of images and CSVs, and their table, read with a few parameters."""
 
+from pathlib import Path
+
 from PIL import Image
 
 from kaggle_tfr.explore.inputs import read_table
@@ -8,12 +10,13 @@ from kaggle_tfr.parameters import make_settings
 
 
 def put_image(path):
-    path.parent.mkdir(parents=True, exist_ok=True)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (32, 24), "teal").save(path)
 
 
 def put(folder, images, texts=()):
     """Write images by their paths, and files by their texts; return the folder."""
+    folder = Path(folder)
     for name in images:
         put_image(folder / name)
     for name, text in dict(texts).items():
@@ -27,20 +30,20 @@ def put_csv(folder, text, images=()):
     return put(folder, [f"train_images/{name}" for name in images], {"train.csv": text})
 
 
-def read(folder, **changes):
+def read(folder=".", **changes):
     chosen = {name.upper(): value for name, value in changes.items()}
     return read_table(str(folder), make_settings(InputSettings, chosen))
 
 
-def read_cells(folder, header, cells, **changes):
+def read_cells(header, cells, **changes):
     """Write train.csv with a row and an image for each cell, and read it.
 
     header, cells: without the first column, image_id, which counts from 0.
     """
     rows = [f"{number},{cell}\n" for number, cell in enumerate(cells)]
     names = [f"{number}.jpg" for number in range(len(cells))]
-    put_csv(folder, "".join([f"image_id,{header}\n", *rows]), names)
-    return read(folder, **changes)
+    put_csv(".", "".join([f"image_id,{header}\n", *rows]), names)
+    return read(**changes)
 
 
 def rows_of(images, *columns):

@@ -502,7 +502,7 @@ def isic2019():
     validation=6,
     groups=18,
     kind="multi",
-    classes=["Cardiomegaly", "Edema", "No Finding"],
+    classes=["No Finding", "Cardiomegaly", "Edema"],
     labels={"patient00002/study1/view1_frontal.jpg": "Cardiomegaly|Edema"},
     answer="""LABELS_CSV: [train.csv, valid.csv]
 LABEL_COLUMN: [No Finding, Cardiomegaly, Edema]
@@ -997,7 +997,7 @@ def humpback_whale():
 @case(
     train=20,
     kind="multi",
-    classes=["0", "16", "2"],
+    classes=["0", "2", "16"],
     rejected=None,
     labels={"id03_green.png": "0|16"},
     answer="""PATTERN: "*_green.png"
