@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from support.inputs import read
 from support.scenes import saved, scene
 
 from kaggle_tfr import storage
@@ -17,16 +18,12 @@ from kaggle_tfr.storage import read_bytes
 
 
 @pytest.fixture
-def images(tmp_path):
+def images():
     """A table of twelve images on disk, the last of them truncated."""
-    rows = []
     for number in range(12):
-        path = tmp_path / f"{number:02d}.jpg"
         data = saved(scene(90, 120, seed=number))
-        path.write_bytes(data if number < 11 else data[:2000])
-        row = {"image_id": path.name, "path": str(path), "problem": ""}
-        rows.append(row)
-    return pd.DataFrame(rows)
+        Path(f"{number:02d}.jpg").write_bytes(data if number < 11 else data[:2000])
+    return read(label_column=[])[0]
 
 
 def save_another_image(path):
@@ -75,29 +72,27 @@ def test_rows_keep_their_order_and_problems(images):
     assert facts.loc[11].tolist() == [0, 0, "", 2000]
 
 
-def test_a_rerun_reads_only_what_changed(images, reads, tmp_path):
+def test_a_rerun_reads_only_what_changed(images, reads):
     """Only a new, a changed and a rejected file are read again."""
-    work = "."
-    measure(images, work_dir=work)
+    measure(images, work_dir=".")
     reads.clear()
-    changed, rejected, new = (tmp_path / f"{name}.jpg" for name in ("04", "11", "new"))
-    save_another_image(changed)
-    save_another_image(new)
-    images.loc[len(images)] = ["new.jpg", str(new), ""]
+    for name in ("04.jpg", "new.jpg"):
+        save_another_image(name)
+    images, _ = read(label_column=[])
     missing_rows = r"lacks 2 images, such as '.*11.jpg'. Run 01_explore"
     with pytest.raises(ValueError, match=missing_rows):
-        load_hashes(images, work)
+        load_hashes(images, ".")
 
-    again = measure(images, work_dir=work)
+    again = measure(images, work_dir=".")
 
-    assert sorted(reads) == [str(changed), str(rejected), str(new)]
-    hashes = load_hashes(again, work)
-    (tmp_path / "hashes.parquet").unlink()
+    assert sorted(reads) == list(images["path"][[4, 11, 12]])
+    hashes = load_hashes(again, ".")
+    Path("hashes.parquet").unlink()
     missing_file = r"no '.*hashes.parquet'. Run 01_explore"
     with pytest.raises(FileNotFoundError, match=missing_file):
-        load_hashes(again, work)
-    pd.testing.assert_frame_equal(again, measure(images, work_dir=work))
-    pd.testing.assert_frame_equal(hashes, load_hashes(again, work))
+        load_hashes(again, ".")
+    pd.testing.assert_frame_equal(again, measure(images, work_dir="."))
+    pd.testing.assert_frame_equal(hashes, load_hashes(again, "."))
 
 
 def test_a_file_of_an_earlier_version_is_regenerated(images):
@@ -133,14 +128,13 @@ def test_images_measured_before_a_stop_are_not_measured_again(
 
 def test_a_run_over_some_rows_forgets_none_of_the_others(images, reads):
     """After a LIMIT, the next full run opens only what has changed."""
-    work = "."
-    measured = measure(images, work_dir=work)
+    measured = measure(images, work_dir=".")
     save_another_image("03.jpg")
     limited = images[2:5].reset_index(drop=True)
-    measure(limited, work_dir=work)
+    measure(limited, work_dir=".")
     reads.clear()
 
-    measure(images, work_dir=work)
+    measure(images, work_dir=".")
 
     assert reads == [images["path"][11]]  # which has a problem, and is read each time
     kept = pd.read_parquet("hashes.parquet")

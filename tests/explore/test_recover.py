@@ -4,9 +4,8 @@ import json
 import random
 import re
 import shutil
-from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import tensorflow as tf
@@ -22,21 +21,6 @@ from kaggle_tfr.write.verify import verify_parts
 N_SHARDS = 100
 RECORDS_PER_SHARD = 4
 PLACE = re.compile(r"'(.*)' at byte ([\d,]+): the record is (damaged|missing)")
-
-
-@dataclass
-class DamagedPart:
-    """A part with damage in every shard.
-
-    images: {image_id: (bytes, label)} of the undamaged records.
-    lost: (path of the shard, offset in bytes) of each other record.
-    first_lost: those of `lost` whose previous record in the shard is undamaged.
-    """
-
-    folder: Path
-    images: dict[str, tuple[bytes, int]]
-    lost: set[tuple[str, int]]
-    first_lost: set[tuple[str, int]]
 
 
 def list_offsets(shard):
@@ -75,9 +59,15 @@ def whole_part(tmp_path_factory):
 
 @pytest.fixture
 def damaged_part(whole_part, tmp_path):
-    """A copy of the part with one flipped byte, a cut or torn frames in each shard."""
+    """A copy of the part with one flipped byte, a cut or torn frames in each shard.
+
+    images: {image_id: (bytes, label)} of the undamaged records.
+    lost: (path of the shard, offset in bytes) of each other record.
+    first_lost: those of `lost` whose previous record in the shard is undamaged.
+    """
     rng = random.Random(20_261_123)
-    part = DamagedPart(tmp_path / "part", {}, set(), set())
+    folder = tmp_path / "part"
+    part = SimpleNamespace(folder=folder, images={}, lost=set(), first_lost=set())
     shutil.copytree(whole_part, part.folder)
     for number, shard in enumerate(sorted(part.folder.glob("*.tfrec"))):
         offsets = list_offsets(shard)

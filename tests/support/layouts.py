@@ -8,7 +8,7 @@ import re
 import shutil
 import struct
 import zlib
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
@@ -57,8 +57,8 @@ class Case:
     groups: Count = 0
     kept: Count = None
     kind: str = "single"
-    labels: Mapping[str, str] = field(default_factory=dict)
-    cells: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    cells: dict[tuple[str, str], float] = field(default_factory=dict)
     recipe: str = ""
     answer: str | Callable[[], None] = ""
     must_ask: bool = False
@@ -67,11 +67,11 @@ class Case:
     last: str = "explore"
 
 
-def case(name="", **expected):
-    """Register a layout that the decorated function builds."""
+def case(train, name="", **expected):
+    """Register a layout that the decorated function builds: fields of a `Case`."""
 
     def register(build):
-        CASES.append(Case(name or build.__name__, build, **expected))
+        CASES.append(Case(name or build.__name__, build, train, **expected))
         return build
 
     return register
@@ -132,7 +132,7 @@ DX = ["akiec", "bcc", "bkl", "df", "mel", "nv", "vasc"]
 
 
 @case(
-    train=60,
+    60,
     classes=DX,
     groups=30,
     labels={"ISIC_0000003.jpg": "bcc"},
@@ -163,10 +163,10 @@ def slices(first="01"):
 
 
 SLICES = 'PATH_TEMPLATE: "images/{patient}/{slice}.png"'
-case(train=60, groups=12, labels={"0002/01.png": "b"}, answer=SLICES)(slices)
+case(60, groups=12, labels={"0002/01.png": "b"}, answer=SLICES)(slices)
 case(
+    59,
     "slices_empty_cell",
-    train=59,
     groups=12,
     rejected=(1, 2),
     answer=SLICES,
@@ -175,7 +175,7 @@ case(
 
 
 @case(
-    train=40,
+    40,
     test=10,
     classes=PETS,
     labels={"dog.7.jpg": "dog"},
@@ -187,7 +187,7 @@ def dogs_vs_cats():
     put_with_csv("sampleSubmission.csv", "id,label", "test1/{}.jpg", ids, [0])
 
 
-@case(train=15, cells={("exif.png", "height"): 80, ("exif.webp", "width"): 96})
+@case(15, cells={("exif.png", "height"): 80, ("exif.webp", "width"): 96})
 def broken_exif():
     put(each("ab", "{}/{}.png", 6))
     junk = b"Exif\0\0junkjunk"
@@ -209,8 +209,8 @@ def separators(separator):
 
 for separator in (" | ", "||"):
     case(
+        30,
         f"separator {separator}",
-        train=30,
         kind="multi",
         classes=["Class A", "Class B", "Class C"],
         labels={"train/3.jpg": "Class A|Class B"},
@@ -219,7 +219,7 @@ for separator in (" | ", "||"):
 
 
 @case(
-    train=20,
+    20,
     kind="masks",
     classes=list("1234"),
     labels={"0001.jpg": "2", "0013.jpg": ""},
@@ -233,7 +233,7 @@ def severstal():
 
 
 @case(
-    train=48,
+    48,
     classes=["benign", "malignant"],
     groups=16,
     labels={"patient09/2.png": "malignant"},
@@ -249,7 +249,7 @@ def add_header():
 
 
 @case(
-    train=20,
+    20,
     classes=PETS,
     labels={"img_00.jpg": "dog"},
     answer=add_header,
@@ -261,16 +261,15 @@ def no_header():
     csv("labels.csv", "img_00.jpg,dog", names[1:], PETS)
 
 
-@case("sites_as_groups", train=40, groups=4, recipe="GROUP_COLUMN: site")
-@case(train=40, groups=None)
+@case(40, "sites_as_groups", groups=4, recipe="GROUP_COLUMN: site")
+@case(40, groups=None)
 def sites():
     names = many("{}.jpg", 40)
-    labels = PETS
     places = ["EU", "US", "APAC", "NA", ""]
-    put_with_csv("train.csv", "image,label,site", "train/{}", names, labels, places)
+    put_with_csv("train.csv", "image,label,site", "train/{}", names, PETS, places)
 
 
-@case(train=(12, 13), rejected=(0, 1), cells={("b/nir.tif", "brightness"): 184})
+@case((12, 13), rejected=(0, 1), cells={("b/nir.tif", "brightness"): 184})
 def four_bands():
     put(each("ab", "{}/{}.png", 6))
     bands = np.zeros((80, 96, 4), np.uint16)
@@ -285,7 +284,7 @@ def four_bands():
     )
 
 
-@case(train=14)
+@case(14)
 def large_profile():
     put(each("ab", "{}/{}.png", 6))
     draw(1).save("a/profile.png", icc_profile=bytes(2 << 20))
@@ -299,13 +298,13 @@ def run_lengths(size, codes):
     csv("train.csv", "ImageId, EncodedPixels", many("{}.png", 20), codes)
 
 
-@case(train=20, classes=1, kind="masks", tells="RLE_ORDER: rows")
+@case(20, classes=1, kind="masks", tells="RLE_ORDER: rows")
 def masks_by_rows():
     run_lengths((64, 40), [" ".join(many("{} 40", range(331, 971, 64)))])
 
 
 @case(
-    train=20,
+    20,
     classes=1,
     kind="masks",
     labels={"train/0.png": "EncodedPixels", "train/3.png": ""},
@@ -314,7 +313,7 @@ def blank_masks():
     run_lengths(SIZE, [BLOCK, "", "-1", " -1"])
 
 
-@case(train=range(12, 15), rejected=range(3), tells="transparent")
+@case(range(12, 15), rejected=range(3), tells="transparent")
 def see_through():
     put(each("ab", "{}/{}.png", 6))
     Image.new("RGBA", SIZE, "#aabbcc00").save("a/clear.png")
@@ -323,7 +322,7 @@ def see_through():
     white.save("b/white.png")
 
 
-@case(train=72, kept=range(13, 73), last="deduplicate")
+@case(72, kept=range(13, 73), last="deduplicate")
 def sixty_frames():
     put(many("other/{}.png", 12))
     first, last = draw(1), draw(2)
@@ -331,14 +330,14 @@ def sixty_frames():
         Image.blend(first, last, n / 59).save(make(f"fade/{n:02}.png"))
 
 
-@case(train=40, classes=["0", "1", "2", "10"], labels={"train/7.jpg": "10"})
+@case(40, classes=["0", "1", "2", "10"], labels={"train/7.jpg": "10"})
 def float_labels():
     names = many("{}.jpg", 40)
     labels = ["0.0", "1.0", "2.0", "10.0"]
     put_with_csv("train.csv", "image,label", "train/{}", names, labels)
 
 
-@case(train=72, groups=24)
+@case(72, groups=24)
 def roboflow_versions():
     for n in range(24):
         digests = [f"{zlib.crc32(bytes([n, version])):032x}" for version in range(3)]
@@ -346,7 +345,7 @@ def roboflow_versions():
 
 
 @case(
-    train=60,
+    60,
     kind="multi",
     classes=["cat", "dog", "newt"],
     labels={"train/05.jpg": "cat|dog", "train/50.jpg": "newt"},
@@ -359,7 +358,7 @@ def row_for_each_label():
     csv("train.csv", "image,label", rows + many("{},newt", names[40:]))
 
 
-@case(train=45, labels={"32_g.JPG": "b", "45_g.png": "a"})
+@case(45, labels={"32_g.JPG": "b", "45_g.png": "a"})
 def endings():
     ids = many("{:02}_g", range(1, 46))
     put(many("images/{}.jpg", ids[:30]))
@@ -371,7 +370,7 @@ def endings():
 BUSI = ["benign", "malignant", "normal"]
 
 
-@case(train=36, classes=BUSI, rejected=None, tells="36.*mask|mask.*36")
+@case(36, classes=BUSI, rejected=None, tells="36.*mask|mask.*36")
 def busi():
     for ending in ("", "_mask"):
         put(each(BUSI, f"{{0}}/{{0}} ({{1}}){ending}.png", 12))
@@ -384,13 +383,13 @@ def spellings(form="NFC", slash="/"):
     csv("labels.csv", "image,label", ids, ["cat", "dog", "newt"])
 
 
-SPELLED = {"train": 24, "classes": 3, "labels": {"b/Löwe 3.jpg": "cat"}}
-case("decomposed_letters", **SPELLED)(partial(spellings, form="NFD"))
-case("backslashes", **SPELLED)(partial(spellings, slash="\\"))
+SPELLED = {"classes": 3, "labels": {"b/Löwe 3.jpg": "cat"}}
+case(24, "decomposed_letters", **SPELLED)(partial(spellings, form="NFD"))
+case(24, "backslashes", **SPELLED)(partial(spellings, slash="\\"))
 
 
 @case(
-    train=24,
+    24,
     validation=6,
     classes=["daisy", "rose"],
     groups=None,
@@ -414,7 +413,7 @@ def tensorflow_shards():
 
 
 @case(
-    train=24,
+    24,
     recipe='NAME: "leaf@384"',
     answer="NAME: leaf-384",
     must_ask=True,
@@ -425,24 +424,26 @@ def refused_name():
     put(each("ab", "{}/{}.jpg", 12))
 
 
-NUMBERS = {"train": 120, "labels": {"01191.jpg": "b"}}
+LAST_NUMBER = {"01191.jpg": "b"}
 
 
 @case(
+    120,
     "numbers_unquoted",
-    **NUMBERS,
+    labels=LAST_NUMBER,
     recipe="PATH_TEMPLATE: {image_id}.jpg",
     answer='PATH_TEMPLATE: "{image_id}.jpg"',
     must_ask=True,
     asks="PATH_TEMPLATE.*quot",
 )
 @case(
+    120,
     "numbers_padded",
-    **NUMBERS,
+    labels=LAST_NUMBER,
     recipe='PATH_TEMPLATE: "{image_id:05d}.jpg"',
     answer='PATH_TEMPLATE: "{image_id:0>5}.jpg"',
 )
-@case(**NUMBERS)
+@case(120, labels=LAST_NUMBER)
 def numbers():
     ids = range(1, 1201, 10)
     put(many("images/{:05}.jpg", ids))
@@ -450,7 +451,7 @@ def numbers():
 
 
 @case(
-    train=200,
+    200,
     rejected=10,
     kind="number",
     classes=None,
@@ -462,7 +463,7 @@ def months():
     put_with_csv("train.csv", "image_id,age_months", "{}.png", range(210), ages)
 
 
-@case(train=36, groups=12)
+@case(36, groups=12)
 def long_ids():
     patients = [100_000_000_000_000_000 + n // 3 for n in range(35)]
     header = "image,label,patient_id"
@@ -470,7 +471,7 @@ def long_ids():
 
 
 @case(
-    train=40,
+    40,
     classes=(8, 9),
     labels={"ISIC_0000003.jpg": "AK"},
     answer="""LABELS_CSV: ISIC_2019_Training_GroundTruth.csv
@@ -498,7 +499,7 @@ def isic2019():
 
 
 @case(
-    train=24,
+    24,
     validation=6,
     groups=18,
     kind="multi",
@@ -526,7 +527,7 @@ def chexpert():
 
 
 @case(
-    train=60,
+    60,
     groups=20,
     kind="multi",
     classes=["Cardiomegaly", "Effusion", "Mass", "No Finding"],
@@ -561,7 +562,7 @@ def chest_xray14():
 
 
 @case(
-    train=40,
+    40,
     test=5,
     kind="multi",
     classes=["complex", "frog_eye_leaf_spot", "healthy", "scab"],
@@ -578,7 +579,7 @@ def plant_pathology():
 
 
 @case(
-    train=40,
+    40,
     test=10,
     classes=["cat", "frog"],
     labels={"train/4.png": "frog", "test/4.png": ""},
@@ -592,7 +593,7 @@ def cifar10():
 
 
 @case(
-    train=30,
+    30,
     test=10,
     classes=["Acer_Opalus", "Quercus_Rubra", "Tilia_Oliveri"],
     labels={"images/2.jpg": "Quercus_Rubra", "images/31.jpg": ""},
@@ -613,7 +614,7 @@ BIRDS = ["001.Black_footed_Albatross", "002.Laysan_Albatross", "003.Sooty_Albatr
 
 
 @case(
-    train=24,
+    24,
     classes=BIRDS,
     rejected=(0, 24),
     labels={"Bird_2_796111.jpg": BIRDS[0]},
@@ -634,7 +635,7 @@ BREEDS = ["Abyssinian", "american_bulldog", "Bombay"]
 
 
 @case(
-    train=36,
+    36,
     classes=sorted(BREEDS),
     rejected=(0, 36),
     labels={"american_bulldog_7.jpg": "american_bulldog"},
@@ -648,7 +649,7 @@ def oxford_pets():
 
 
 @case(
-    train=18,
+    18,
     validation=9,
     test=9,
     classes=3,
@@ -672,7 +673,7 @@ def eurosat():
 
 
 @case(
-    train=30,
+    30,
     classes=["0", "1"],
     labels={"25_1_2_7.jpg.chip.jpg": "1"},
     recipe=r"LABEL_COLUMN: 'names: (?:^|/)\d+_(\d)_'",
@@ -686,7 +687,7 @@ FRUITS = ["Apple Braeburn 1", "Pear 2", "Pear 3"]
 
 
 @case(
-    train=24,
+    24,
     test=9,
     classes=FRUITS,
     rejected=None,
@@ -701,7 +702,7 @@ def fruits360():
 
 
 @case(
-    train=20,
+    20,
     test=(0, 8, 12),
     classes=["forest", "sea"],
     rejected=None,
@@ -714,7 +715,7 @@ def intel_scenes():
 
 
 @case(
-    train=30,
+    30,
     test=4,
     classes=["0", "1"],
     rejected=None,
@@ -746,7 +747,7 @@ def rsna_pneumonia():
 
 
 @case(
-    train=20,
+    20,
     test=4,
     kind="masks",
     classes=1,
@@ -770,7 +771,7 @@ def carvana():
 
 
 @case(
-    train=24,
+    24,
     validation=8,
     test=4,
     kind="multi",
@@ -792,7 +793,7 @@ def roboflow_several_labels():
 
 
 @case(
-    train=12,
+    12,
     validation=4,
     kind="single",
     classes=0,
@@ -808,13 +809,15 @@ def yolo():
     make("data.yaml").write_text(lines)
 
 
+SHEET = ["gut", "schlecht"]
+
+
 def excel(encoding="utf-8", separator=";", names=("Prüfung", "Größe")):
     files = each(names, "{}_{}.jpg", 12)
     put(many("Bilder/{}", files))
     header = separator.join(["Datei", "Fläche m²", "Label"])
     areas = ["1,5", "2,25", "3"]
-    labels = ["gut", "schlecht"]
-    csv("Tabelle1.csv", header, files, areas, labels, encoding=encoding)
+    csv("Tabelle1.csv", header, files, areas, SHEET, encoding=encoding)
 
 
 def save_as_utf8(encoding):
@@ -822,18 +825,19 @@ def save_as_utf8(encoding):
     path.write_text(path.read_text(encoding=encoding), encoding="utf-8")
 
 
-SHEET = {"train": 24, "classes": ["gut", "schlecht"]}
 SCRIPTS = ["사진", "画像", "صورة"]
 case(
+    24,
     "excel_cp1252",
-    **SHEET,
+    classes=SHEET,
     labels={"Prüfung_1.jpg": "schlecht"},
     answer=partial(save_as_utf8, encoding="cp1252"),
     asks="UTF-8",
 )(partial(excel, encoding="cp1252"))
 case(
+    36,
     "excel_utf16",
-    **SHEET | {"train": 36},
+    classes=SHEET,
     labels={"画像_1.jpg": "schlecht"},
     answer=partial(save_as_utf8, encoding="utf-16"),
     asks="UTF-8",
@@ -843,7 +847,7 @@ case(
 ODD = ["#1 & more", "50% {new}", "R&D: 'a'"]
 
 
-@case(train=36, classes=ODD, labels={"50% {new}/b 3.JPG": ODD[1]})
+@case(36, classes=ODD, labels={"50% {new}/b 3.JPG": ODD[1]})
 def odd_names():
     """Names that shells and YAML read otherwise, and files of operating systems."""
     put(each(ODD, "My data & more/{}/b {}.JPG", 12))
@@ -856,7 +860,7 @@ def unpack():
 
 
 @case(
-    train=24,
+    24,
     classes=PETS,
     answer=unpack,
     must_ask=True,
@@ -869,7 +873,7 @@ def zipped():
 
 
 @case(
-    train=30,
+    30,
     test=10,
     rejected=10,
     labels={"a/0003.jpg": "y", "test/0003.jpg": ""},
@@ -890,14 +894,14 @@ def other_machine(top, slash="/"):
     csv("annotations.csv", "path,label", paths, "xyz")
 
 
-PATHS = {"train": 24, "classes": [*"xyz"], "labels": {"site2/2.jpg": "z"}}
-case("paths_linux", **PATHS)(partial(other_machine, "/home/bob/data/"))
-case("paths_windows", **PATHS)(partial(other_machine, "C:\\data\\", slash="\\"))
-case("paths_relative", **PATHS)(partial(other_machine, "../images/"))
+PATHS = {"classes": [*"xyz"], "labels": {"site2/2.jpg": "z"}}
+case(24, "paths_linux", **PATHS)(partial(other_machine, "/home/bob/data/"))
+case(24, "paths_windows", **PATHS)(partial(other_machine, "C:\\data\\", slash="\\"))
+case(24, "paths_relative", **PATHS)(partial(other_machine, "../images/"))
 
 
 @case(
-    train=24,
+    24,
     classes=PETS,
     labels={"dog/3.jpg": "dog"},
     answer='PATH_TEMPLATE: "{label}/{file}"',
@@ -914,7 +918,7 @@ XRAYS = {"train": 12, "val": 2, "test": 4}
 
 
 @case(
-    train=(24, 48),
+    (24, 48),
     validation=(4, 8),
     test=(8, 16),
     groups=None,
@@ -932,7 +936,7 @@ def nested_copy():
 
 
 @case(
-    train=24,
+    24,
     validation=6,
     test=6,
     classes=["ABBOTTS BABBLER", "WREN"],
@@ -968,7 +972,7 @@ def write_metadata():
     edit("LABELS_CSV: labels.csv\nLABEL_COLUMN: label")
 
 
-@case(train=24, classes=PETS, answer=write_metadata, asks="LABELS_CSV")
+@case(24, classes=PETS, answer=write_metadata, asks="LABELS_CSV")
 def json_lines():
     put(many("train/{}.jpg", 24))
     lines = [
@@ -978,7 +982,7 @@ def json_lines():
 
 
 @case(
-    train=40,
+    40,
     test=6,
     classes=20,
     labels={"train/0003.jpg": "new_whale", "train/0006.jpg": "w_6"},
@@ -995,7 +999,7 @@ def humpback_whale():
 
 
 @case(
-    train=20,
+    20,
     kind="multi",
     classes=["0", "2", "16"],
     rejected=None,
@@ -1017,7 +1021,7 @@ VEHICLES = ["bus", "car", "plane", "train"]
 
 
 @case(
-    train=48,
+    48,
     classes=VEHICLES,
     labels={"train/3.jpg": "train"},
     answer="LABEL_COLUMN: 'names: ([^/]+)/'\nSPLIT_COLUMN: none",
@@ -1028,7 +1032,7 @@ def vehicles():
 
 
 @case(
-    train=100,
+    100,
     kind="number",
     test=4,
     classes=None,
@@ -1063,7 +1067,7 @@ def replace_link():
 
 
 @case(
-    train=24,
+    24,
     classes=PETS,
     answer=replace_link,
     asks="(?i)link.*(copy|move|INPUT_DIR to)",
@@ -1075,7 +1079,7 @@ def other_disk():
 
 
 @case(
-    train=40,
+    40,
     kind="multi",
     classes=["Bald", "Male", "Smiling"],
     labels={"000003.jpg": "Male|Smiling"},
@@ -1094,7 +1098,7 @@ def celeba():
     )
 
 
-@case(train=60, test=20, classes=list("0123456789"), labels={"training/7/1.png": "7"})
+@case(60, test=20, classes=list("0123456789"), labels={"training/7/1.png": "7"})
 def mnist_png():
     put(each(range(10), "training/{}/{}.png", 6))
     put(each(range(10), "testing/{}/9{}.png", 2))
