@@ -114,52 +114,45 @@ def test_several_csvs_give_the_splits():
 
 def test_further_inputs_join_by_the_names_of_their_classes():
     """Folders, columns and names may differ; a repeated id gets the input's number."""
-    main = put_csv("main", ROWS, ["a.jpg", "b.jpg"])
-    more = put_csv(main / "more", "id,kind\na.jpg,why\nc.jpg,x\n")
-    put(more, ["img/a.jpg", "img/c.jpg"])
-    put_image("old/x/9.jpg")
-    inputs = [
-        {"INPUT_DIR": "more", "LABEL_COLUMN": "kind", "LABEL_MAP": {"why": "y"}},
-        {"INPUT_DIR": "../old", "LABELS_CSV": ""},
-    ]
+    put_csv("main", ROWS, ["a.jpg", "b.jpg"])
+    csv = {"more.csv": "id,kind\na.jpg,why\nc.jpg,x\n"}
+    put("main/more", ["img/a.jpg", "img/c.jpg"], csv)
+    more = {"INPUT_DIR": "more", "LABELS_CSV": "more.csv", "LABEL_COLUMN": "kind"}
 
-    images, labels = read(main, more_inputs=inputs)
+    images, labels = read("main", more_inputs=[more | {"LABEL_MAP": {"why": "y"}}])
 
     assert labels.classes == ("x", "y")
-    assert (images["problem"] == "").all()
-    assert rows_of(images, "source", "label") == {
-        "a.jpg": [0, 0],
-        "b.jpg": [0, 1],
-        "1/a.jpg": [1, 1],
-        "c.jpg": [1, 0],
-        "x/9.jpg": [2, 0],
+    assert rows_of(images, "source", "label", "problem") == {
+        "a.jpg": [0, 0, ""],
+        "b.jpg": [0, 1, ""],
+        "1/a.jpg": [1, 1, ""],
+        "c.jpg": [1, 0, ""],
     }
     assert images["path"].iloc[2].endswith("/main/more/img/a.jpg")
 
 
 def test_further_inputs_of_several_labels_line_up_their_columns():
     """A label that the second input lacks is 0; LABEL_MAP may leave out several."""
-    put_csv(".", "image_id,x,y\na.jpg,0,1\n", ["a.jpg"])
     text = "image_id,z,y,v,w\nm.jpg,1,0,1,0\nn.jpg,0,1,0,1\n"
     put_csv("more", text, ["m.jpg", "n.jpg"])
     more = {"INPUT_DIR": "more", "LABEL_COLUMN": ["z", "y", "v", "w"]}
     more["LABEL_MAP"] = {"z": "x", "v": "", "w": ""}
-    changes = {"label_column": ["x", "y"], "label_kind": "multi"}
+    changes = {"label_column": ["x", "y"], "label_kind": "multi", "more_inputs": [more]}
 
-    images, _ = read(**changes, more_inputs=[more])
+    images, _ = read_cells("x,y", ["0,1"], **changes)
 
     found = rows_of(images, "x", "y", "label_name", "label")
-    assert found["a.jpg"] == found["n.jpg"] == [0, 1, "y", 1]
+    assert found["0"] == found["n.jpg"] == [0, 1, "y", 1]
     assert found["m.jpg"] == [1, 0, "x", 0]
 
 
 def test_the_main_input_decides_the_kind_of_label_of_further_ones():
     """The few rows of a further input could look like another kind."""
-    put_csv(".", "image_id,rust,scab\na.jpg,1,0\nb.jpg,0,1\n", ["a.jpg", "b.jpg"])
     put_csv("more", "image_id,rust,scab\nm.jpg,1,1\n", ["m.jpg"])
     changes = {"label_column": ["rust", "scab"], "more_inputs": [{"INPUT_DIR": "more"}]}
+    cells = ["1,0", "0,1"]
 
-    images, labels = read(**changes, label_kind="multi")
+    images, labels = read_cells("rust,scab", cells, **changes, label_kind="multi")
     assert (labels.kind, images["label_name"][2]) == ("multi", "rust|scab")
     with pytest.raises(ValueError, match="input 1 .*several labels where one is"):
         read(**changes)

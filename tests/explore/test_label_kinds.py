@@ -8,7 +8,6 @@ from support.inputs import put, put_csv, read, read_cells, rows_of
 
 from kaggle_tfr.explore.labels import read_labels
 from kaggle_tfr.explore.settings import InputSettings
-from kaggle_tfr.explore.table import measure
 
 FLAG_COLUMNS = {"label_column": ["rust", "scab"]}
 NAMES = st.one_of(st.integers(0, 10**12).map(str), st.text("ab0", max_size=3))
@@ -82,30 +81,12 @@ def test_a_label_map_in_a_file_sets_the_labels():
     assert limited["image_id"].tolist() == names[::2]
 
 
-MASKS = {"label_kind": "masks", "id_column": "id", "label_column": "code"}
-
-
-def test_run_length_codes_by_image_and_label():
-    """One row per image, in the CSV's order; a bad code is named by `measure`."""
-    rows = ["b.jpg_Fish,768 2", "a_1.jpg_Fish,1 2 5 3", "a_1.jpg_1,nan", "b.jpg_1,-1"]
-    folder = put_csv(".", "\n".join(["id,code", *rows]), ["a_1.jpg", "b.jpg"])
-
-    table, labels = read(folder, **MASKS)
-
-    assert labels.classes == labels.label_columns == ("1", "Fish")
-    leaves = "Fish: run-length code leaves the image: pixel 769 of 768"
-    found = rows_of(measure(table, labels), "Fish", "1", "label_name", "problem")
-    assert found["b.jpg"] == ["768 2", "", "Fish", leaves]
-    assert found["a_1.jpg"] == ["1 2 5 3", "", "Fish", ""]
-    assert list(found) == ["b.jpg", "a_1.jpg"]
-
-
 def test_plain_ids_have_one_mask_class():
     """Its codes are joined; a CSV with an empty code lists all images."""
     text = "id,code\ncar_0,40 3\ncar_0,1 2\ncar_0,41 5\ncar_1,\n"
     folder = put_csv(".", text, ["car_0.jpg", "car_1.jpg", "car_2.jpg"])
 
-    table, labels = read(folder, **MASKS)
+    table, labels = read(folder, label_kind="masks", label_column="code")
 
     assert labels.label_columns == labels.classes == ("code",)
     assert rows_of(table, "code", "problem") == {

@@ -26,12 +26,7 @@ NEAR = (
     "label_conflicts",
 )
 FAR = ("bursts", "cropped_copies", "recoloured_copies")
-HASHES = (
-    imagehash.average_hash,
-    imagehash.phash,
-    imagehash.dhash,
-    imagehash.whash,
-)
+HASHES = (imagehash.average_hash, imagehash.phash, imagehash.dhash, imagehash.whash)
 
 
 @pytest.fixture(scope="module")

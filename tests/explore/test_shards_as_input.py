@@ -13,7 +13,7 @@ from support.faults import FULL, Disk
 from support.forks import run_code
 from support.gcs import serve_bucket
 from support.inputs import put, read, rows_of
-from support.plans import plan_images, read_plainly
+from support.plans import plan_images, read_images
 from support.readers import make_example, make_picture, save_noise, write_shard
 
 from kaggle_tfr import explore, parallel
@@ -52,12 +52,6 @@ def write_input(records, name="a.tfrec", compression=""):
 def read_all(images):
     """Return the bytes of the images of a table."""
     return [read_image_bytes(path) for path in images["path"]]
-
-
-def images_by_id(part):
-    """Return {id: (image, label)} of a finished part, read by TensorFlow alone."""
-    rows = read_plainly(sorted(Path(part).glob("*.tfrec")))
-    return {row["image_id"].decode(): (row["image"], row["label"]) for row in rows}
 
 
 @pytest.mark.parametrize("cut", [0, 3, 20, 900])
@@ -234,9 +228,9 @@ def test_labels_may_be_numbers_of_classes():
 
 def test_lists_of_0_and_1_are_several_labels():
     """Their names are in labels.json; other numbers and lengths reject the record."""
-    names = ["cat", "dog"]
-    labels = {"kind": "multi", "classes": names, "label_columns": names}
-    put("in", [], {"labels.json": json.dumps(labels)})
+    names = json.dumps(["cat", "dog"])
+    text = f'{{"kind": "multi", "classes": {names}, "label_columns": {names}}}'
+    put("in", [], {"labels.json": text})
     rows = [[1, 0], [1, 1], [0], [2, 0], *[[0, 1]] * 40]
     write_input([make_example(image=IMAGES[0], tags=row) for row in rows])
 
@@ -356,9 +350,9 @@ def test_shards_in_a_bucket_are_those_on_disk(tmp_path):
         done = run_code(code, tmp_path, timeout=200, env=gcs.env)
 
     assert done.code == 0, done.output[-3000:]
-    local = images_by_id("disk/part-1")
+    local = read_images("disk/part-1")
     assert len(local) == 39
-    assert images_by_id("cloud/part-1") == local
+    assert read_images("cloud/part-1") == local
     rejects = pd.read_csv("cloud/rejects.csv")
     damage = "'gs://shards/train/a.tfrec' at byte 0: the record is damaged"
     rows = rejects[["path", "problem"]].to_numpy().tolist()

@@ -100,9 +100,7 @@ def write_inputs(folder, competition):
 
     cassava = folder / "cassava-leaf-disease-classification"
     shutil.copytree(competition, cassava, ignore=shutil.ignore_patterns("more"))
-    class_names = ["blight", "healthy", "mildew", "miner", "rust"]
-    numbers = {name: str(number) for number, name in enumerate(class_names)}
-    table["label"] = table["label"].map(numbers)
+    table["label"], _ = pd.factorize(table["label"], sort=True)
     table.to_csv(cassava / "train.csv", index=False)
 
     earlier_classes = ["cbb", "cbsd", "cgm", "cmd", "healthy"]

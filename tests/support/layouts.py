@@ -128,6 +128,7 @@ def edit(lines):
     RECIPE.write_text(f"{old}\n{lines}\n", encoding="utf-8")
 
 
+A_AND_B = each("ab", "{}/{}.png", 6)
 DX = ["akiec", "bcc", "bkl", "df", "mel", "nv", "vasc"]
 
 
@@ -189,7 +190,7 @@ def dogs_vs_cats():
 
 @case(15, cells={("exif.png", "height"): 80, ("exif.webp", "width"): 96})
 def broken_exif():
-    put(each("ab", "{}/{}.png", 6))
+    put(A_AND_B)
     junk = b"Exif\0\0junkjunk"
     draw(1).save("a/exif.png", exif=junk)
     draw(2).save("b/exif.webp", exif=junk)
@@ -248,13 +249,7 @@ def add_header():
     path.write_text(f"image,label\n{path.read_text()}")
 
 
-@case(
-    20,
-    classes=PETS,
-    labels={"img_00.jpg": "dog"},
-    answer=add_header,
-    asks="header",
-)
+@case(20, classes=PETS, labels={"img_00.jpg": "dog"}, answer=add_header, asks="header")
 def no_header():
     names = many("img_{:02}.jpg", 20)
     put(names)
@@ -271,7 +266,7 @@ def sites():
 
 @case((12, 13), rejected=(0, 1), cells={("b/nir.tif", "brightness"): 184})
 def four_bands():
-    put(each("ab", "{}/{}.png", 6))
+    put(A_AND_B)
     bands = np.zeros((80, 96, 4), np.uint16)
     bands[..., :3] = np.arange(96)[:, None] * 100 + 42_500
     path = Path("b/nir.tif")
@@ -286,7 +281,7 @@ def four_bands():
 
 @case(14)
 def large_profile():
-    put(each("ab", "{}/{}.png", 6))
+    put(A_AND_B)
     draw(1).save("a/profile.png", icc_profile=bytes(2 << 20))
     text = PngInfo()
     text.add_text("comment", "x" * (2 << 20), zip=True)
@@ -315,7 +310,7 @@ def blank_masks():
 
 @case(range(12, 15), rejected=range(3), tells="transparent")
 def see_through():
-    put(each("ab", "{}/{}.png", 6))
+    put(A_AND_B)
     Image.new("RGBA", SIZE, "#aabbcc00").save("a/clear.png")
     white = Image.new("RGBA", SIZE, "#ffffff00")
     white.paste("white", (20, 20, 60, 50))
@@ -762,8 +757,7 @@ def carvana():
     put(many("train/{}.jpg", names), (96, 64))
     put(many("test/{}", tests), (96, 64))
     for name in names:
-        mask = make(f"train_masks/{name}_mask.gif")
-        Image.new("L", (96, 64)).save(mask)
+        Image.new("L", (96, 64)).save(make(f"train_masks/{name}_mask.gif"))
     code = " ".join(many("{} 40", range(491, 1451, 96)))
     csv("train_masks.csv", "img,rle_mask", many("{}.jpg", names), [code])
     csv("metadata.csv", "id,make", many("{:04x}", 5), ["Acura", "BMW"])
@@ -945,13 +939,9 @@ def nested_copy():
 )
 def birds525():
     """Folders of splits and classes, and all of it again in columns."""
-    names = [
-        name
-        for split, count in (("train", 12), ("valid", 3), ("test", 3))
-        for name in each(
-            ["ABBOTTS BABBLER", "WREN"], f"{split}/{{}}/{{:03}}.jpg", count
-        )
-    ]
+    names = []
+    for split, count in ("train", 12), ("valid", 3), ("test", 3):
+        names += each(["ABBOTTS BABBLER", "WREN"], f"{split}/{{}}/{{:03}}.jpg", count)
     put(names)
     splits, labels, _ = zip(*(name.split("/") for name in names), strict=True)
     numbers = [float(label == "WREN") for label in labels]
@@ -1066,12 +1056,7 @@ def replace_link():
     shutil.copytree(source, photos)
 
 
-@case(
-    24,
-    classes=PETS,
-    answer=replace_link,
-    asks="(?i)link.*(copy|move|INPUT_DIR to)",
-)
+@case(24, classes=PETS, answer=replace_link, asks="(?i)link.*(copy|move|INPUT_DIR to)")
 def other_disk():
     """The folder of images is a link to another disk."""
     put(each(PETS, "../disk/{}/{}.jpg", 12))
