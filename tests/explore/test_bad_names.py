@@ -24,29 +24,30 @@ NO_TEXT = "\udce9.jpg"  # as Python names the byte E9
 
 def explore(folder):
     """Return the labels and {image_id: problem} of rejects.csv, equal after a rerun."""
-    work = folder.parent / "work"
     for _ in range(2):
         images, labels = read(folder)
-        images = measure(images, labels, str(work))
-        save_images(images, labels, str(work))
-    pd.testing.assert_frame_equal(load_images(str(work))[0], images)
-    rejects = pd.read_csv(work / "rejects.csv", keep_default_na=False)
+        images = measure(images, labels, "work")
+        save_images(images, labels, "work")
+    pd.testing.assert_frame_equal(load_images("work")[0], images)
+    rejects = pd.read_csv("work/rejects.csv", keep_default_na=False)
     return labels, rows_of(rejects, "problem")
 
 
 def test_bad_names_and_special_files_of_a_csv(monkeypatch):
     """Files have the reason of the disk; names that no file can have are missing."""
-    folder = put_csv("in", "", ["1.jpg", NO_TEXT]).absolute()
-    monkeypatch.chdir(folder / "train_images")
+    put_csv("in", "", ["1.jpg", NO_TEXT])
+    monkeypatch.chdir("in/train_images")
     os.mkfifo("pipe.jpg")
-    links = {"device": "/dev/zero", "loop": "loop.jpg", "through": "1.jpg/x"}
-    for name, target in {**links, "broken": "nowhere"}.items():
-        os.symlink(target, f"{name}.jpg")
+    os.symlink("/dev/zero", "device.jpg")
+    os.symlink("loop.jpg", "loop.jpg")
+    os.symlink("1.jpg/x", "through.jpg")
+    os.symlink("nowhere", "broken.jpg")
+    monkeypatch.chdir("../..")
     missing = ["n\0.jpg", "../1.jpg", "3" * 300]
     rows = "".join(f"{name},x\n" for name in ["1.jpg", *SPECIAL, *missing])
-    (folder / "train.csv").write_text(f"image_id,label\n{rows}")
+    put_csv("in", f"image_id,label\n{rows}")
 
-    _, rejected = explore(folder)
+    _, rejected = explore("in")
 
     expected = dict.fromkeys(["n\\x00.jpg", *missing[1:]], "missing file")
     expected["train_images/\\udce9.jpg"] = "no row in train.csv"

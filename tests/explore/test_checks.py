@@ -29,11 +29,11 @@ def test_most_images_that_are_unusable_for_one_reason_stop_the_run():
         check_table(make_table([*damaged, *[""] * 9])[0])
 
 
-def test_the_nearest_name_of_a_missing_file_is_named(tmp_path):
+def test_the_nearest_name_of_a_missing_file_is_named():
     """The sentence says what was looked for."""
     put_csv(".", "id,label\na_001.jpg,x\n7.jpg,x\n8.jpg,y\n", ["7.jpg"])
     for number in range(9):
-        put_image(tmp_path / f"b_{number:03}.jpg")
+        put_image(f"b_{number:03}.jpg")
     nearest = r"No file is called 'a_001.jpg', .* The nearest name is '.*/b_001.jpg'"
     with pytest.raises(ValueError, match=f"2 of 3 images cannot be used.*{nearest}"):
         read(id_column="id")

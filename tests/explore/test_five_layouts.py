@@ -103,15 +103,6 @@ def make_many_classes():
     return truth
 
 
-LAYOUTS = [
-    make_roboflow,
-    make_huggingface,
-    make_paths,
-    make_patients,
-    make_many_classes,
-]
-
-
 def check_records(truth):
     """Compare the labels and splits of all records, and the folds of groups.
 
@@ -139,7 +130,11 @@ def check_records(truth):
     assert all(len(folds) == 1 for folds in folds_of.values())
 
 
-@pytest.mark.parametrize("make", LAYOUTS, ids=lambda make: make.__name__[5:])
+@pytest.mark.parametrize(
+    "make",
+    [make_roboflow, make_huggingface, make_paths, make_patients, make_many_classes],
+    ids=lambda make: make.__name__[5:],
+)
 def test_init_and_the_chain_give_the_truth(monkeypatch, make):
     """The recipe of `init` is enough: what it reads is what the layout means."""
     os.mkdir("in")

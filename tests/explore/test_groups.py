@@ -10,8 +10,6 @@ from support.inputs import put_csv, read
 
 from kaggle_tfr.explore.groups import add_groups, describe_groups, find_rule
 
-HEX = list("0123456789abcdef")
-
 
 def make_table(names):
     """Return the rows of files of these names, of three classes."""
@@ -27,7 +25,9 @@ def propose(names, classes=("x", "y", "z")):
 
 
 def draw_hashes(rng, count):
-    return ["".join(letters) for letters in rng.choice(HEX, (count, 16))]
+    return [
+        "".join(letters) for letters in rng.choice([*"0123456789abcdef"], (count, 16))
+    ]
 
 
 def draw_names(rng, count):

@@ -99,8 +99,11 @@ def test_test_rows_have_labels_only_if_most_do(names, labels):
 
 def test_several_csvs_give_the_splits():
     """A pattern by their folders, a list by their names; ids may repeat."""
-    texts = {"train/0.csv": "file,label\n0.jpg,x\n1.jpg,y\n"}
-    texts |= {"test/0.csv": "file\n0.jpg\n", "val.csv": "file,label\n2.jpg,y\n"}
+    texts = {
+        "train/0.csv": "file,label\n0.jpg,x\n1.jpg,y\n",
+        "test/0.csv": "file\n0.jpg\n",
+        "val.csv": "file,label\n2.jpg,y\n",
+    }
     names = ["train/0.jpg", "train/1.jpg", "test/0.jpg", "2.jpg"]
     put(".", names, texts)
     images, _ = read(labels_csv=["*/0.csv", "val.csv"])
@@ -135,8 +138,11 @@ def test_further_inputs_of_several_labels_line_up_their_columns():
     """A label that the second input lacks is 0; LABEL_MAP may leave out several."""
     text = "image_id,z,y,v,w\nm.jpg,1,0,1,0\nn.jpg,0,1,0,1\n"
     put_csv("more", text, ["m.jpg", "n.jpg"])
-    more = {"INPUT_DIR": "more", "LABEL_COLUMN": ["z", "y", "v", "w"]}
-    more["LABEL_MAP"] = {"z": "x", "v": "", "w": ""}
+    more = {
+        "INPUT_DIR": "more",
+        "LABEL_COLUMN": ["z", "y", "v", "w"],
+        "LABEL_MAP": {"z": "x", "v": "", "w": ""},
+    }
     changes = {"label_column": ["x", "y"], "label_kind": "multi", "more_inputs": [more]}
 
     images, _ = read_cells("x,y", ["0,1"], **changes)
@@ -164,10 +170,9 @@ def test_validation_images_of_a_further_input_train_nowhere(capsys):
     put("old", ["train/x/1.jpg", "valid/y/4.jpg", "test/y/5.jpg"])
     text = "image_id,label,split\nm.jpg,x,train\nv.jpg,y,Dev\n"
     put_csv("more", text, ["m.jpg", "v.jpg"])
-    inputs = [{"INPUT_DIR": "../old"}]
-    inputs.append({"INPUT_DIR": "../more", "SPLIT_COLUMN": "split"})
+    more = {"INPUT_DIR": "../more", "SPLIT_COLUMN": "split"}
 
-    images, _ = read("in", more_inputs=inputs)
+    images, _ = read("in", more_inputs=[{"INPUT_DIR": "../old"}, more])
 
     unused = "test image of a further input"
     assert rows_of(images, "split", "problem") == {

@@ -9,7 +9,6 @@ from support.inputs import put, put_csv, read, read_cells, rows_of
 from kaggle_tfr.explore.labels import read_labels
 from kaggle_tfr.explore.settings import InputSettings
 
-FLAG_COLUMNS = {"label_column": ["rust", "scab"]}
 NAMES = st.one_of(st.integers(0, 10**12).map(str), st.text("ab0", max_size=3))
 
 
@@ -31,7 +30,7 @@ def test_labels_are_contiguous_and_sorted(names):
 def test_columns_with_one_1_a_row_can_be_one_class():
     """With LABEL_KIND: single other rows are rejected."""
     cells = ["1,0", "0,1", "1,1", "0,0"]
-    changes = {**FLAG_COLUMNS, "label_kind": "single"}
+    changes = {"label_column": ["rust", "scab"], "label_kind": "single"}
 
     images, labels = read_cells("rust,scab", cells, **changes)
 

@@ -205,9 +205,11 @@ def test_labels_may_be_texts():
     found = images[["split", "label", "species"]].to_numpy().tolist()
     assert found == [["validation", 1, 5], ["validation", 0, 9], ["validation", 1, -1]]
     images, _ = read("in", input_schema=SPECIES)
-    texts = {"same": "rose", "validation/a.tfrec#1": "daisy"}
-    texts["validation/a.tfrec#2"] = "rose"
-    assert rows_of(images, "record_label") == texts
+    assert rows_of(images, "record_label") == {
+        "same": "rose",
+        "validation/a.tfrec#1": "daisy",
+        "validation/a.tfrec#2": "rose",
+    }
 
 
 def test_labels_may_be_numbers_of_classes():

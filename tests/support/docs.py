@@ -4,6 +4,7 @@ import re
 import shlex
 import shutil
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 
 import pandas as pd
@@ -105,8 +106,7 @@ def write_inputs(folder, competition):
 
     earlier_classes = ["cbb", "cbsd", "cgm", "cmd", "healthy"]
     paths = sorted((competition / "more/images").glob("*"))
-    for number, path in enumerate(paths):
-        name = earlier_classes[number % len(earlier_classes)]
+    for path, name in zip(paths, cycle(earlier_classes), strict=False):
         target = folder / "cassava-disease/train/train" / name / path.name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)

@@ -819,7 +819,6 @@ def save_as_utf8(encoding):
     path.write_text(path.read_text(encoding=encoding), encoding="utf-8")
 
 
-SCRIPTS = ["사진", "画像", "صورة"]
 case(
     24,
     "excel_cp1252",
@@ -835,7 +834,7 @@ case(
     labels={"画像_1.jpg": "schlecht"},
     answer=partial(save_as_utf8, encoding="utf-16"),
     asks="UTF-8",
-)(partial(excel, encoding="utf-16", separator="\t", names=SCRIPTS))
+)(partial(excel, encoding="utf-16", separator="\t", names=["사진", "画像", "صورة"]))
 
 
 ODD = ["#1 & more", "50% {new}", "R&D: 'a'"]
