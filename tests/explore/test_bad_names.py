@@ -4,8 +4,9 @@ import os
 
 import pandas as pd
 import pytest
+from support import layouts
 from support.chain import run_chain
-from support.inputs import draw_image, put, put_csv, put_image, read, rows_of
+from support.inputs import put, put_csv, put_image, read, rows_of
 
 from kaggle_tfr.explore import input_or_sample
 from kaggle_tfr.explore.table import load_images, measure, save_images
@@ -23,39 +24,40 @@ NO_TEXT = "\udce9.jpg"  # as Python names the byte E9
 
 def explore(folder):
     """Return the labels and {image_id: problem} of rejects.csv, equal after a rerun."""
-    work = folder.parent / "work"
     for _ in range(2):
         images, labels = read(folder)
-        images = measure(images, labels, str(work))
-        save_images(images, labels, str(work))
-    pd.testing.assert_frame_equal(load_images(str(work))[0], images)
-    rejects = pd.read_csv(work / "rejects.csv", keep_default_na=False)
+        images = measure(images, labels, "work")
+        save_images(images, labels, "work")
+    pd.testing.assert_frame_equal(load_images("work")[0], images)
+    rejects = pd.read_csv("work/rejects.csv", keep_default_na=False)
     return labels, rows_of(rejects, "problem")
 
 
-def test_bad_names_and_special_files_of_a_csv(tmp_path, monkeypatch):
+def test_bad_names_and_special_files_of_a_csv(monkeypatch):
     """Files have the reason of the disk; names that no file can have are missing."""
-    folder = put_csv(tmp_path / "in", "", ["1.jpg", NO_TEXT])
-    monkeypatch.chdir(folder / "train_images")
+    put_csv("in", "", ["1.jpg", NO_TEXT])
+    monkeypatch.chdir("in/train_images")
     os.mkfifo("pipe.jpg")
-    links = {"device": "/dev/zero", "loop": "loop.jpg", "through": "1.jpg/x"}
-    for name, target in {**links, "broken": "nowhere"}.items():
-        os.symlink(target, f"{name}.jpg")
+    os.symlink("/dev/zero", "device.jpg")
+    os.symlink("loop.jpg", "loop.jpg")
+    os.symlink("1.jpg/x", "through.jpg")
+    os.symlink("nowhere", "broken.jpg")
+    monkeypatch.chdir("../..")
     missing = ["n\0.jpg", "../1.jpg", "3" * 300]
     rows = "".join(f"{name},x\n" for name in ["1.jpg", *SPECIAL, *missing])
-    (folder / "train.csv").write_text(f"image_id,label\n{rows}")
+    put_csv("in", f"image_id,label\n{rows}")
 
-    _, rejected = explore(folder)
+    _, rejected = explore("in")
 
     expected = dict.fromkeys(["n\\x00.jpg", *missing[1:]], "missing file")
     expected["train_images/\\udce9.jpg"] = "no row in train.csv"
     assert rejected == SPECIAL | expected
 
 
-def test_names_that_are_not_text_are_rejected(tmp_path):
+def test_names_that_are_not_text_are_rejected():
     r"""They are shown with escapes; a "\" in a name stays."""
     names = ["cat/1.jpg", "dog/a\\b.jpg", f"cat/{NO_TEXT}", "\udce9/a\\b.jpg"]
-    folder = put(tmp_path / "in", names)
+    folder = put("in", names)
     os.symlink("loop", folder / "loop")
 
     labels, rejected = explore(folder)
@@ -65,42 +67,40 @@ def test_names_that_are_not_text_are_rejected(tmp_path):
     assert rejected == dict.fromkeys(bad_names, "name is not text")
 
 
-def test_a_pipe_as_the_csv_is_named(tmp_path):
+def test_a_pipe_as_the_csv_is_named():
     """Reading it does not wait for a writer."""
-    put_image(tmp_path / "1.jpg")
-    os.mkfifo(tmp_path / "train.csv")
+    put_image("1.jpg")
+    os.mkfifo("train.csv")
     with pytest.raises(OSError, match=r"no regular file: '.*/train.csv'"):
-        read(tmp_path)
+        read()
 
 
-def test_every_name_comes_through_the_chain(tmp_path):
+def test_every_name_comes_through_the_chain(monkeypatch):
     """Names may hold line ends, quotes and commas, in all tables of a part."""
     odd_names = ["\r", "a\rb", "a\nb", "a\r\nb", 'a"b', "a,b", " a ", "a\u2028b"]
-    names = [*odd_names, *"0123456789"]
-    folder = tmp_path / "in"
-    for number, name in enumerate(names):
-        draw_image(folder / ["x", "y\r"][number % 2] / f"{name}.jpg", number)
-    put(folder, [], {"x/\r.png": "no image"})
-    work = tmp_path / "work"
-    changes = {"INPUT_DIR": str(folder), "N_SHARDS": 2, "VALIDATION_SIZE": 0.0}
+    odd_names += "0123456789"
+    names = [f"{'xy'[n % 2]}\r/{name}.jpg" for n, name in enumerate(odd_names)]
+    put("in", [], {"x\r/\r.png": "no image"})
+    monkeypatch.chdir("in")
+    layouts.put(names, (40, 32))
+    work = "../work"
+    changes = {"INPUT_DIR": ".", "N_SHARDS": 2, "VALIDATION_SIZE": 0.0}
 
-    images, _, _ = run_chain("flowers", str(work), **changes)
+    images, _, _ = run_chain("flowers", work, **changes)
 
-    assert verify_parts(str(work / "part-1"), str(work)).faults.empty
-    written = pd.read_csv(work / "part-1" / "train.csv", keep_default_na=False)
-    good = images["image_id"][images["problem"] == ""]
-    assert len(good) == len(names)
-    assert sorted(written["image_id"]) == sorted(good)
-    rejects = pd.read_csv(work / "rejects.csv")
-    assert rejects["image_id"].tolist() == ["x/\\r.png"]
+    assert images["image_id"][images["problem"] == ""].tolist() == sorted(names)
+    assert verify_parts(f"{work}/part-1", work).faults.empty
+    written = pd.read_csv(f"{work}/part-1/train.csv", keep_default_na=False)
+    assert sorted(written["image_id"]) == sorted(names)
+    rejects = pd.read_csv(f"{work}/rejects.csv")
+    assert rejects["image_id"].tolist() == ["x\\r/\\r.png"]
 
 
-def test_the_work_folder_cannot_be_the_input(tmp_path):
+def test_the_work_folder_cannot_be_the_input():
     """The user's labels.json and rejects.csv stay, also when reached by a link."""
-    folder = tmp_path / "in"
-    folder.mkdir()
-    os.symlink("in", tmp_path / "link")
+    os.mkdir("in")
+    os.symlink("in", "link")
     both = r"WORK_DIR and INPUT_DIR are both '.*/link'.*Set WORK_D"
     with pytest.raises(ValueError, match=both):
-        input_or_sample(str(tmp_path / "link"), str(folder))
-    assert input_or_sample(str(folder), str(folder / "work")) == str(folder)
+        input_or_sample("link", "in")
+    assert input_or_sample("in", "in/work") == os.path.abspath("in")

@@ -14,18 +14,17 @@ OUTSIDE = "link leads outside INPUT_DIR"
 ROWS = "image_id,label\na.jpg,x\n"
 
 
-def test_links_of_class_folders_stay_within_the_input(tmp_path):
+def test_links_of_class_folders_stay_within_the_input():
     """Links to files and folders outside are rejected; a link inside is read."""
-    folder = put(tmp_path / "real", ["cat/1.jpg", "dog/2.jpg"])
-    # The path of the second one begins as that of INPUT_DIR does.
-    put(tmp_path, ["secret/s.jpg", "real-2/3.jpg"])
-    os.symlink(tmp_path / "secret" / "s.jpg", folder / "cat" / "file.jpg")
-    os.symlink("../cat/1.jpg", folder / "dog" / "inside.jpg")
-    os.symlink("../../real-2/3.jpg", folder / "dog" / "beside.jpg")
-    os.symlink("../secret", folder / "evil")
-    os.symlink("real", tmp_path / "input")  # INPUT_DIR itself may be a link
+    # The path of the last one begins as that of INPUT_DIR does.
+    put(".", ["real/cat/1.jpg", "real/dog/2.jpg", "secret/s.jpg", "real-2/3.jpg"])
+    os.symlink(os.path.abspath("secret/s.jpg"), "real/cat/file.jpg")
+    os.symlink("../cat/1.jpg", "real/dog/inside.jpg")
+    os.symlink("../../real-2/3.jpg", "real/dog/beside.jpg")
+    os.symlink("../secret", "real/evil")
+    os.symlink("real", "input")  # INPUT_DIR itself may be a link
 
-    images, _ = read(tmp_path / "input")
+    images, _ = read("input")
 
     outside = ["cat/file.jpg", "dog/beside.jpg", "evil/s.jpg"]
     inside = ["cat/1.jpg", "dog/2.jpg", "dog/inside.jpg"]
@@ -41,32 +40,30 @@ def test_links_of_class_folders_stay_within_the_input(tmp_path):
         ("LABEL_MAP", "train_images/map.json"),
     ],
 )
-def test_a_named_file_that_is_a_link_out_of_the_input_is_an_error(
-    tmp_path, name, value
-):
+def test_a_named_file_that_is_a_link_out_of_the_input_is_an_error(name, value):
     """Its content would be read, or published with the part."""
-    folder = put_csv(tmp_path / "in", ROWS, ["a.jpg", "b.jpg"])
+    put_csv("in", ROWS, ["a.jpg", "b.jpg"])
     file = os.path.basename(value)
-    put(tmp_path, [], {"labels.csv": "image_id,label\nb.jpg,x\n", "map.json": "{}"})
-    os.symlink(f"../../{file}", folder / "train_images" / file)
+    put(".", [], {"labels.csv": "image_id,label\nb.jpg,x\n", "map.json": "{}"})
+    os.symlink(f"../../{file}", f"in/train_images/{file}")
     outside = rf"{name} '.*/{file}' is a link that leads outside"
     with pytest.raises(ValueError, match=outside):
-        read(folder, **{name.lower(): value})
+        read("in", **{name.lower(): value})
     images = pd.DataFrame({"split": ["test"]})
     settings = InputSettings(test_csv="train_images/submission.csv")
-    os.symlink("../../labels.csv", folder / "train_images" / "submission.csv")
+    os.symlink("../../labels.csv", "in/train_images/submission.csv")
     with pytest.raises(ValueError, match="is a link that leads outside"):
-        save_submission(images, str(folder), settings, str(tmp_path))
+        save_submission(images, "in", settings, ".")
 
 
-def test_links_to_shards_stay_within_the_input(tmp_path):
+def test_links_to_shards_stay_within_the_input():
     """The record of a shard outside is not read."""
     shard = [make_example(image=make_picture(9), label=0)]
-    write_shard(tmp_path / "in" / "a.tfrec", shard)
-    write_shard(tmp_path / "b.tfrec", shard)
-    os.symlink("../b.tfrec", tmp_path / "in" / "b.tfrec")
+    write_shard("in/a.tfrec", shard)
+    write_shard("b.tfrec", shard)
+    os.symlink("../b.tfrec", "in/b.tfrec")
 
-    images, _ = read(tmp_path / "in")
+    images, _ = read("in")
 
     assert rows_of(images, "problem") == {"a.tfrec#0": "", "b.tfrec#0": OUTSIDE}
 
@@ -81,21 +78,22 @@ def test_links_to_shards_stay_within_the_input(tmp_path):
     ids=["folders", "CSV", "shards"],
 )
 def test_folders_of_output_and_of_systems_are_never_input(
-    tmp_path, monkeypatch, changes, expected
+    monkeypatch, changes, expected
 ):
     """WORK_DIR, OUT_DIR and the work folders of other recipes hold images and CSVs."""
-    folder = put(tmp_path / "in", ["cat/1.jpg"], {"all.csv": "id,label\ncat/1.jpg,x\n"})
+    put("in", ["cat/1.jpg"], {"all.csv": "id,label\ncat/1.jpg,x\n"})
+    os.symlink("in", "link")
+    link = os.path.abspath("link")
+    monkeypatch.chdir("in")
     shard = [make_example(image=make_picture(9), label=0)]
-    write_shard(folder / "cat" / "a.tfrec", shard)
+    write_shard("cat/a.tfrec", shard)
     ours = ["work/mine", "work/mine/figures", "work/other/figures", "out"]
     for name in [*ours, "cat/@eaDir", "__MACOSX/cat", ".ipynb_checkpoints"]:
-        put(folder / name, ["2.jpg"], {"2.csv": "id,label\n2.jpg,x\n"})
-        write_shard(folder / name / "b.tfrec", shard)
-    os.symlink("in", tmp_path / "link")
-    monkeypatch.chdir(folder)
+        put(name, ["2.jpg"], {"2.csv": "id,label\n2.jpg,x\n"})
+        write_shard(f"{name}/b.tfrec", shard)
 
-    for input_dir in (".", str(tmp_path / "link")):
-        excluded = [str(folder / "work" / "mine"), f"{input_dir}/out"]
+    for input_dir in (".", link):
+        excluded = [os.path.abspath("work/mine"), f"{input_dir}/out"]
         images, _ = read_table(input_dir, InputSettings(**changes), excluded)
 
         assert images["image_id"].tolist() == expected
@@ -110,14 +108,14 @@ def test_folders_of_output_and_of_systems_are_never_input(
         (["masks/images/1.png"], [], 0),
     ],
 )
-def test_masks_are_left_out_with_a_remark(tmp_path, capsys, images, masks, n_classes):
+def test_masks_are_left_out_with_a_remark(capsys, images, masks, n_classes):
     """They are called like an image; PATTERN reads all files as images."""
-    put(tmp_path, images + masks)
+    put(".", images + masks)
     column = "folder" if n_classes else []
-    table, labels = read(tmp_path, label_column=column)
+    table, labels = read(label_column=column)
     assert table["image_id"].tolist() == images
     assert len(labels.classes) == n_classes
     output = capsys.readouterr().out
     assert ("1 files are called like masks, such as" in output) == bool(masks)
-    table, _ = read(tmp_path, label_column=[], pattern="*")
+    table, _ = read(label_column=[], pattern="*")
     assert len(table) == len(images + masks)

@@ -1,7 +1,9 @@
 """Test images, given splits and further inputs are rows of one table."""
 
+from pathlib import Path
+
 import pytest
-from support.inputs import put, put_csv, put_image, read, rows_of
+from support.inputs import put, put_csv, put_image, read, read_cells, rows_of
 
 from kaggle_tfr.explore.inputs import save_submission
 from kaggle_tfr.explore.settings import InputSettings
@@ -13,9 +15,9 @@ SUBMISSION = "label,file\nx,t2.jpg\nx,t1.jpg\n"
 
 
 @pytest.fixture
-def competition(tmp_path):
+def competition():
     """A competition with two labelled and two test images, of which one is damaged."""
-    folder = put_csv(tmp_path / "in", ROWS, ["a.jpg", "b.jpg"])
+    folder = put_csv("in", ROWS, ["a.jpg", "b.jpg"])
     put(folder, ["test_images/t1.jpg"], {"sample_submission.csv": SUBMISSION})
     (folder / "test_images" / "t2.jpg").write_bytes(b"\xff\xd8\xff")
     return folder
@@ -25,7 +27,7 @@ def of_test(images):
     return images[images["split"] == "test"]
 
 
-def test_a_competitions_test_images_are_rows_without_a_label(competition, tmp_path):
+def test_a_competitions_test_images_are_rows_without_a_label(competition):
     """They are found by default, in the CSV's order.
 
     A TEST_CSV that is not called a submission may have answers: it is not published.
@@ -35,15 +37,13 @@ def test_a_competitions_test_images_are_rows_without_a_label(competition, tmp_pa
     found = rows_of(of_test(images), "problem", "label", "label_name")
     assert found == {"t2.jpg": ["truncated", -1, ""], "t1.jpg": ["", -1, ""]}
     assert list(found) == ["t2.jpg", "t1.jpg"]
-    work = tmp_path / "work"
-    work.mkdir()
-    settings = InputSettings()
-    save_submission(images, str(competition), settings, str(work))
-    assert (work / "sample_submission.csv").read_text() == SUBMISSION
+    template = Path("sample_submission.csv")
+    save_submission(images, str(competition), InputSettings(), ".")
+    assert template.read_text() == SUBMISSION
     put(competition, [], {"test.csv": SUBMISSION})
     settings = InputSettings(test_csv="test.csv")
-    save_submission(images, str(competition), settings, str(work))
-    assert not (work / "sample_submission.csv").exists()
+    save_submission(images, str(competition), settings, ".")
+    assert not template.exists()
 
 
 def test_test_images_of_a_folder_that_test_csv_lacks_are_test_images(competition):
@@ -57,67 +57,54 @@ def test_test_images_of_a_folder_that_test_csv_lacks_are_test_images(competition
     assert of_test(images)["image_id"].tolist() == names
 
 
-def test_test_images_of_masks_have_none(tmp_path):
+def test_test_images_of_masks_have_none():
     """A test image may be listed once per label; its label columns are blank."""
-    put_csv(tmp_path, "Image_Label,code\na.jpg_Fish,1 1\na.jpg_Sugar,\n", ["a.jpg"])
+    put_csv(".", "Image_Label,code\na.jpg_Fish,1 1\na.jpg_Sugar,\n", ["a.jpg"])
     lines = ["Image_Label,code", "t.jpg_Fish,1 1", "t.jpg_Sugar,1 1", ""]
-    put(tmp_path, ["test/t.jpg"], {"sample_submission.csv": "\n".join(lines)})
-    images, _ = read(tmp_path, label_column="code", label_kind="masks")
+    put(".", ["test/t.jpg"], {"sample_submission.csv": "\n".join(lines)})
+    images, _ = read(label_column="code", label_kind="masks")
     assert rows_of(of_test(images), "Fish", "Sugar") == {"t.jpg": ["", ""]}
 
 
-SPLITS = """image_id,label,split
-a.jpg,x,train
-b.jpg,y,Valid
-c.jpg,x,TEST
-d.jpg,x,holdout
-e.jpg,x,
-"""
-
-
-def test_given_splits_stay(tmp_path):
+def test_given_splits_stay():
     """They have the names of kaggle-tfr; other words reject the row."""
-    folder = put_csv(tmp_path, SPLITS, [f"{name}.jpg" for name in "abcde"])
-    images, _ = read(folder, split_column="split")
+    cells = ["x,train", "y,Valid", "x,TEST", "x,holdout", "x,"]
 
-    problem = "not a split in column 'split': 'holdout'"
-    assert rows_of(images, "split", "label", "problem") == {
-        "a.jpg": ["train", 0, ""],
-        "b.jpg": ["validation", 1, ""],
-        "c.jpg": ["test", 0, ""],
-        "d.jpg": ["train", 0, problem],
-        "e.jpg": ["train", 0, "not a split in column 'split': ''"],
-    }
+    images, _ = read_cells("label,split", cells, split_column="split")
+
+    assert images["split"].tolist() == ["train", "validation", "test", "train", "train"]
+    odd = [f"not a split in column 'split': '{word}'" for word in ("holdout", "")]
+    assert images["problem"].tolist() == ["", "", "", *odd]
     with pytest.raises(ValueError, match=r"SPLIT_COLUMN is 'spilt', .*split \(5\)"):
-        read(folder, split_column="spilt")
+        read(split_column="spilt")
 
 
 @pytest.mark.parametrize(
-    ("cells", "labels"),
+    ("names", "labels"),
     [("xyxy", [0, 1, 0, 1]), ("x?? ", [-1] * 4), ("xyx ", [0, 1, 0, -1])],
 )
-def test_test_rows_have_labels_only_if_most_do(tmp_path, cells, labels):
+def test_test_rows_have_labels_only_if_most_do(names, labels):
     """Then the others lack theirs; placeholders are not labels."""
-    rows = ["0.jpg,x,train", "1.jpg,y,train"]
-    rows += [f"{number}.jpg,{cell},test" for number, cell in enumerate(cells, 2)]
-    text = "\n".join(["image_id,label,split", *rows, ""])
-    folder = put_csv(tmp_path, text, [f"{number}.jpg" for number in range(6)])
+    cells = ["x,train", "y,train", *(f"{name},test" for name in names)]
 
-    images, found = read(folder, split_column="split")
+    images, found = read_cells("label,split", cells, split_column="split")
 
     assert found.classes == ("x", "y")
     assert images["label"].tolist() == [0, 1, *labels]
-    problem = "no label" if cells == "xyx " else ""
+    problem = "no label" if names == "xyx " else ""
     assert images["problem"].tolist() == [""] * 5 + [problem]
 
 
-def test_several_csvs_give_the_splits(tmp_path):
+def test_several_csvs_give_the_splits():
     """A pattern by their folders, a list by their names; ids may repeat."""
-    texts = {"train/0.csv": "file,label\n0.jpg,x\n1.jpg,y\n"}
-    texts |= {"test/0.csv": "file\n0.jpg\n", "val.csv": "file,label\n2.jpg,y\n"}
+    texts = {
+        "train/0.csv": "file,label\n0.jpg,x\n1.jpg,y\n",
+        "test/0.csv": "file\n0.jpg\n",
+        "val.csv": "file,label\n2.jpg,y\n",
+    }
     names = ["train/0.jpg", "train/1.jpg", "test/0.jpg", "2.jpg"]
-    put(tmp_path, names, texts)
-    images, _ = read(tmp_path, labels_csv=["*/0.csv", "val.csv"])
+    put(".", names, texts)
+    images, _ = read(labels_csv=["*/0.csv", "val.csv"])
     assert rows_of(images, "split", "label", "problem") == {
         "train/0.jpg": ["train", 0, ""],
         "1.jpg": ["train", 1, ""],
@@ -126,17 +113,14 @@ def test_several_csvs_give_the_splits(tmp_path):
     }
 
 
-def test_further_inputs_join_by_the_names_of_their_classes(tmp_path):
+def test_further_inputs_join_by_the_names_of_their_classes():
     """Folders, columns and names may differ; a repeated id gets the input's number."""
-    main = put_csv(tmp_path / "main", ROWS, ["a.jpg", "b.jpg"])
-    more = put_csv(main / "more", "id,kind\na.jpg,why\nc.jpg,x\nd.jpg,z\n")
-    put(more, ["img/a.jpg", "img/c.jpg", "img/d.jpg"])
-    put_image(tmp_path / "old" / "x" / "9.jpg")
-    more_csv = {"INPUT_DIR": "more", "LABEL_COLUMN": "kind"}
-    more_csv["LABEL_MAP"] = {"why": "y", "z": ""}
-    folders = {"INPUT_DIR": str(tmp_path / "old"), "LABELS_CSV": ""}
+    put_csv("main", ROWS, ["a.jpg", "b.jpg"])
+    csv = {"more.csv": "id,kind\na.jpg,why\nc.jpg,x\n"}
+    put("main/more", ["img/a.jpg", "img/c.jpg"], csv)
+    more = {"INPUT_DIR": "more", "LABELS_CSV": "more.csv", "LABEL_COLUMN": "kind"}
 
-    images, labels = read(main, more_inputs=[more_csv, folders])
+    images, labels = read("main", more_inputs=[more | {"LABEL_MAP": {"why": "y"}}])
 
     assert labels.classes == ("x", "y")
     assert rows_of(images, "source", "label", "problem") == {
@@ -144,57 +128,61 @@ def test_further_inputs_join_by_the_names_of_their_classes(tmp_path):
         "b.jpg": [0, 1, ""],
         "1/a.jpg": [1, 1, ""],
         "c.jpg": [1, 0, ""],
-        "d.jpg": [1, -1, "left out by LABEL_MAP"],
-        "x/9.jpg": [2, 0, ""],
     }
-    assert images["path"].iloc[2] == f"{more}/img/a.jpg"
+    assert images["path"].iloc[2].endswith("/main/more/img/a.jpg")
 
 
-def test_further_inputs_of_several_labels_line_up_their_columns(tmp_path):
+def test_further_inputs_of_several_labels_line_up_their_columns():
     """A label that the second input lacks is 0; LABEL_MAP may leave out several."""
-    put_csv(tmp_path, "image_id,x,y\na.jpg,0,1\n", ["a.jpg"])
     text = "image_id,z,y,v,w\nm.jpg,1,0,1,0\nn.jpg,0,1,0,1\n"
-    put_csv(tmp_path / "more", text, ["m.jpg", "n.jpg"])
-    more = {"INPUT_DIR": "more", "LABEL_COLUMN": ["z", "y", "v", "w"]}
-    more["LABEL_MAP"] = {"z": "x", "v": "", "w": ""}
-    changes = {"label_column": ["x", "y"], "label_kind": "multi"}
+    put_csv("more", text, ["m.jpg", "n.jpg"])
+    more = {
+        "INPUT_DIR": "more",
+        "LABEL_COLUMN": ["z", "y", "v", "w"],
+        "LABEL_MAP": {"z": "x", "v": "", "w": ""},
+    }
+    changes = {"label_column": ["x", "y"], "label_kind": "multi", "more_inputs": [more]}
 
-    images, _ = read(tmp_path, **changes, more_inputs=[more])
+    images, _ = read_cells("x,y", ["0,1"], **changes)
 
     found = rows_of(images, "x", "y", "label_name", "label")
-    assert found["a.jpg"] == found["n.jpg"] == [0, 1, "y", 1]
+    assert found["0"] == found["n.jpg"] == [0, 1, "y", 1]
     assert found["m.jpg"] == [1, 0, "x", 0]
 
 
-def test_the_main_input_decides_the_kind_of_label_of_further_ones(tmp_path):
+def test_the_main_input_decides_the_kind_of_label_of_further_ones():
     """The few rows of a further input could look like another kind."""
-    put_csv(tmp_path, "image_id,rust,scab\na.jpg,1,0\nb.jpg,0,1\n", ["a.jpg", "b.jpg"])
-    put_csv(tmp_path / "more", "image_id,rust,scab\nm.jpg,1,1\n", ["m.jpg"])
+    put_csv("more", "image_id,rust,scab\nm.jpg,1,1\n", ["m.jpg"])
     changes = {"label_column": ["rust", "scab"], "more_inputs": [{"INPUT_DIR": "more"}]}
+    cells = ["1,0", "0,1"]
 
-    images, labels = read(tmp_path, **changes, label_kind="multi")
+    images, labels = read_cells("rust,scab", cells, **changes, label_kind="multi")
     assert (labels.kind, images["label_name"][2]) == ("multi", "rust|scab")
     with pytest.raises(ValueError, match="input 1 .*several labels where one is"):
-        read(tmp_path, **changes)
+        read(**changes)
 
 
-def test_validation_images_of_a_further_input_train_nowhere(tmp_path, capsys):
+def test_validation_images_of_a_further_input_train_nowhere(capsys):
     """They have the main input's name of the split, which a line reports."""
-    put(tmp_path / "in", ["train/x/1.jpg", "val/x/2.jpg", "train/y/3.jpg"])
-    put(tmp_path / "old", ["train/x/1.jpg", "valid/y/4.jpg", "test/y/5.jpg"])
+    put("in", ["train/x/1.jpg", "val/x/2.jpg", "train/y/3.jpg"])
+    put("old", ["train/x/1.jpg", "valid/y/4.jpg", "test/y/5.jpg"])
     text = "image_id,label,split\nm.jpg,x,train\nv.jpg,y,Dev\n"
-    put_csv(tmp_path / "more", text, ["m.jpg", "v.jpg"])
-    inputs = [{"INPUT_DIR": "../old"}]
-    inputs.append({"INPUT_DIR": "../more", "SPLIT_COLUMN": "split"})
+    put_csv("more", text, ["m.jpg", "v.jpg"])
+    more = {"INPUT_DIR": "../more", "SPLIT_COLUMN": "split"}
 
-    images, _ = read(tmp_path / "in", more_inputs=inputs)
+    images, _ = read("in", more_inputs=[{"INPUT_DIR": "../old"}, more])
 
-    splits = rows_of(images, "split")
-    validation = {name for name, split in splits.items() if split == "val"}
-    assert validation == {"val/x/2.jpg", "valid/y/4.jpg", "v.jpg"}
-    assert splits["m.jpg"] == splits["1/train/x/1.jpg"] == "train"
     unused = "test image of a further input"
-    assert rows_of(images, "problem")["test/y/5.jpg"] == unused
+    assert rows_of(images, "split", "problem") == {
+        "train/x/1.jpg": ["train", ""],
+        "train/y/3.jpg": ["train", ""],
+        "val/x/2.jpg": ["val", ""],
+        "1/train/x/1.jpg": ["train", ""],
+        "test/y/5.jpg": ["train", unused],
+        "valid/y/4.jpg": ["val", ""],
+        "m.jpg": ["train", ""],
+        "v.jpg": ["val", ""],
+    }
     remark = "MORE_INPUTS, input 1: 1 images of its validation split stay"
     assert remark in capsys.readouterr().out
     folded = assign_folds(images[images["problem"] == ""], n_folds=2, seed=0)

@@ -4,13 +4,11 @@ import numpy as np
 import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
-from support.inputs import put, put_csv, read, rows_of
+from support.inputs import put, put_csv, read, read_cells, rows_of
 
 from kaggle_tfr.explore.labels import read_labels
 from kaggle_tfr.explore.settings import InputSettings
-from kaggle_tfr.explore.table import measure
 
-FLAG_COLUMNS = {"label_column": ["rust", "scab"]}
 NAMES = st.one_of(st.integers(0, 10**12).map(str), st.text("ab0", max_size=3))
 
 
@@ -29,138 +27,69 @@ def test_labels_are_contiguous_and_sorted(names):
     assert found == names
 
 
-def test_one_column_of_zeros_and_ones_per_label(tmp_path):
-    """Label columns stay as int8 columns; label_name has the combination."""
-    cells = ["1,True", "0,1", "0,0", "2,0", ",1", *["1,0"] * 45]
-    rows = "".join(f"{number},{cell}\n" for number, cell in enumerate(cells))
-    names = [f"{number}.jpg" for number in range(len(cells))]
-    folder = put_csv(tmp_path, f"image_id,rust,scab\n{rows}", names)
+def test_columns_with_one_1_a_row_can_be_one_class():
+    """With LABEL_KIND: single other rows are rejected."""
+    cells = ["1,0", "0,1", "1,1", "0,0"]
+    changes = {"label_column": ["rust", "scab"], "label_kind": "single"}
 
-    table, labels = read(folder, **FLAG_COLUMNS)
+    images, labels = read_cells("rust,scab", cells, **changes)
 
-    assert labels.kind == "multi"
-    assert labels.classes == labels.label_columns == ("rust", "scab")
-    columns = ["rust", "scab", "label_name", "label"]
-    found = table[columns].to_numpy().tolist()[:3]
-    assert found == [[1, 1, "rust|scab", 2], [0, 1, "scab", 3], [0, 0, "", 0]]
-    assert table["rust"].dtype == np.int8
-    odd = [f"column 'rust' contains '{cell}', not 0 or 1" for cell in ("2", "")]
-    assert table["problem"].tolist() == ["", "", "", *odd, *[""] * 45]
-
-
-def test_columns_with_one_1_a_row_are_one_class(tmp_path, capsys):
-    """With LABEL_KIND: single other rows are rejected; multi keeps several labels."""
-    names = [f"{name}.jpg" for name in "abcd"]
-    text = "image_id,rust,scab\na.jpg,1,0\nb.jpg,0,1\n"
-    _, labels = read(put_csv(tmp_path, text, names), **FLAG_COLUMNS)
-    assert (labels.kind, labels.classes) == ("single", ("rust", "scab"))
-    assert "exactly one 1 in 2 label columns" in capsys.readouterr().out
-    _, labels = read(tmp_path, **FLAG_COLUMNS, label_kind="multi")
-    assert (labels.kind, labels.label_columns) == ("multi", ("rust", "scab"))
-
-    put_csv(tmp_path, f"{text}c.jpg,1,1\nd.jpg,0,0\n")
-    images, _ = read(tmp_path, **FLAG_COLUMNS, label_kind="single")
-
+    assert labels.classes == ("rust", "scab")
     several = "several labels where one is expected: rust|scab"
     assert images["problem"].tolist() == ["", "", several, "no label"]
     assert images["label"].tolist() == [0, 1, -1, -1]
 
 
-def test_a_separated_list_of_labels(tmp_path):
-    """LABEL_SEPARATOR is literal; numbers sort as numbers."""
-    text = "image_id,label\na.jpg,10||9\nb.jpg,9||nan\nc.jpg,\n"
-    folder = put_csv(tmp_path, text, ["a.jpg", "b.jpg", "c.jpg"])
-    table, labels = read(folder, label_separator="||")
-
-    assert labels.classes == (9, 10)
-    assert table[["9", "10"]].to_numpy().tolist() == [[1, 1], [1, 0], [0, 0]]
-    assert table["problem"].tolist() == ["", "", "no label"]
-
-
-def test_a_quantity_is_a_float_column_and_ten_bins(tmp_path):
+def test_a_quantity_is_a_float_column_and_ten_bins():
     """The bins have equal counts; a cell that is not a number rejects its row."""
     cells = [*np.arange(100) ** 2 / 8, "about 3", ""]
-    rows = "".join(f"{number},{cell}\n" for number, cell in enumerate(cells))
-    folder = put_csv(tmp_path, f"id,age\n{rows}", [f"{n}.jpg" for n in range(102)])
-    images, labels = read(folder, label_column="age", label_kind="number")
+    changes = {"label_column": "age", "label_kind": "number"}
 
-    assert labels.kind == "number"
+    images, labels = read_cells("age", cells, **changes)
+
     assert labels.label_columns == ("age",)
-    assert len(labels.classes) == 10
     assert images["age"].tolist()[:100] == cells[:100]
     assert images["label"].tolist() == [n // 10 for n in range(100)] + [-1, -1]
     assert labels.classes[0] == images["label_name"][0] == "0 to 10.125"
     assert images["problem"].tolist()[100:] == ["not a number: about 3", "no label"]
 
 
-def test_classes_that_differ_only_by_blanks_or_case_are_named(tmp_path, capsys):
+def test_classes_that_differ_only_by_blanks_or_case_are_named(capsys):
     """LABEL_MAP makes one class of them, or leaves images out."""
-    text = "id,label\na,Red Leaf\nb,red  leaf\nc,rust\n"
-    folder = put_csv(tmp_path, text, ["a.jpg", "b.jpg", "c.jpg"])
-    _, labels = read(folder)
+    _, labels = read_cells("label", ["Red Leaf", "red  leaf", "rust"])
     assert "['Red Leaf', 'red  leaf']" in capsys.readouterr().out
     assert len(labels.classes) == 3
 
-    images, labels = read(folder, label_map={"red  leaf": "Red Leaf", "rust": ""})
+    images, labels = read(label_map={"red  leaf": "Red Leaf", "rust": ""})
 
     assert labels.classes == ("Red Leaf",)
     assert images["label"].tolist() == [0, 0, -1]
     assert images["problem"].tolist() == ["", "", "left out by LABEL_MAP"]
 
 
-def test_a_label_map_in_a_file_sets_the_labels(tmp_path):
+def test_a_label_map_in_a_file_sets_the_labels():
     """It has all classes; LIMIT samples all rows."""
-    names = [
-        "train/cat/1.JPEG",
-        "val/cat/2.JPEG",
-        "test/dog/3.JPEG",
-        "train/dog/4.JPEG",
-    ]
-    put(tmp_path, names, {"map.json": '{"dog": 0, "cat": 2, "cow": 1}'})
+    names = [f"train/{name}.JPEG" for name in ("cat/1", "cat/2", "dog/3", "dog/4")]
+    put(".", names, {"map.json": '{"dog": 0, "cat": 2, "cow": 1}'})
 
-    images, labels = read(tmp_path, label_map="map.json")
+    images, labels = read(label_map="map.json")
 
-    expected = {"test/dog/3.JPEG": ["test", 0], "train/cat/1.JPEG": ["train", 2]}
-    expected |= {"train/dog/4.JPEG": ["train", 0], "val/cat/2.JPEG": ["val", 2]}
-    assert rows_of(images, "split", "label") == expected
+    assert rows_of(images, "label") == dict(zip(names, [2, 2, 0, 0], strict=True))
     assert labels.classes == ("dog", "cow", "cat")
-    limited, _ = read(tmp_path, label_map="map.json", limit=2)
-    assert limited["split"].tolist() == ["test", "train"]
+    limited, _ = read(label_map="map.json", limit=2)
+    assert limited["image_id"].tolist() == names[::2]
 
 
-MASKS = {"label_kind": "masks", "id_column": "id"}
+def test_plain_ids_have_one_mask_class():
+    """Its codes are joined; a CSV with an empty code lists all images."""
+    text = "id,code\ncar_0,40 3\ncar_0,1 2\ncar_0,41 5\ncar_1,\n"
+    folder = put_csv(".", text, ["car_0.jpg", "car_1.jpg", "car_2.jpg"])
 
-
-def test_run_length_codes_by_image_and_label(tmp_path):
-    """One row per image, in the CSV's order; a bad code is named by `measure`."""
-    text = (
-        "id,code\nb.jpg_Fish,768 2\na_1.jpg_Fish,1 2 5 3\na_1.jpg_1,nan\nb.jpg_1,-1\n"
-    )
-    folder = put_csv(tmp_path, text, ["a_1.jpg", "b.jpg"])
-
-    table, labels = read(folder, **MASKS, label_column="code")
-
-    assert labels.kind == "masks"
-    assert labels.classes == labels.label_columns == ("1", "Fish")
-    leaves = "Fish: run-length code leaves the image: pixel 769 of 768"
-    images = measure(table, labels)
-    found = rows_of(images, "Fish", "1", "label_name", "problem")
-    assert found["b.jpg"] == ["768 2", "", "Fish", leaves]
-    assert found["a_1.jpg"] == ["1 2 5 3", "", "Fish", ""]
-    assert list(found) == ["b.jpg", "a_1.jpg"]
-
-
-def test_plain_ids_have_one_mask_class(tmp_path):
-    """Its codes are joined; images without a row have no mask if no code is empty."""
-    text = "id,code\ncar_0,40 3\ncar_0,1 2\ncar_0,41 5\ncar_1,7 1\n"
-    folder = put_csv(tmp_path, text, ["car_0.jpg", "car_1.jpg", "car_2.jpg"])
-
-    table, labels = read(folder, **MASKS, label_column="code")
+    table, labels = read(folder, label_kind="masks", label_column="code")
 
     assert labels.label_columns == labels.classes == ("code",)
-    unlisted = "train_images/car_2.jpg"
-    codes = {"car_0": ["1 2 40 6", ""], "car_1": ["7 1", ""], unlisted: ["", ""]}
-    assert rows_of(table, "code", "problem") == codes
-    (folder / "train.csv").write_text(f"{text}x.jpg,\n")
-    table, _ = read(folder, **MASKS, label_column="code")
-    assert rows_of(table, "problem")[unlisted] == "no row in train.csv"
+    assert rows_of(table, "code", "problem") == {
+        "car_0": ["1 2 40 6", ""],
+        "car_1": ["", ""],
+        "train_images/car_2.jpg": ["", "no row in train.csv"],
+    }

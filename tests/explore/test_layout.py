@@ -5,6 +5,7 @@ Its proposals for layouts that people have are in test_cases.py.
 
 import os
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from support.chain import make_input
 from support.inputs import put, put_csv
+from support.layouts import csv, many
 
 from kaggle_tfr import explore
 from kaggle_tfr.__main__ import main
@@ -30,95 +32,87 @@ def read(recipe, **changes):
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_the_recipes_own_layouts_are_detected(tmp_path, name):
+def test_the_recipes_own_layouts_are_detected(name):
     """In the layout of a bundled recipe, init writes one that reads the same table."""
-    make_input(name, tmp_path / "in")
-    layout.write_recipe(str(tmp_path / "in"), str(tmp_path / "r.yaml"))
-    images, labels = read(tmp_path / "r.yaml")
+    make_input(name, Path("in"))
+    layout.write_recipe("in", "r.yaml")
+    images, labels = read("r.yaml")
 
-    expected, expected_labels = read(name, INPUT_DIR=str(tmp_path / "in"))
+    expected, expected_labels = read(name, INPUT_DIR="in")
     columns = ["image_id", "path", "split", "label", "label_name"]
     assert images[columns].equals(expected[columns])
     assert labels.classes == expected_labels.classes
     assert (images["problem"] == "").all()
 
 
-def list_rows(header, template):
-    """Return a CSV of 24 rows; {} in the template is a number, {0} that of the row."""
-    rows = [template.format(n, n % 3, n // 2 % 4, n % 6) for n in range(24)]
-    return "\n".join([header, *rows, ""])
-
-
-COMMAS = 'id;kind;"a, b, c"\n0;leaf;\n1;leaf, wet;\n2;old, wet;\n3;leaf;\n'
 CHOSEN = {"LABEL_COLUMN": "kind", "ID_COLUMN": "id", "LABELS_CSV": "a.csv"}
-# name: (a CSV, parameters of the recipe)
+KINDS = many("k{}", 4)
+# name: (the header and the columns of a CSV, parameters of the recipe)
 DETECTED = {
-    "no labels": ("", {"LABEL_COLUMN": []}),
-    "names with commas": (COMMAS, CHOSEN),
-    "few groups": (
-        list_rows("id,site,kind", "{0},s{1},k{2}"),
-        CHOSEN | {"GROUP_COLUMN": "site", "N_FOLDS": 3},
-    ),
-    "groups within classes": (list_rows("id,group,kind", "{0},g{3},k{3}"), CHOSEN),
-    "no values": (
-        "id,kind,note\n"
-        + "".join(f"{n},k{n % 3},{'nan' * (n % 2)}\n" for n in range(24)),
+    "no labels": ("", [], {"LABEL_COLUMN": []}),
+    "names with commas": (
+        'id;kind;"a, b, c"',
+        [["leaf", "leaf, wet", "old, wet"], [""]],
         CHOSEN,
     ),
-    "a choice": (list_rows("id,place,kind", "{0},p{1},k{2}"), {"LABEL_COLUMN": ""}),
+    "few groups": (
+        "id,kind,site",
+        [KINDS, many("s{}", 3)],
+        CHOSEN | {"GROUP_COLUMN": "site", "N_FOLDS": 3},
+    ),
+    "groups within classes": ("id,kind,group", [KINDS, many("g{}", 4)], CHOSEN),
+    "no values": ("id,kind,note", [KINDS, ["", "nan"]], CHOSEN),
+    "a choice": ("id,kind,place", [KINDS, many("p{}", 3)], {"LABEL_COLUMN": ""}),
 }
 
 
 @pytest.mark.parametrize("name", DETECTED)
-def test_what_names_and_first_rows_contain_is_in_the_recipe(tmp_path, capsys, name):
+def test_what_names_and_first_rows_contain_is_in_the_recipe(capsys, name):
     """Doubts are comments in the recipe and on the screen, with the next command."""
-    text, wanted = DETECTED[name]
-    folder = put(tmp_path / "in", [f"i/{number}.jpg" for number in range(24)])
-    put(folder, [], {"a.csv": text} if text else {})
-    recipe = tmp_path / "r.yaml"
+    header, columns, wanted = DETECTED[name]
+    put("in", many("i/{}.jpg", 24))
+    if header:
+        csv("in/a.csv", header, range(24), *columns)
 
-    assert main(["init", str(folder), "-o", str(recipe)]) == 0
+    assert main(["init", "in", "-o", "r.yaml"]) == 0
 
-    values = load_recipe(str(recipe))
+    values = load_recipe("r.yaml")
     assert values.items() >= wanted.items()
     kinds = {"GROUP_COLUMN", "SPLIT_COLUMN", "LABEL_KIND", "LABEL_SEPARATOR"}
     assert kinds.intersection(values) <= set(wanted)
     printed = capsys.readouterr().out
-    for place, mark in ((printed, ""), (recipe.read_text(), "# ")):
-        is_told = f"{mark}01 will stop: LABEL_COLUMN is empty" in place
-        assert is_told == (wanted["LABEL_COLUMN"] == "")
-    assert f"kaggle-tfr run {recipe}" in printed
+    doubt = "01 will stop: LABEL_COLUMN is empty"
+    assert (doubt in printed) == (wanted["LABEL_COLUMN"] == "")
+    assert (f"# {doubt}" in Path("r.yaml").read_text()) == (doubt in printed)
+    assert "kaggle-tfr run r.yaml" in printed
 
 
-def test_csvs_that_name_no_image_are_listed_beside_class_folders(tmp_path):
+def test_csvs_that_name_no_image_are_listed_beside_class_folders():
     """They are not used; one that cannot be read is a doubt."""
-    put(tmp_path, FLOWERS, {"list.csv": "id,label\nq,x\n"})
-    (tmp_path / "broken.csv").write_bytes(b"id\n\0\xff\n")
-    proposed = layout.detect_layout(str(tmp_path))
+    put(".", FLOWERS, {"list.csv": "id,label\nq,x\n"})
+    Path("broken.csv").write_bytes(b"id\n\0\xff\n")
+    proposed = layout.detect_layout(".")
     assert proposed.parameters == {"LABELS_CSV": "", "LABEL_COLUMN": "folder"}
     comments = "\n".join(proposed.comments)
     assert re.search("not sure: .*broken.csv' is not a CSV file in UTF-8", comments)
     assert "list.csv is not used" in comments
 
 
-def test_init_in_the_folder_itself_is_not_disturbed_by_its_products(
-    tmp_path, monkeypatch
-):
+def test_init_in_the_folder_itself_is_not_disturbed_by_its_products():
     """After a run has left work/ and a recipe, `init .` writes the same recipe."""
-    folder = put(tmp_path / "photos", FLOWERS)
-    monkeypatch.chdir(folder)
+    put(".", FLOWERS)
     layout.write_recipe(".", "recipe.yaml")
-    put(folder, ["work/all/figures/a.png"], {"work/all/images.parquet": ""})
+    put("work/all", ["figures/a.png"], {"images.parquet": ""})
     layout.write_recipe(".", "again.yaml")
     assert load_recipe("recipe.yaml") == load_recipe("again.yaml")
-    assert load_recipe("again.yaml")["INPUT_DIR"] == str(folder)
+    assert load_recipe("again.yaml")["INPUT_DIR"] == os.getcwd()
 
 
-def test_parts_alone_are_shards(tmp_path):
+def test_parts_alone_are_shards():
     """A dataset of parts that kaggle-tfr wrote is an input of TFRecords."""
     for part in ("part-1", "part-2"):
-        put(tmp_path / part, [], {"plan.json": "", "x-f0-000-1.tfrec": ""})
-    assert layout.detect_layout(str(tmp_path)).parameters == {"INPUT_SCHEMA": "auto"}
+        put(part, [], {"plan.json": "", "x-f0-000-1.tfrec": ""})
+    assert layout.detect_layout(".").parameters == {"INPUT_SCHEMA": "auto"}
 
 
 EXISTS = "exists, and init replaces nothing. Name another file"
@@ -132,11 +126,10 @@ EXISTS = "exists, and init replaces nothing. Name another file"
         ("in -o in", f"'in' {EXISTS}"),
     ],
 )
-def test_a_wrong_call_is_explained(tmp_path, monkeypatch, capsys, call, message):
+def test_a_wrong_call_is_explained(tmp_path, capsys, call, message):
     """The error says what happened, where, and what to do; nothing is written."""
-    monkeypatch.chdir(tmp_path)
-    put_csv(tmp_path / "in", "image_id,label\na.jpg,x\n", ["a.jpg"])
-    put(tmp_path, [], {"old.yaml": "SEED: 1"})
+    put_csv("in", "image_id,label\na.jpg,x\n", ["a.jpg"])
+    put(".", [], {"old.yaml": "SEED: 1"})
     before = sorted(tmp_path.rglob("*"))
 
     assert main(["init", *call.split()]) != 0
@@ -145,7 +138,7 @@ def test_a_wrong_call_is_explained(tmp_path, monkeypatch, capsys, call, message)
     assert message in error
     assert "Errno" not in error
     assert sorted(tmp_path.rglob("*")) == before
-    assert (tmp_path / "old.yaml").read_text() == "SEED: 1"
+    assert Path("old.yaml").read_text() == "SEED: 1"
 
 
 INJECTION = "x\nOVERWRITE: true\nBACKEND: dask"
@@ -186,19 +179,19 @@ def test_names_from_the_data_stay_values(tmp_path_factory, names):
 
 
 @pytest.mark.parametrize("files", [[], ["a.mp4", "b.csv"], ["b.\x1b[2J"]])
-def test_an_error_shows_names_as_one_line(tmp_path, files):
+def test_an_error_shows_names_as_one_line(files):
     """A terminal would obey the control characters in the name of a folder or file."""
-    folder = tmp_path / "a\x1b[2J\nb"
-    folder.mkdir()
+    folder = "a\x1b[2J\nb"
+    os.mkdir(folder)
     put(folder, [], dict.fromkeys(files, ""))
     with pytest.raises(FileNotFoundError, match=r"a\\x1b\[2J\\nb' has") as error:
-        layout.detect_layout(str(folder))
+        layout.detect_layout(folder)
     assert str(error.value).isprintable()
 
 
-def test_a_folder_whose_name_is_no_text_gets_no_recipe(tmp_path):
+def test_a_folder_whose_name_is_no_text_gets_no_recipe():
     """Notebooks could not be given such a parameter."""
-    folder = put(tmp_path / "name\udce9", FLOWERS)
+    put("name\udce9", FLOWERS)
     with pytest.raises(ValueError, match=r"INPUT_DIR is .* not UTF-8"):
-        layout.write_recipe(str(folder), str(tmp_path / "r.yaml"))
-    assert os.listdir(tmp_path) == [folder.name]
+        layout.write_recipe("name\udce9", "r.yaml")
+    assert os.listdir() == ["name\udce9"]

@@ -4,16 +4,15 @@ import json
 import random
 import re
 import shutil
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-import tensorflow as tf
 import yaml
 from support.chain import run_values
 from support.inputs import read, rows_of
-from support.plans import make_images, plan_images, read_plainly
+from support.plans import make_images, plan_images, read_images
 
 from kaggle_tfr.records import read_image_bytes
 from kaggle_tfr.write.parts import write_parts
@@ -22,21 +21,6 @@ from kaggle_tfr.write.verify import verify_parts
 N_SHARDS = 100
 RECORDS_PER_SHARD = 4
 PLACE = re.compile(r"'(.*)' at byte ([\d,]+): the record is (damaged|missing)")
-
-
-@dataclass
-class DamagedPart:
-    """A part with damage in every shard.
-
-    images: {image_id: (bytes, label)} of the undamaged records.
-    lost: (path of the shard, offset in bytes) of each other record.
-    first_lost: those of `lost` whose previous record in the shard is undamaged.
-    """
-
-    folder: Path
-    images: dict[str, tuple[bytes, int]]
-    lost: set[tuple[str, int]]
-    first_lost: set[tuple[str, int]]
 
 
 def list_offsets(shard):
@@ -75,27 +59,29 @@ def whole_part(tmp_path_factory):
 
 @pytest.fixture
 def damaged_part(whole_part, tmp_path):
-    """A copy of the part with one flipped byte, a cut or torn frames in each shard."""
+    """A copy of the part with one flipped byte, a cut or torn frames in each shard.
+
+    images: {image_id: (bytes, label)} of the undamaged records.
+    lost: (path of the shard, offset in bytes) of each other record.
+    first_lost: those of `lost` whose previous record in the shard is undamaged.
+    """
     rng = random.Random(20_261_123)
-    part = DamagedPart(tmp_path / "part", {}, set(), set())
+    folder = tmp_path / "part"
+    part = SimpleNamespace(folder=folder, images={}, lost=set(), first_lost=set())
     shutil.copytree(whole_part, part.folder)
     for number, shard in enumerate(sorted(part.folder.glob("*.tfrec"))):
-        offsets = list_offsets(shard)
         before = shard.read_bytes()
+        places = pairwise(list_offsets(shard))
+        images = read_images(part.folder, shard.name)
         after = bytearray(before)
         (flip_a_byte, truncate, tear_frames)[number % 3](after, rng)
         shard.write_bytes(after)
 
         was_lost = False
-        for start, end in pairwise(offsets):
+        for (image_id, image), (start, end) in zip(images.items(), places, strict=True):
             is_lost = after[start:end] != before[start:end]
             if not is_lost:
-                example = tf.train.Example.FromString(before[start + 12 : end - 4])
-                feature = example.features.feature
-                image_id = feature["image_id"].bytes_list.value[0].decode()
-                image = feature["image"].bytes_list.value[0]
-                label = feature["label"].int64_list.value[0]
-                part.images[image_id] = (image, label)
+                part.images[image_id] = image
             else:
                 part.lost.add((str(shard), start))
                 if not was_lost:
@@ -112,34 +98,24 @@ def list_places(problems):
     return set(places)
 
 
-def test_the_recipe_writes_all_undamaged_records_to_new_shards(
-    damaged_part, tmp_path, root
-):
+def test_the_recipe_writes_all_undamaged_records_to_new_shards(damaged_part, root):
     """Image bytes, labels and classes stay; each lost record is named by its place."""
     page = (root / "docs" / "recover.md").read_text()
     (recipe,) = re.findall(r"```yaml.*?\n(.*?)```", page, re.DOTALL)
-    work = tmp_path / "work"
-    values = yaml.safe_load(recipe) | {
-        "INPUT_DIR": str(damaged_part.folder),
-        "WORK_DIR": str(work),
-    }
+    folders = {"INPUT_DIR": str(damaged_part.folder), "WORK_DIR": "work"}
 
-    images, _, shards = run_values(values, str(work))
+    images, _, shards = run_values(yaml.safe_load(recipe) | folders, "work")
 
     problems = images["problem"][images["problem"] != ""]
     assert list_places(problems) == damaged_part.lost
-    records = read_plainly(sorted((work / "part-1").glob("*.tfrec")))
-    written = {
-        record["image_id"].decode(): (record["image"], record["label"])
-        for record in records
-    }
-    assert written == damaged_part.images
-    labels = (work / "part-1" / "labels.json").read_text()
+    written = Path("work/part-1")
+    assert read_images(written) == damaged_part.images
+    labels = (written / "labels.json").read_text()
     saved = (damaged_part.folder / "labels.json").read_text()
     assert json.loads(labels)["classes"] == json.loads(saved)["classes"]
-    assert len(records) == shards["count"].sum() == len(damaged_part.images)
+    assert shards["count"].sum() == len(damaged_part.images)
     assert len(images) == N_SHARDS * RECORDS_PER_SHARD
-    assert verify_parts(str(work / "part-1")).faults.empty
+    assert verify_parts(str(written)).faults.empty
 
 
 def test_without_an_index_all_undamaged_records_are_read(damaged_part):
@@ -156,10 +132,9 @@ def test_without_an_index_all_undamaged_records_are_read(damaged_part):
     assert found == {name: image for name, (image, _) in damaged_part.images.items()}
 
 
-def test_an_index_of_another_file_is_ignored(whole_part, tmp_path):
+def test_an_index_of_another_file_is_ignored(whole_part):
     """A shard that replaced another with the same name has only its own records."""
-    part = tmp_path / "part"
-    shutil.copytree(whole_part, part)
+    part = Path(shutil.copytree(whole_part, "part"))
     first, second = sorted(part.glob("*.tfrec"))[:2]
     shutil.copy(second, first)
 

@@ -13,7 +13,7 @@ from support.faults import FULL, Disk
 from support.forks import run_code
 from support.gcs import serve_bucket
 from support.inputs import put, read, rows_of
-from support.plans import plan_images, read_plainly
+from support.plans import plan_images, read_images
 from support.readers import make_example, make_picture, save_noise, write_shard
 
 from kaggle_tfr import explore, parallel
@@ -28,14 +28,14 @@ from kaggle_tfr.records import (
 from kaggle_tfr.write.parts import write_parts
 
 IMAGES = [save_noise(seed, 64, 48) for seed in range(40)]
-UNLABELLED = make_example(image=IMAGES[9])
 
 
 @pytest.fixture(autouse=True)
-def records(tmp_path, monkeypatch):
+def records(monkeypatch):
     """The folder of indexes, as the first call of a notebook sets it."""
-    monkeypatch.setenv(RECORDS_FOLDER, str(tmp_path / "work" / "records"))
-    return tmp_path / "work" / "records"
+    folder = Path("work/records").absolute()
+    monkeypatch.setenv(RECORDS_FOLDER, str(folder))
+    return folder
 
 
 def make_records(images, n_classes=3):
@@ -44,9 +44,9 @@ def make_records(images, n_classes=3):
     return [make_example(image=data, label=k % n_classes) for k, data in numbered]
 
 
-def write_input(tmp_path, records, name="a.tfrec", compression=""):
+def write_input(records, name="a.tfrec", compression=""):
     """Write a shard of the input folder; return its path."""
-    return Path(write_shard(tmp_path / "in" / name, records, compression))
+    return Path(write_shard(f"in/{name}", records, compression)).absolute()
 
 
 def read_all(images):
@@ -54,19 +54,13 @@ def read_all(images):
     return [read_image_bytes(path) for path in images["path"]]
 
 
-def images_by_id(part):
-    """Return {id: (image, label)} of a finished part, read by TensorFlow alone."""
-    rows = read_plainly(sorted(Path(part).glob("*.tfrec")))
-    return {row["image_id"].decode(): (row["image"], row["label"]) for row in rows}
-
-
 @pytest.mark.parametrize("cut", [0, 3, 20, 900])
-def test_every_member_of_a_gzip_shard_is_read(tmp_path, cut):
+def test_every_member_of_a_gzip_shard_is_read(cut):
     """Files may be concatenated, headers may have all fields, and zeros fill a block.
 
     The whole records of a truncated file are read.
     """
-    shard = write_input(tmp_path, make_records(IMAGES[:9]))
+    shard = write_input(make_records(IMAGES[:9]))
     data = shard.read_bytes()
     second = gzip.compress(data[5000:])
     fields = b"\x03\0xyz" + b"name\0" + b"comment\0" + b"\x12\x34"
@@ -75,24 +69,25 @@ def test_every_member_of_a_gzip_shard_is_read(tmp_path, cut):
     packed = gzip.compress(data[:5000]) + bytes(2) + second
     shard.write_bytes(packed[: len(packed) - cut])
 
-    images, _ = read(tmp_path / "in")
+    images, _ = read("in")
 
     is_good = images["problem"] == ""
     assert read_all(images[is_good]) == IMAGES[: 9 if cut < 8 else 8]
     assert (~is_good).sum() == bool(cut)
 
 
-def test_the_inferred_schema_of_each_split_is_printed(tmp_path, capsys):
+def test_the_inferred_schema_of_each_split_is_printed(capsys):
     """It has image, label and id; tests need no label. Files are named as by TFDS."""
-    numbers_of_shard = {"d-train.tfrecord-00000-of-00002": range(20)}
-    numbers_of_shard["d-train.tfrecord-00001-of-00002"] = range(20, 34)
-    numbers_of_shard["d-test.tfrecord"] = range(34, 40)
-    for name, numbers in numbers_of_shard.items():
+    for name, numbers in {
+        "d-train.tfrecord-00000-of-00002": range(20),
+        "d-train.tfrecord-00001-of-00002": range(20, 34),
+        "d-test.tfrecord": range(34, 40),
+    }.items():
         label = {"target": 1} if "train" in name else {}
         shard = [make_example(jpeg=IMAGES[k], name=b"%d" % k, **label) for k in numbers]
-        write_input(tmp_path, shard, name, "GZIP")
+        write_input(shard, name, "GZIP")
 
-    images, _ = read(tmp_path / "in")
+    images, _ = read("in")
 
     printed = capsys.readouterr().out
     assert "test: {'jpeg': 'image', 'name': 'image_id'} by 6 records of" in printed
@@ -103,13 +98,13 @@ def test_the_inferred_schema_of_each_split_is_printed(tmp_path, capsys):
     assert read_all(images) == [IMAGES[int(name)] for name in images["image_id"]]
 
 
-def test_a_record_damaged_after_01_is_rejected(tmp_path):
+def test_a_record_damaged_after_01_is_rejected():
     """The forecast and the writer name it by its shard and byte."""
     records = make_records(IMAGES[:30])
-    path = write_input(tmp_path, records)
+    path = write_input(records)
     images, labels = read(path.parent)
     table = measure(images, labels).assign(fold=0, split="train")
-    plan_images(table, tmp_path / "work", size=48, labels=labels)
+    plan_images(table, "work", size=48, labels=labels)
     offset = sum(len(record) + 16 for record in records[:9])
     before = path.stat()
     data = bytearray(path.read_bytes())
@@ -117,45 +112,44 @@ def test_a_record_damaged_after_01_is_rejected(tmp_path):
     path.write_bytes(data)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
-    shards = write_parts(str(tmp_path / "work"))
+    shards = write_parts("work")
 
     assert (shards["count"].sum(), shards["refused"].sum()) == (29, 1)
-    rejects = pd.read_csv(tmp_path / "work" / "part-1" / "rejects.csv")
+    rejects = pd.read_csv("work/part-1/rejects.csv")
     damaged = f"'{path}' at byte {offset:,}: the record is damaged"
     assert rejects[["path", "problem"]].to_numpy().tolist() == [[f"{path}#9", damaged]]
 
 
-def test_one_bad_shard_is_a_row_among_good_ones(tmp_path):
+def test_one_bad_shard_is_a_row_among_good_ones():
     """It may be another file, empty, missing or truncated."""
     records = make_records(IMAGES[:6])
-    folder = tmp_path / "in"
-    plain = write_input(tmp_path, records, "plain.tfrec")
+    plain = write_input(records, "plain.tfrec")
     os.truncate(plain, plain.stat().st_size * 3 // 4)
-    write_input(tmp_path, records, "whole.tfrec")
+    write_input(records, "whole.tfrec")
     listed = "file,split\ngone.tfrec,train\nwhole.tfrec,train\n"
     texts = {"empty.tfrec": "", "tiny.tfrec": "\0", "shards.csv": listed}
-    put(folder, [], texts | {"other.tfrec": "PK\x03\x04 is a zip" * 99})
+    put("in", [], texts | {"other.tfrec": "PK\x03\x04 is a zip" * 99})
 
-    images, _ = read(folder)
+    images, _ = read("in")
 
     images["shard"] = images["image_id"].str.replace(r"\..*", "", regex=True)
     is_good = images["problem"] == ""
     problems = images[~is_good].set_index("shard")["problem"]
     assert len(problems) == 5
     assert problems["gone"] == "missing file"
-    assert problems["empty"] == f"'{folder}/empty.tfrec' contains no record"
+    assert problems["empty"].endswith("/in/empty.tfrec' contains no record")
     for name in ("plain", "other", "tiny"):
-        assert problems[name].startswith(f"'{folder}/{name}.tfrec' at byte ")
+        assert f"/in/{name}.tfrec' at byte " in problems[name]
     counts = images["shard"][is_good].value_counts().to_dict()
     assert counts == {"whole": 6, "plain": 4}
 
 
-def test_files_that_are_no_shards_are_an_error(tmp_path):
+def test_files_that_are_no_shards_are_an_error():
     """The error names the folder, and PATTERN as a fix."""
-    put(tmp_path, [], {f"{number}.tfrec": "PK" * 99 for number in range(2)})
+    put(".", [], {f"{number}.tfrec": "PK" * 99 for number in range(2)})
     no_record = r"none of the 2 shards in .* has a whole record.*PATTERN"
     with pytest.raises(ValueError, match=no_record):
-        read(tmp_path)
+        read()
 
 
 TWO_LABELS = {"image": IMAGES[0], "label": 1, "target": 2}
@@ -170,11 +164,11 @@ TWO_IMAGES = {"left": make_picture(10), "right": IMAGES[0], "label": 1, "other":
         (TWO_LABELS, "each of label, target looks like the label.*INPUT_SCHEMA"),
     ],
 )
-def test_an_unclear_image_or_label_is_an_error(tmp_path, features, message):
+def test_an_unclear_image_or_label_is_an_error(features, message):
     """The error lists the features."""
-    write_input(tmp_path, [make_example(**features)])
+    write_input([make_example(**features)])
     with pytest.raises(ValueError, match=message):
-        read(tmp_path / "in")
+        read("in")
 
 
 @pytest.mark.parametrize(
@@ -182,66 +176,67 @@ def test_an_unclear_image_or_label_is_an_error(tmp_path, features, message):
     [{"label_column": []}, {"input_schema": {"image": "image"}}],
     ids=["LABEL_COLUMN", "INPUT_SCHEMA"],
 )
-def test_images_can_be_read_without_labels(tmp_path, changes):
+def test_images_can_be_read_without_labels(changes):
     """Features that look like labels are not asked about."""
     for split in ("train", "test"):
-        write_input(tmp_path, [make_example(**TWO_LABELS)], f"{split}.tfrec")
-    images, _ = read(tmp_path / "in", **changes)
+        write_input([make_example(**TWO_LABELS)], f"{split}.tfrec")
+    images, _ = read("in", **changes)
     assert images[["label", "problem"]].to_numpy().tolist() == [[-1, ""]] * 2
 
 
-@pytest.fixture
-def species(tmp_path):
-    """A folder with a shard whose records have a text, a number and the same id."""
+def write_species():
+    """Write records that have a text, a number and the same id."""
     records = []
     for text, number in ((b"rose", 5), (b"daisy", 9), (b"rose", -1)):
         features = {"label": text, "species": number, "image_id": b"same"}
         records.append(make_example(image=IMAGES[0], **features))
-    write_input(tmp_path, records, "validation/a.tfrec")
-    return tmp_path / "in"
+    write_input(records, "validation/a.tfrec")
 
 
 SPECIES = {"image": "image", "species": "label", "image_id": "image_id"}
 
 
-def test_labels_may_be_texts(species):
+def test_labels_may_be_texts():
     """Numbers are another column then; the id of a repeated id is its address."""
-    images, labels = read(species)
+    write_species()
+    images, labels = read("in")
 
     assert labels.classes == ("daisy", "rose")
     found = images[["split", "label", "species"]].to_numpy().tolist()
     assert found == [["validation", 1, 5], ["validation", 0, 9], ["validation", 1, -1]]
-    images, _ = read(species, input_schema=SPECIES)
-    texts = {"same": "rose", "validation/a.tfrec#1": "daisy"}
-    texts["validation/a.tfrec#2"] = "rose"
-    assert rows_of(images, "record_label") == texts
+    images, _ = read("in", input_schema=SPECIES)
+    assert rows_of(images, "record_label") == {
+        "same": "rose",
+        "validation/a.tfrec#1": "daisy",
+        "validation/a.tfrec#2": "rose",
+    }
 
 
-def test_labels_may_be_numbers_of_classes(species):
+def test_labels_may_be_numbers_of_classes():
     """A label of -1 is missing; one without a class is a problem of its record."""
+    write_species()
     label_map = {"9": 0, "5": 1}
-    images, labels = read(species, input_schema=SPECIES, label_map=label_map)
+    images, labels = read("in", input_schema=SPECIES, label_map=label_map)
     assert labels.classes == (9, 5)
     assert list(images["label"]) == [1, 0, -1]
     assert list(images["problem"]) == ["", "", "no label"]
 
-    put(species, [], {"labels.json": '{"classes": [null, "a", "b", "c", "d", "e"]}'})
-    images, _ = read(species, input_schema=SPECIES)
+    put("in", [], {"labels.json": '{"classes": [null, "a", "b", "c", "d", "e"]}'})
+    images, _ = read("in", input_schema=SPECIES)
     assert list(images["label_name"]) == ["e", "", ""]
     unknown = "label is not a class of labels.json: 9"
     assert list(images["problem"]) == ["", unknown, "no label"]
 
 
-def test_lists_of_0_and_1_are_several_labels(tmp_path):
+def test_lists_of_0_and_1_are_several_labels():
     """Their names are in labels.json; other numbers and lengths reject the record."""
-    names = ["cat", "dog"]
-    labels = {"kind": "multi", "classes": names, "label_columns": names}
-    put(tmp_path / "in", [], {"labels.json": json.dumps(labels)})
+    names = json.dumps(["cat", "dog"])
+    text = f'{{"kind": "multi", "classes": {names}, "label_columns": {names}}}'
+    put("in", [], {"labels.json": text})
     rows = [[1, 0], [1, 1], [0], [2, 0], *[[0, 1]] * 40]
-    write_input(tmp_path, [make_example(image=IMAGES[0], tags=row) for row in rows])
+    write_input([make_example(image=IMAGES[0], tags=row) for row in rows])
 
-    schema = {"image": "image", "tags": "labels"}
-    images, labels = read(tmp_path / "in", input_schema=schema)
+    images, labels = read("in", input_schema={"image": "image", "tags": "labels"})
 
     assert (labels.kind, labels.label_columns) == ("multi", ("cat", "dog"))
     found = images[["cat", "dog", "label_name"]].to_numpy().tolist()
@@ -250,25 +245,25 @@ def test_lists_of_0_and_1_are_several_labels(tmp_path):
     assert images["problem"][3] == "column 'cat' contains '2', not 0 or 1"
 
 
-def test_run_length_codes_are_masks(tmp_path):
+def test_run_length_codes_are_masks():
     """The preset clouds has a feature for each label."""
     codes = {"fish": b"1 3", "flower": b"", "gravel": b"", "sugar": b"5 2"}
     sizes = {"height": 32, "width": 48, "depth": 3}
-    write_input(tmp_path, [make_example(image_raw=IMAGES[0], **codes, **sizes)])
+    write_input([make_example(image_raw=IMAGES[0], **codes, **sizes)])
 
-    images, labels = read(tmp_path / "in", input_schema="clouds")
+    images, labels = read("in", input_schema="clouds")
 
     assert labels.kind == "masks"
     found = images[list(labels.label_columns)].to_numpy().tolist()
     assert found == [["1 3", "", "", "5 2"]]
 
 
-def test_a_changed_shard_is_indexed_again(tmp_path, records):
+def test_a_changed_shard_is_indexed_again(records):
     """The index is copied with the plan."""
-    path = write_input(tmp_path, make_records(IMAGES[:1]))
+    path = write_input(make_records(IMAGES[:1]))
     assert read_image_bytes(f"{path}#0") == IMAGES[0]
     new_records = make_records(IMAGES[1:4])
-    write_input(tmp_path, new_records)
+    write_input(new_records)
     os.utime(path, ns=(1, 1))
 
     assert read_image_bytes(f"{path}#2") == IMAGES[3]
@@ -276,61 +271,59 @@ def test_a_changed_shard_is_indexed_again(tmp_path, records):
     missing = "#3' is not there: the shard has 3 records"
     with pytest.raises(FileNotFoundError, match=missing):
         read_image_bytes(f"{path}#3")
-    put(tmp_path / "work", [], {"plan.json": "{}"})
-    copy_plan(str(tmp_path / "work"), str(tmp_path / "copy"))
-    copied = os.listdir(tmp_path / "copy" / "records")
+    put("work", [], {"plan.json": "{}"})
+    copy_plan("work", "copy")
+    copied = os.listdir("copy/records")
     assert sorted(copied) == sorted(os.listdir(records)) != []
 
 
-def test_records_of_shards_that_are_gone_or_changed_are_removed(tmp_path, records):
+def test_records_of_shards_that_are_gone_or_changed_are_removed(records):
     """One index and one plain copy of each shard are kept, for its present state."""
 
     def save_images():
-        images, labels = read(tmp_path / "in")
-        explore.save_images(measure(images, labels), labels, str(tmp_path / "work"))
+        images, labels = read("in")
+        explore.save_images(measure(images, labels), labels, "work")
         return set(os.listdir(records))
 
-    shards = [tmp_path / "in" / name for name in ("a.tfrec", "b.tfrec")]
-    for shard in shards:
-        write_shard(shard, make_records(IMAGES[:6]), "GZIP")
+    first = write_input(make_records(IMAGES[:6]), "a.tfrec", "GZIP")
+    second = write_input(make_records(IMAGES[:6]), "b.tfrec", "GZIP")
     before = save_images()
-    assert len(before) == 4
-    os.utime(shards[0], ns=(1, 1))
+    os.utime(first, ns=(1, 1))
     after = save_images()
-    assert len(after) == 4
+    assert len(before) == len(after) == 4
     assert after != before
-    shards[0].unlink()
+    first.unlink()
     assert save_images() == {name for name in after if name.startswith("b.tfrec-")}
 
     # Another process may have removed them since.
     forget_records(str(records), set())
     assert not list(records.glob("*.copy"))
-    assert read_image_bytes(f"{shards[1]}#5") == IMAGES[5]
+    assert read_image_bytes(f"{second}#5") == IMAGES[5]
 
 
-def test_a_full_work_folder_is_not_a_problem_of_a_shard(tmp_path, records):
+def test_a_full_work_folder_is_not_a_problem_of_a_shard(records):
     """Its index cannot be written: 01 stops, and rejects nothing."""
-    write_input(tmp_path, make_records(IMAGES[:3]))
+    write_input(make_records(IMAGES[:3]))
     records.mkdir(parents=True)
     with Disk(records, at=1, fault=FULL), pytest.raises(OSError, match="No space left"):
-        read(tmp_path / "in")
+        read("in")
 
 
-def test_a_file_may_be_called_like_an_address(tmp_path):
+def test_a_file_may_be_called_like_an_address():
     """The path "a.jpg#3" is that file if it exists, else a missing one."""
-    put(tmp_path, [], {"a.jpg#3": "image", "a.jpg": "another"})
-    assert read_image_bytes(str(tmp_path / "a.jpg#3")) == b"image"
+    put(".", [], {"a.jpg#3": "image", "a.jpg": "another"})
+    assert read_image_bytes("a.jpg#3") == b"image"
     for name in ("a.jpg#4", "b.jpg#4", "#4"):
         with pytest.raises(FileNotFoundError):
-            read_image_bytes(str(tmp_path / name))
+            read_image_bytes(name)
 
 
-def test_other_processes_read_addresses(tmp_path, monkeypatch):
+def test_other_processes_read_addresses(monkeypatch):
     """Workers of loky make their own index if none is kept, also of GZIP shards."""
     records = make_records(IMAGES)
-    write_input(tmp_path, records[:20])
-    write_input(tmp_path, records[20:], "b.tfrec", "GZIP")
-    images, labels = read(tmp_path / "in")
+    write_input(records[:20])
+    write_input(records[20:], "b.tfrec", "GZIP")
+    images, labels = read("in")
     monkeypatch.setenv(RECORDS_FOLDER, "")
     parallel.use_backend(2, "loky")
     try:
@@ -344,29 +337,25 @@ def test_other_processes_read_addresses(tmp_path, monkeypatch):
 def test_shards_in_a_bucket_are_those_on_disk(tmp_path):
     """The table and the part of gs:// addresses are those of local paths."""
     records = make_records(IMAGES)
-    first = write_input(tmp_path, records[:20], "train/a.tfrec")
-    write_input(tmp_path, records[20:], "train/b.tfrec", "GZIP")
+    first = write_input(records[:20], "train/a.tfrec")
+    write_input(records[20:], "train/b.tfrec", "GZIP")
     damaged = bytearray(first.read_bytes())
     damaged[500] ^= 1
     first.write_bytes(damaged)
     changes = {"IMAGE_SIZE": 48, "N_FOLDS": 2, "N_SHARDS": 4}
-    run_chain(
-        "sample", str(tmp_path / "disk"), INPUT_DIR=str(tmp_path / "in"), **changes
-    )
+    run_chain("sample", "disk", INPUT_DIR="in", **changes)
     changes["INPUT_DIR"] = "gs://shards"
-    code = (
-        "from support.chain import run_chain\n"
-        f"run_chain('sample', {str(tmp_path / 'cloud')!r}, **{changes})\n"
-    )
+    run = f"run_chain('sample', 'cloud', **{changes})"
+    code = f"from support.chain import run_chain\n{run}\n"
     with serve_bucket(tmp_path) as gcs:
-        gcs.seed_objects("shards", tmp_path / "in")
+        gcs.seed_objects("shards", "in")
         done = run_code(code, tmp_path, timeout=200, env=gcs.env)
 
     assert done.code == 0, done.output[-3000:]
-    local = images_by_id(tmp_path / "disk" / "part-1")
+    local = read_images("disk/part-1")
     assert len(local) == 39
-    assert images_by_id(tmp_path / "cloud" / "part-1") == local
-    rejects = pd.read_csv(tmp_path / "cloud" / "rejects.csv")
+    assert read_images("cloud/part-1") == local
+    rejects = pd.read_csv("cloud/rejects.csv")
     damage = "'gs://shards/train/a.tfrec' at byte 0: the record is damaged"
     rows = rejects[["path", "problem"]].to_numpy().tolist()
     assert rows == [["gs://shards/train/a.tfrec#0", damage]]
@@ -380,57 +369,56 @@ def test_shards_in_a_bucket_are_those_on_disk(tmp_path):
         ({"label": 0}, {"label": 1}, {}),
     ],
 )
-def test_unusual_labels_are_read(tmp_path, zero, one, last):
+def test_unusual_labels_are_read(zero, one, last):
     """Only the record that has no label is rejected."""
     records = []
     for label in (zero, one, zero, last):
         records.append(make_example(image=IMAGES[0], **label))
-    write_input(tmp_path, records)
+    write_input(records)
 
-    images, labels = read(tmp_path / "in")
+    images, labels = read("in")
 
     assert labels.classes == (0, 1)
     assert list(images["label"]) == [0, 1, 0, 1 if last else -1]
     assert list(images["problem"]) == ["", "", "", "" if last else "no label"]
 
 
-@pytest.fixture
-def tagged(tmp_path):
-    """A folder whose training records have tags and a score; tests have no label."""
+def write_tagged():
+    """Write training records with tags and a score, and a test without a label."""
     records = []
     for tags, score in (([1, 0], 0.0), ([0, 1], 0.25), ([1, 1], 1.0)):
         records.append(make_example(image=IMAGES[0], tags=tags, score=score))
-    write_input(tmp_path, records, "train.tfrec")
-    write_input(tmp_path, [UNLABELLED], "test.tfrec")
-    return tmp_path / "in"
+    write_input([make_example(image=IMAGES[9])], "test.tfrec")
+    return write_input(records, "train.tfrec")
 
 
-def test_each_split_needs_a_label(tagged):
+def test_each_split_needs_a_label():
     """The error lists the other features; the label of another split does not count."""
+    train = write_tagged()
     unlabelled = "none of image, score, tags looks like the label of the split 'train'"
     with pytest.raises(ValueError, match=unlabelled):
-        read(tagged)
-    (tagged / "train.tfrec").rename(tagged / "valid.tfrec")
-    write_shard(tagged / "train.tfrec", make_records(IMAGES[:1]))
+        read("in")
+    train.rename("in/valid.tfrec")
+    write_input(make_records(IMAGES[:1]), "train.tfrec")
     missing = r"no record of the split 'validation' has a label in .*'label'"
     with pytest.raises(ValueError, match=missing):
-        read(tagged, input_schema={"image": "image", "label": "label"})
+        read("in", input_schema={"image": "image", "label": "label"})
 
 
-def test_input_schema_chooses_the_label(tagged):
+def test_input_schema_chooses_the_label():
     """A fraction is a problem of its record."""
-    score = {"image": "image", "score": "label"}
-    images, _ = read(tagged, input_schema=score)
+    write_tagged()
+    images, _ = read("in", input_schema={"image": "image", "score": "label"})
     fraction = "label is not a whole number: 0.25"
     assert images["problem"].tolist() == ["", "", fraction, ""]
 
 
-def test_features_called_like_our_columns_get_a_prefix(tmp_path):
+def test_features_called_like_our_columns_get_a_prefix():
     """The tables of a part have columns `file` and `record`: the place of a record."""
     features = {"file": b"scan.dcm", "record": 7, "site": b"B"}
-    write_input(tmp_path, [make_example(image=IMAGES[0], label=0, **features)])
+    write_input([make_example(image=IMAGES[0], label=0, **features)])
 
-    images, _ = read(tmp_path / "in")
+    images, _ = read("in")
 
     assert not {"file", "record"}.intersection(images)
     found = images[["record_file", "record_record", "site"]].to_numpy().tolist()

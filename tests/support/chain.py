@@ -17,6 +17,11 @@ from support.readers import make_example, write_shard
 from support.scenes import saved
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+PHOTOS = [
+    ("sklearn.datasets.images", "china.jpg"),
+    ("sklearn.datasets.images", "flower.jpg"),
+    ("matplotlib", "mpl-data/sample_data/grace_hopper.jpg"),
+]
 
 
 def run_chain(recipe, work, **changes):
@@ -25,9 +30,8 @@ def run_chain(recipe, work, **changes):
     recipe: the name of a bundled one, or a path that ends with ".yaml".
     """
     is_path = str(recipe).endswith(".yaml")
-    values = load_recipe(
-        str(recipe if is_path else ROOT / "recipes" / f"{recipe}.yaml")
-    )
+    path = recipe if is_path else ROOT / "recipes" / f"{recipe}.yaml"
+    values = load_recipe(str(path))
     if "INPUT_DIR" in changes:  # which lacks the other inputs and columns of the recipe
         values.pop("MORE_INPUTS", None)
         values.pop("GROUP_COLUMN", None)
@@ -60,30 +64,21 @@ def write_small_sample(folder):
 
 def draw_pictures(count, height, width):
     """Return different images of this size: rotated cells of three photographs."""
-    photos = [
-        ("sklearn.datasets.images", "china.jpg"),
-        ("sklearn.datasets.images", "flower.jpg"),
-    ]
     cells = []
-    for package, name in [
-        *photos,
-        ("matplotlib", "mpl-data/sample_data/grace_hopper.jpg"),
-    ]:
+    for package, name in PHOTOS:
         with importlib.resources.files(package).joinpath(name).open("rb") as file:
             photo = Image.open(file).convert("RGB")
         for top in range(0, photo.height - 99, 100):
             for left in range(0, photo.width - 99, 100):
-                cells.append(photo.crop((left, top, left + 100, top + 100)))
-    cells = [cell for cell in cells if np.asarray(cell.convert("L")).std() > 30]
-    turns = [None, *Image.Transpose]
-    pictures = [
-        cell if turn is None else cell.transpose(turn)
-        for turn in turns
-        for cell in cells
-    ]
+                cell = photo.crop((left, top, left + 100, top + 100))
+                if np.asarray(cell.convert("L")).std() > 30:
+                    cells.append(cell)
+    pictures = [*cells]
+    for turn in Image.Transpose:
+        pictures += [cell.transpose(turn) for cell in cells]
     assert count <= len(pictures)
-    size = (width, height), Image.Resampling.BICUBIC
-    return [picture.resize(*size) for picture in pictures[:count]]
+    size = (width, height)
+    return [image.resize(size, Image.Resampling.BICUBIC) for image in pictures[:count]]
 
 
 CLASS_FOLDERS = {

@@ -18,11 +18,9 @@ class Cluster:
     """A scheduler and its workers; `workers` maps names to processes."""
 
     def __init__(self, folder, env=()):
-        self.folder, self.workers, self.env = (
-            Path(folder),
-            {},
-            {**os.environ, **dict(env)},
-        )
+        self.folder = Path(folder)
+        self.workers = {}
+        self.env = {**os.environ, **dict(env)}
         where = self.folder / "scheduler.json"
         options = ["--port", "0", "--no-jupyter", "--scheduler-file", str(where)]
         self.scheduler = self._start("scheduler", "scheduler", *options)

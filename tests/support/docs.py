@@ -4,6 +4,7 @@ import re
 import shlex
 import shutil
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 
 import pandas as pd
@@ -100,15 +101,12 @@ def write_inputs(folder, competition):
 
     cassava = folder / "cassava-leaf-disease-classification"
     shutil.copytree(competition, cassava, ignore=shutil.ignore_patterns("more"))
-    class_names = ["blight", "healthy", "mildew", "miner", "rust"]
-    numbers = {name: str(number) for number, name in enumerate(class_names)}
-    table["label"] = table["label"].map(numbers)
+    table["label"], _ = pd.factorize(table["label"], sort=True)
     table.to_csv(cassava / "train.csv", index=False)
 
     earlier_classes = ["cbb", "cbsd", "cgm", "cmd", "healthy"]
     paths = sorted((competition / "more/images").glob("*"))
-    for number, path in enumerate(paths):
-        name = earlier_classes[number % len(earlier_classes)]
+    for path, name in zip(paths, cycle(earlier_classes), strict=False):
         target = folder / "cassava-disease/train/train" / name / path.name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)

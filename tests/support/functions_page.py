@@ -16,48 +16,45 @@ The public functions of each step: `from kaggle_tfr import plan`, then
 """
 
 
-def format_page(root: Path = ROOT) -> str:
+def format_page(root=ROOT):
     """Return the page."""
     lines = [HEADER]
     for step in STEPS:
         package = _parse(root, f"kaggle_tfr.{step}")
-        lines += [f"## {step}", "", ast.get_docstring(package) or "", ""]
+        lines += [f"## {step}", "", ast.get_docstring(package), ""]
         lines += ["| name | |", "|---|---|"]
-        for name, module in list_public(package).items():
+        for name, module in list_public(package):
             summary = _summarize(_parse(root, module), name)
             lines.append(f"| `{name}` | {summary} |")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
 
-def list_public(package: ast.Module) -> dict[str, str]:
+def list_public(package):
     """Return the names that a package's `__init__` imports, with their modules."""
-    names = {}
+    names = []
     for node in package.body:
         if isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                names[alias.asname or alias.name] = str(node.module)
-    return dict(sorted(names.items()))
+            names += [(alias.asname or alias.name, node.module) for alias in node.names]
+    return sorted(names)
 
 
-def _parse(root: Path, module: str) -> ast.Module:
+def _parse(root, module):
     """Return the syntax tree of a module or package."""
     path = root.joinpath(*module.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     return ast.parse(file.read_text())
 
 
-def _summarize(module: ast.Module, name: str) -> str:
+def _summarize(module, name):
     """Return the first paragraph of a docstring; of a constant, its value.
 
     Raises: KeyError: nothing in the module has this name, or a docstring.
     """
     for node in module.body:
-        if getattr(node, "name", "") == name:
-            docstring = ast.get_docstring(node)
-            if docstring:
-                paragraph = docstring.partition("\n\n")[0]
-                return " ".join(paragraph.split()).replace("|", r"\|")
+        if getattr(node, "name", "") == name and ast.get_docstring(node):
+            paragraph = ast.get_docstring(node).partition("\n\n")[0]
+            return " ".join(paragraph.split()).replace("|", r"\|")
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
             return f"`{ast.unparse(node.value)}`"
     raise KeyError(f"{name} has no docstring")

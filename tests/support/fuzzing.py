@@ -16,32 +16,26 @@ SETTINGS = [
     ImageSettings((48, 48)),
     ImageSettings((200, 200)),
     ImageSettings(None, resize="none"),
+    ImageSettings((64, 64), resize="fill", resample="lanczos"),
 ]
-BEYOND_PILLOW = (
-    "truncated: grey to its end",
-    "damaged: zeros in its scan",
-)  # it shows these
-SETTINGS += [ImageSettings((64, 64), resize="fill", resample="lanczos")]
+# Pillow shows these.
+BEYOND_PILLOW = ("truncated: grey to its end", "damaged: zeros in its scan")
 
 
 def originals():
     """Return whole images of every format that is decoded in its own way."""
     for seed in range(3):
         image = scene(90, 120, seed)
-        options = (
-            {"subsampling": 0, "icc_profile": wide_profile()},
-            {"restart_marker_blocks": 3},
-        )
-        yield from (
-            saved(image, **o)
-            for o in ({"quality": 75}, *options, {"progressive": True})
-        )
-        yield from (saved(image.convert(mode)) for mode in ("L", "CMYK"))
-        yield from (saved(image.convert(mode), "PNG") for mode in ("RGB", "RGBA", "P"))
-        yield from (
-            saved(image, "WEBP", quality=80, lossless=choice)
-            for choice in (True, False)
-        )
+        yield saved(image, quality=75)
+        yield saved(image, subsampling=0, icc_profile=wide_profile())
+        yield saved(image, restart_marker_blocks=3)
+        yield saved(image, progressive=True)
+        for mode in ("L", "CMYK"):
+            yield saved(image.convert(mode))
+        for mode in ("RGB", "RGBA", "P"):
+            yield saved(image.convert(mode), "PNG")
+        for is_lossless in (True, False):
+            yield saved(image, "WEBP", quality=80, lossless=is_lossless)
 
 
 def mutate(rng, pool):

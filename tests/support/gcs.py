@@ -29,9 +29,12 @@ from gcp_storage_emulator.server import create_server
 HOSTS = ("www.googleapis.com", "storage.googleapis.com", "oauth2.googleapis.com")
 METHODS = (b"GET ", b"POST ", b"PUT ", b"DELETE ", b"HEAD ")
 # TensorFlow reads these when it is imported, and the rest of `Bucket.env` on use.
-AT_IMPORT = {"GCS_STAT_CACHE_MAX_AGE": "0", "GCS_MATCHING_PATHS_CACHE_MAX_AGE": "0"}
-AT_IMPORT |= {"GCS_RETRY_CONFIG_MAX_RETRIES": "1"}
-AT_IMPORT |= {"GCS_RETRY_CONFIG_INIT_DELAY_TIME_US": "1000"}
+AT_IMPORT = {
+    "GCS_STAT_CACHE_MAX_AGE": "0",
+    "GCS_MATCHING_PATHS_CACHE_MAX_AGE": "0",
+    "GCS_RETRY_CONFIG_MAX_RETRIES": "1",
+    "GCS_RETRY_CONFIG_INIT_DELAY_TIME_US": "1000",
+}
 
 
 class Bucket:
@@ -56,14 +59,13 @@ class Bucket:
         self.env = {
             "https_proxy": proxy,
             "http_proxy": proxy,
-            "no_proxy": "",
-        }  # nothing gets out
-        self.env |= {
+            "no_proxy": "",  # nothing gets out
             "CURL_CA_BUNDLE": str(folder / "ca.pem"),
             "TF_CPP_MIN_LOG_LEVEL": "3",
+            "GOOGLE_AUTH_TOKEN_FOR_TESTING": "token",
+            "NO_GCE_CHECK": "true",
+            **AT_IMPORT,
         }
-        self.env |= {"GOOGLE_AUTH_TOKEN_FOR_TESTING": "token", "NO_GCE_CHECK": "true"}
-        self.env |= AT_IMPORT
         threading.Thread(target=self._accept, daemon=True).start()
 
     def seed_objects(self, bucket, folder):

@@ -130,13 +130,10 @@ def copy_flowers(folder, photos):
     rng = np.random.default_rng(0)
     paths = [paths[number] for number in rng.permutation(len(paths))]
     n_tests = len(paths) // 20
-    rows = pd.DataFrame(
-        {
-            "image_id": [path.name for path in paths[n_tests:]],
-            "label": [path.parent.name for path in paths[n_tests:]],
-        }
-    )
-    competition = Competition(folder, rows, [path.name for path in paths[:n_tests]])
+    names = [(path.name, path.parent.name) for path in paths]
+    rows = pd.DataFrame(names, columns=["image_id", "label"])
+    tests = rows["image_id"][:n_tests].tolist()
+    competition = Competition(folder, rows[n_tests:], tests)
     for number, path in enumerate(paths):
         target = competition.path(path.name, is_test=number < n_tests)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,26 +1,22 @@
 """Small folders of images and CSVs, and their table, read with a few parameters."""
 
+from pathlib import Path
+
 from PIL import Image
 
 from kaggle_tfr.explore.inputs import read_table
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.parameters import make_settings
-from support.layouts import draw
 
 
 def put_image(path):
-    path.parent.mkdir(parents=True, exist_ok=True)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (32, 24), "teal").save(path)
-
-
-def draw_image(path, seed):
-    """Write an image of 40 × 32 that is unlike those of other seeds."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draw(seed, (40, 32)).save(path)
 
 
 def put(folder, images, texts=()):
     """Write images by their paths, and files by their texts; return the folder."""
+    folder = Path(folder)
     for name in images:
         put_image(folder / name)
     for name, text in dict(texts).items():
@@ -34,9 +30,20 @@ def put_csv(folder, text, images=()):
     return put(folder, [f"train_images/{name}" for name in images], {"train.csv": text})
 
 
-def read(folder, **changes):
+def read(folder=".", **changes):
     chosen = {name.upper(): value for name, value in changes.items()}
     return read_table(str(folder), make_settings(InputSettings, chosen))
+
+
+def read_cells(header, cells, **changes):
+    """Write train.csv with a row and an image for each cell, and read it.
+
+    header, cells: without the first column, image_id, which counts from 0.
+    """
+    rows = [f"{number},{cell}\n" for number, cell in enumerate(cells)]
+    names = [f"{number}.jpg" for number in range(len(cells))]
+    put_csv(".", "".join([f"image_id,{header}\n", *rows]), names)
+    return read(**changes)
 
 
 def rows_of(images, *columns):

@@ -117,26 +117,25 @@ def main():
         jax.devices = lambda *_, count=count: everything[:count]
         train.find_devices("cpu")
         losses, model = train_on(batches, weights, validation)
-        result[count] = {"losses": losses, "shapes": [*shapes]}
-        result[count]["judged"] = [judge(model, part, 16) for part in parts]
+        facts = {"losses": losses, "shapes": [*shapes]}
+        facts["judged"] = [judge(model, part, 16) for part in parts]
         lines = [line for line in compiled if line.startswith("Compiling")]
         steps = {
             name: [x for x in lines if name in x]
             for name in ("train_step", "test_step")
         }
-        result[count]["compiles"] = {name: len(found) for name, found in steps.items()}
+        facts["compiles"] = {name: len(found) for name, found in steps.items()}
         sent = f"uint8[{len(batches[0][0])},{SIDE},{SIDE},3]"
-        result[count]["sends_uint8"] = all(
-            sent in x for found in steps.values() for x in found
-        )
+        facts["sends_uint8"] = all(sent in x for found in steps.values() for x in found)
         compiled.clear()
-        result[count]["oof"] = train_folds(folder / f"folds-{count}", folder / "folds")
+        facts["oof"] = train_folds(folder / f"folds-{count}", folder / "folds")
         lines = [line for line in compiled if line.startswith("Compiling")]
-        result[count]["fold_compiles"] = sum("train_step" in line for line in lines)
+        facts["fold_compiles"] = sum("train_step" in line for line in lines)
         compiled.clear()
         shapes.clear()
-        result[count]["logits"] = train.predict(model, batches[0][0]).tolist()
-        result[count]["weights"] = [values.tolist() for values in model.get_weights()]
+        facts["logits"] = train.predict(model, batches[0][0]).tolist()
+        facts["weights"] = [values.tolist() for values in model.get_weights()]
+        result[count] = facts
     keras.layers.Rescaling.call = rescale
     model.save(folder / "model.keras")
     model.export(folder / "exported", verbose=False)

@@ -93,14 +93,18 @@ def _run(python, command, code, working, inputs, **environment):
         "WORKING": str(working),
         "PYTHON": python,
         **environment,
+        "CODE": f"{working}.code",
+        "INPUTS": f"{working}.inputs",
+        "HOME": home,
+        "TMPDIR": home,
+        "PATH": os.environ["PATH"],
+        "KAGGLE_KERNEL_RUN_TYPE": "Batch",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "START": f"PYTHON, COMMAND = {python!r}, {command!r}\n{_START}",
     }
-    session |= {"CODE": f"{working}.code", "INPUTS": f"{working}.inputs"}
     Path(session["CODE"]).write_text(code, encoding="utf-8")
     Path(session["INPUTS"]).write_text(
         "".join(f"{n}\t{path}\n" for n, path in inputs.items())
     )
-    session |= {"HOME": home, "TMPDIR": home, "PATH": os.environ["PATH"]}
-    session |= {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    session |= {"START": f"PYTHON, COMMAND = {python!r}, {command!r}\n{_START}"}
     settings = {"env": session, "capture_output": True, "text": True, "timeout": 900}
     return subprocess.run([*UNSHARE, "sh", "-c", _ENTER], check=False, **settings)

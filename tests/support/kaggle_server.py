@@ -45,12 +45,8 @@ class Kaggle:
         self.datasets, self.blobs, self.calls = {}, {}, []
         self.competitions, self.versions, self.deny_download = {}, {}, {}
         self.models = {}
-        self.refuse, self.deny, self.break_upload, self.cut_upload = (
-            {},
-            {},
-            set(),
-            set(),
-        )
+        self.refuse, self.deny = {}, {}
+        self.break_upload, self.cut_upload = set(), set()
         self.on_save, self.invalid_sources = None, []
         self.logs, self.received, self.downloaded = {}, {}, []
         self.quota_exceeded, self.longest, self.missing = False, 200, 404
@@ -315,15 +311,17 @@ def fixture_kaggle(tmp_path, monkeypatch):
         server.handle_error = lambda *_: (
             None
         )  # the client hangs up on what it need not fetch
-        environment = {"KAGGLE_API_ENVIRONMENT": "LOCALHOST", "no_proxy": ""}
-        environment |= {"http_proxy": f"http://127.0.0.1:{server.server_port}"}
-        environment |= {"HOME": str(home), "TMPDIR": str(home)}
-        environment |= {"KAGGLEHUB_CACHE": str(tmp_path / "cache")}
-        for name, value in {
-            **environment,
+        environment = {
+            "KAGGLE_API_ENVIRONMENT": "LOCALHOST",
             "KAGGLE_USERNAME": USER,
             "KAGGLE_KEY": "key",
-        }.items():
+            "KAGGLEHUB_CACHE": str(tmp_path / "cache"),
+            "HOME": str(home),
+            "TMPDIR": str(home),
+            "http_proxy": f"http://127.0.0.1:{server.server_port}",
+            "no_proxy": "",
+        }
+        for name, value in environment.items():
             monkeypatch.setenv(name, value)
         from kaggle import KaggleApi  # which reads these two once, when it is imported
 
@@ -346,10 +344,6 @@ def write_part(folder, shards):
         (folder / name).write_bytes(data)
         rows.append(f"{name},{len(data)},{hashlib.sha256(data).hexdigest()},1")
     (folder / "shards.csv").write_text("\n".join(rows) + "\n")
-    sums = {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.iterdir()
-    }
-    (folder / "SHA256SUMS").write_text(
-        "".join(f"{sums[n]}  {n}\n" for n in sorted(sums))
-    )
+    sums = digest_all({path.name: path.read_bytes() for path in folder.iterdir()})
+    lines = [f"{sums[name]}  {name}\n" for name in sorted(sums)]
+    (folder / "SHA256SUMS").write_text("".join(lines))

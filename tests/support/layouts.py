@@ -1,39 +1,34 @@
 """Small copies of the layouts that people have, and the table that each should give.
 
+A layout is built in the current folder; its recipe is beside this folder.
 The first cases are public reports and questions; the others are famous data sets.
 """
 
 import re
 import shutil
 import struct
-import zipfile
 import zlib
-from collections.abc import Callable, Container, Mapping
-from contextlib import redirect_stdout
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from functools import partial
-from io import StringIO
 from itertools import cycle
 from pathlib import Path
 from unicodedata import normalize
 
 import cv2
 import numpy as np
-import pandas as pd
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from kaggle_tfr import pipeline
-from kaggle_tfr.explore import layout
-from kaggle_tfr.parameters import DEFAULTS, load_recipe
-from kaggle_tfr.storage import parse_json
 from support.readers import make_example, write_shard
 
 Count = int | Container[int] | None  # any of these numbers, or any number
 SIZE = (96, 80)
 # Ten runs of a block, down the columns of 80 pixels.
 BLOCK = " ".join(f"{80 * column + 11} 40" for column in range(5, 15))
+PETS = ["cat", "dog"]
 CASES = []
+RECIPE = Path("../recipe.yaml")
 
 
 @dataclass(frozen=True)
@@ -45,7 +40,7 @@ class Case:
     labels: of files by the ends of their paths, several with "|", "" for none.
     cells: numbers in columns of images.parquet, within 3.
     recipe: lines that the owner adds to the proposed recipe.
-    answer: lines that answer a question, or a function of the folder and the recipe; by
+    answer: lines that answer a question, or a function that changes the layout; by
         default the layout must not raise a question. must_ask: it must.
     asks: an expression in the question; default: a parameter in `answer`.
     tells: an expression in what is printed with the right table.
@@ -53,7 +48,7 @@ class Case:
     """
 
     name: str
-    build: Callable[[Path], None]
+    build: Callable[[], None]
     train: Count
     classes: Count | list[str] = 2
     validation: Count = 0
@@ -62,21 +57,21 @@ class Case:
     groups: Count = 0
     kept: Count = None
     kind: str = "single"
-    labels: Mapping[str, str] = field(default_factory=dict)
-    cells: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    cells: dict[tuple[str, str], float] = field(default_factory=dict)
     recipe: str = ""
-    answer: str | Callable[[Path, Path], None] = ""
+    answer: str | Callable[[], None] = ""
     must_ask: bool = False
     asks: str = ""
     tells: str = ""
     last: str = "explore"
 
 
-def case(name="", **expected):
-    """Register a layout that the decorated function builds."""
+def case(train, name="", **expected):
+    """Register a layout that the decorated function builds: fields of a `Case`."""
 
     def register(build):
-        CASES.append(Case(name or build.__name__, build, **expected))
+        CASES.append(Case(name or build.__name__, build, train, **expected))
         return build
 
     return register
@@ -88,25 +83,31 @@ def draw(seed, size=SIZE):
     return Image.fromarray(cells).resize(size, Image.Resampling.BICUBIC)
 
 
-def make(folder, name):
-    path = folder / name
+def make(name):
+    path = Path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
 
-def put(folder, names, size=SIZE):
+def put(names, size=SIZE):
     """Write an image for each path."""
     for name in names:
-        draw(zlib.crc32(name.encode()), size).save(make(folder, name))
+        draw(zlib.crc32(name.encode()), size).save(make(name))
 
 
-def csv(folder, name, header, *columns, encoding="utf-8"):
+def csv(name, header, *columns, encoding="utf-8"):
     """Write a row for each cell of the first column; the others are repeated."""
     separator = re.search("[,;\t]", header)[0]
     rows = zip(columns[0], *map(cycle, columns[1:]), strict=False)
     lines = [separator.join(map(str, row)) for row in rows]
     text = "\n".join([header, *lines, ""])
-    make(folder, name).write_text(text, encoding=encoding)
+    make(name).write_text(text, encoding=encoding)
+
+
+def put_with_csv(name, header, template, ids, *columns):
+    """Write an image for each id, and a CSV with the ids in the first column."""
+    put(many(template, ids))
+    csv(name, header, ids, *columns)
 
 
 def many(template, numbers):
@@ -119,176 +120,54 @@ def each(words, template, count):
     return [template.format(word, n) for word in words for n in range(count)]
 
 
-def edit(recipe, lines):
-    """Replace parameters of a recipe, as a person would."""
-    old = recipe.read_text(encoding="utf-8") if recipe.exists() else ""
+def edit(lines):
+    """Replace parameters of the recipe, as a person would."""
+    old = RECIPE.read_text(encoding="utf-8") if RECIPE.exists() else ""
     for key in re.findall(r"(?m)^(\w+):", lines):
         old = re.sub(rf"(?m)^{key}:.*\n(?:[- ].*\n)*", "", old)
-    recipe.write_text(f"{old}\n{lines}\n", encoding="utf-8")
+    RECIPE.write_text(f"{old}\n{lines}\n", encoding="utf-8")
 
 
-def run_steps(case, folder, recipe, work):
-    """Run the steps of a folder by its recipe; return what they print.
-
-    Raises: the errors with which they stop.
-    """
-    output = StringIO()
-    with redirect_stdout(output):
-        if not recipe.exists():
-            layout.write_recipe(str(folder), str(recipe))
-            edit(recipe, case.recipe)
-        print(recipe.read_text(encoding="utf-8"))
-        values = {**DEFAULTS, **load_recipe(str(recipe)), "N_JOBS": 1}
-        pipeline.explore_images(values, str(work))
-        if case.last != "explore":
-            pipeline.deduplicate_images(values, str(work))
-        if case.last == "plan":
-            pipeline.plan_dataset(values, str(work))
-    return output.getvalue()
-
-
-def find_question_faults(case, question):
-    """Return what is wrong with the sentence of a stop, as texts."""
-    keys = [] if callable(case.answer) else re.findall(r"(?m)^(\w+):", case.answer)
-    expression = case.asks or "|".join(keys)
-    if not case.answer:
-        return [f"an unexpected question: {question}"]
-    if "\n" in question or not re.search(expression, question):
-        return [f"not one sentence with the way out: {question}"]
-    return []
-
-
-def find_faults(case, recipe, work, output):
-    """Return how the table in WORK_DIR differs from what is expected, as texts."""
-    images = pd.read_parquet(work / "images.parquet")
-    labels = parse_json((work / "labels.json").read_bytes(), "labels.json", "")
-    group_column = load_recipe(str(recipe)).get("GROUP_COLUMN")
-    good = images[images["problem"] == ""]
-    found = count(good, labels, group_column)
-    found["rejected"] = len(images) - len(good)
-    if case.kept is not None:
-        dropped = ~pd.read_parquet(work / "duplicates.parquet")["keep"]
-        found["kept"] = len(good) - dropped.sum()
-    if not isinstance(case.classes, list):
-        found["classes"] = len(found["classes"])
-
-    faults = []
-    for name, value in found.items():
-        expected = getattr(case, name)
-        choices = expected if isinstance(expected, tuple | range) else (expected,)
-        if expected is not None and value not in choices:
-            faults.append(f"{name}: {value}, not {expected}")
-    texts = " ".join([output, *images["problem"].unique()])
-    if not re.search(f"(?i){case.tells}", texts):
-        faults.append(f"nothing told of '{case.tells}'")
-    return faults + compare_files(case, images, labels)
-
-
-def compare_files(case, images, labels):
-    """Return how the rows of named files differ from what is expected, as texts."""
-    faults = []
-    for name, expected in case.labels.items():
-        value = read_label(find_row(images, name), labels)
-        if value != expected:
-            faults.append(f"{name} is '{value}', not '{expected}'")
-    for (name, column), expected in case.cells.items():
-        row = find_row(images, name)
-        if not row["problem"] and abs(row[column] - expected) > 3:
-            faults.append(f"{column} of {name}: {row[column]}, not {expected}")
-    return faults
-
-
-def count(good, labels, group_column):
-    """Return the numbers of good images and groups, and what the labels are."""
-    split = good["split"].str[:3]
-    train = good[split == "tra"]
-    classes = [str(name) for name in labels["classes"]]
-    if labels["kind"] != "single":
-        classes = sorted(classes)
-    elif classes:
-        train = train[train["label"] >= 0]
-    groups = good.get(group_column, pd.Series(dtype=str)).replace("", None)
-    return {
-        "kind": labels["kind"],
-        "classes": classes,
-        "train": len(train),
-        "validation": (split == "val").sum(),
-        "test": (split == "tes").sum(),
-        "groups": groups.nunique(),
-    }
-
-
-def find_row(images, name):
-    """Return the row of a file, an empty one if there is none."""
-    paths = images["path"].map(partial(normalize, "NFC"))
-    rows = images[paths.str.endswith(f"/{name}")]
-    return rows.iloc[0] if len(rows) else pd.Series(dtype=object)
-
-
-def read_label(row, labels):
-    """Return the names of the labels of a row."""
-    if row.empty or row["problem"]:
-        return None
-    if labels["kind"] == "number":
-        return str(row[labels["label_columns"][0]])
-    if labels["label_columns"]:
-        names = [name for name in labels["label_columns"] if row[name]]
-        return "|".join(sorted(names))
-    return str(labels["classes"][row["label"]]) if row["label"] >= 0 else ""
-
-
+A_AND_B = each("ab", "{}/{}.png", 6)
 DX = ["akiec", "bcc", "bkl", "df", "mel", "nv", "vasc"]
 
 
 @case(
-    train=60,
+    60,
     classes=DX,
     groups=30,
     labels={"ISIC_0000003.jpg": "bcc"},
     answer="LABEL_COLUMN: dx",
 )
-def ham10000(folder):
+def ham10000():
     ids = many("ISIC_{:07}", 60)
-    put(folder, [f"HAM10000_images_part_{1 + n // 30}/{ids[n]}.jpg" for n in range(60)])
-    header = "lesion_id,image_id,dx,dx_type,age,sex,localization"
-    lesions = [f"HAM_{n // 2:07}" for n in range(60)]
-    names = [DX[n // 2 % 7] for n in range(60)]
-    types = ["histo", "follow_up", "consensus"]
+    put([f"HAM10000_images_part_{1 + n // 30}/{ids[n]}.jpg" for n in range(60)])
     csv(
-        folder,
         "HAM10000_metadata.csv",
-        header,
-        lesions,
+        "lesion_id,image_id,dx,dx_type,age,sex,localization",
+        [f"HAM_{n // 2:07}" for n in range(60)],
         ids,
-        names,
-        types,
+        [DX[n // 2 % 7] for n in range(60)],
+        ["histo", "follow_up", "consensus"],
         ["80.0", ""],
         ["male", "female"],
         ["scalp", "ear", "back"],
     )
 
 
-def slices(folder, first="01"):
-    pairs = [(f"{p:04}", f"{s:02}") for p in range(1, 13) for s in range(1, 6)]
-    put(folder, ["images/{}/{}.png".format(*pair) for pair in pairs])
-    patients, numbers = map(list, zip(*pairs, strict=True))
-    numbers[0] = first
-    csv(
-        folder,
-        "slices.csv",
-        "image_id,patient,slice,label",
-        map("_".join, pairs),
-        patients,
-        numbers,
-        ["a", "b"],
-    )
+def slices(first="01"):
+    ids = [f"{p:04}_{s:02}" for p in range(1, 13) for s in range(1, 6)]
+    put([f"images/{name.replace('_', '/')}.png" for name in ids])
+    patients, numbers = zip(*(name.split("_") for name in ids), strict=True)
+    numbers = [first, *numbers[1:]]
+    csv("slices.csv", "image_id,patient,slice,label", ids, patients, numbers, "ab")
 
 
 SLICES = 'PATH_TEMPLATE: "images/{patient}/{slice}.png"'
-case(train=60, groups=None, labels={"0002/01.png": "b"}, answer=SLICES)(slices)
+case(60, groups=None, labels={"0002/01.png": "b"}, answer=SLICES)(slices)
 case(
+    59,
     "slices_empty_cell",
-    train=59,
     groups=None,
     rejected=(1, 2),
     answer=SLICES,
@@ -297,42 +176,42 @@ case(
 
 
 @case(
-    train=40,
+    40,
     test=10,
-    classes=["cat", "dog"],
+    classes=PETS,
     labels={"dog.7.jpg": "dog"},
     answer=r"LABEL_COLUMN: 'names: ([a-z]+)\.\d+$'",
 )
-def dogs_vs_cats(folder):
-    put(folder, each(["cat", "dog"], "train/{}.{}.jpg", 20))
-    put(folder, many("test1/{}.jpg", range(1, 11)))
-    csv(folder, "sampleSubmission.csv", "id,label", range(1, 11), [0])
+def dogs_vs_cats():
+    put(each(PETS, "train/{}.{}.jpg", 20))
+    ids = range(1, 11)
+    put_with_csv("sampleSubmission.csv", "id,label", "test1/{}.jpg", ids, [0])
 
 
-@case(train=15, cells={("exif.png", "height"): 80, ("exif.webp", "width"): 96})
-def broken_exif(folder):
-    put(folder, each("ab", "{}/{}.png", 6))
+@case(15, cells={("exif.png", "height"): 80, ("exif.webp", "width"): 96})
+def broken_exif():
+    put(A_AND_B)
     junk = b"Exif\0\0junkjunk"
-    draw(1).save(folder / "a" / "exif.png", exif=junk)
-    draw(2).save(folder / "b" / "exif.webp", exif=junk)
+    draw(1).save("a/exif.png", exif=junk)
+    draw(2).save("b/exif.webp", exif=junk)
     text = PngInfo()
     text.add_text("Raw profile type exif", "\nexif\n 8\nnot hexadecimal\n")
-    draw(3).save(folder / "b" / "text.png", pnginfo=text)
+    draw(3).save("b/text.png", pnginfo=text)
 
 
-def separators(folder, separator):
-    put(folder, many("train/{}.jpg", 30))
+def separators(separator):
     cells = [
         separator.join(names)
         for names in (["Class A", "Class B"], ["Class C"], ["Class B", "Class C"])
     ]
-    csv(folder, "train.csv", "image,labels", many("{}.jpg", 30), cells)
+    names = many("{}.jpg", 30)
+    put_with_csv("train.csv", "image,labels", "train/{}", names, cells)
 
 
 for separator in (" | ", "||"):
     case(
+        30,
         f"separator {separator}",
-        train=30,
         kind="multi",
         classes=["Class A", "Class B", "Class C"],
         labels={"train/3.jpg": "Class A|Class B"},
@@ -341,80 +220,56 @@ for separator in (" | ", "||"):
 
 
 @case(
-    train=20,
+    20,
     kind="masks",
     classes=list("1234"),
     labels={"0001.jpg": "2", "0013.jpg": ""},
     tells="without a (row|mask)|empty mask|no mask",
 )
-def severstal(folder):
+def severstal():
     names = many("{:04x}.jpg", 20)
-    put(folder, [f"train_images/{name}" for name in names])
-    csv(
-        folder,
-        "train.csv",
-        "ImageId,ClassId,EncodedPixels",
-        names[:11],
-        range(1, 5),
-        [BLOCK],
-    )
+    put(many("train_images/{}", names))
+    header = "ImageId,ClassId,EncodedPixels"
+    csv("train.csv", header, names[:11], range(1, 5), [BLOCK])
 
 
 @case(
-    train=48,
+    48,
     classes=["benign", "malignant"],
     groups=16,
     labels={"patient09/2.png": "malignant"},
 )
-def patient_folders(folder):
-    put(folder, each(many("benign/patient{:02}", range(1, 9)), "{}/{}.png", 3))
-    put(folder, each(many("malignant/patient{:02}", range(9, 17)), "{}/{}.png", 3))
+def patient_folders():
+    put(each(many("benign/patient{:02}", range(1, 9)), "{}/{}.png", 3))
+    put(each(many("malignant/patient{:02}", range(9, 17)), "{}/{}.png", 3))
 
 
-def add_header(folder, recipe):
-    path = folder / "labels.csv"
+def add_header():
+    path = Path("labels.csv")
     path.write_text(f"image,label\n{path.read_text()}")
 
 
-@case(
-    train=20,
-    classes=["cat", "dog"],
-    labels={"img_00.jpg": "dog"},
-    answer=add_header,
-    asks="header",
-)
-def no_header(folder):
+@case(20, classes=PETS, labels={"img_00.jpg": "dog"}, answer=add_header, asks="header")
+def no_header():
     names = many("img_{:02}.jpg", 20)
-    put(folder, names)
-    csv(folder, "labels.csv", "img_00.jpg,dog", names[1:], ["cat", "dog"])
+    put(names)
+    csv("labels.csv", "img_00.jpg,dog", names[1:], PETS)
 
 
-@case(
-    "sites_as_groups",
-    train=40,
-    groups=4,
-    recipe="GROUP_COLUMN: site",
-)
-@case(train=40, groups=None)
-def sites(folder):
+@case(40, "sites_as_groups", groups=4, recipe="GROUP_COLUMN: site")
+@case(40, groups=None)
+def sites():
     names = many("{}.jpg", 40)
-    put(folder, [f"train/{name}" for name in names])
-    csv(
-        folder,
-        "train.csv",
-        "image,label,site",
-        names,
-        ["cat", "dog"],
-        ["EU", "US", "APAC", "NA", ""],
-    )
+    places = ["EU", "US", "APAC", "NA", ""]
+    put_with_csv("train.csv", "image,label,site", "train/{}", names, PETS, places)
 
 
-@case(train=(12, 13), rejected=(0, 1), cells={("b/nir.tif", "brightness"): 184})
-def four_bands(folder):
-    put(folder, each("ab", "{}/{}.png", 6))
+@case((12, 13), rejected=(0, 1), cells={("b/nir.tif", "brightness"): 184})
+def four_bands():
+    put(A_AND_B)
     bands = np.zeros((80, 96, 4), np.uint16)
     bands[..., :3] = np.arange(96)[:, None] * 100 + 42_500
-    path = folder / "b" / "nir.tif"
+    path = Path("b/nir.tif")
     cv2.imwrite(str(path), bands)
     # OpenCV writes no ExtraSamples: its last tag becomes one, "unspecified".
     last = struct.pack("<HHI", 339, 3, 4)
@@ -424,258 +279,213 @@ def four_bands(folder):
     )
 
 
-@case(train=14)
-def large_profile(folder):
-    put(folder, each("ab", "{}/{}.png", 6))
-    draw(1).save(folder / "a" / "profile.png", icc_profile=bytes(2 << 20))
+@case(14)
+def large_profile():
+    put(A_AND_B)
+    draw(1).save("a/profile.png", icc_profile=bytes(2 << 20))
     text = PngInfo()
     text.add_text("comment", "x" * (2 << 20), zip=True)
-    draw(2).save(folder / "b" / "text.png", pnginfo=text)
+    draw(2).save("b/text.png", pnginfo=text)
 
 
-def run_lengths(folder, size, codes):
-    put(folder, many("train/{}.png", 20), size)
-    csv(folder, "train.csv", "ImageId, EncodedPixels", many("{}.png", 20), codes)
+def run_lengths(size, codes):
+    put(many("train/{}.png", 20), size)
+    csv("train.csv", "ImageId, EncodedPixels", many("{}.png", 20), codes)
 
 
-@case(train=20, classes=1, kind="masks", tells="RLE_ORDER: rows")
-def masks_by_rows(folder):
-    run_lengths(folder, (64, 40), [" ".join(many("{} 40", range(331, 971, 64)))])
+@case(20, classes=1, kind="masks", tells="RLE_ORDER: rows")
+def masks_by_rows():
+    run_lengths((64, 40), [" ".join(many("{} 40", range(331, 971, 64)))])
 
 
 @case(
-    train=20,
+    20,
     classes=1,
     kind="masks",
     labels={"train/0.png": "EncodedPixels", "train/3.png": ""},
 )
-def blank_masks(folder):
-    run_lengths(folder, SIZE, [BLOCK, "", "-1", " -1"])
+def blank_masks():
+    run_lengths(SIZE, [BLOCK, "", "-1", " -1"])
 
 
-@case(train=range(12, 15), rejected=range(3), tells="transparent")
-def see_through(folder):
-    put(folder, each("ab", "{}/{}.png", 6))
-    Image.new("RGBA", SIZE, "#aabbcc00").save(folder / "a" / "clear.png")
+@case(range(12, 15), rejected=range(3), tells="transparent")
+def see_through():
+    put(A_AND_B)
+    Image.new("RGBA", SIZE, "#aabbcc00").save("a/clear.png")
     white = Image.new("RGBA", SIZE, "#ffffff00")
     white.paste("white", (20, 20, 60, 50))
-    white.save(folder / "b" / "white.png")
+    white.save("b/white.png")
 
 
-@case(
-    train=72,
-    kept=range(13, 73),
-    last="deduplicate",
-)
-def sixty_frames(folder):
-    put(folder, many("other/{}.png", 12))
+@case(72, kept=range(13, 73), last="deduplicate")
+def sixty_frames():
+    put(many("other/{}.png", 12))
     first, last = draw(1), draw(2)
     for n in range(60):
-        Image.blend(first, last, n / 59).save(make(folder, f"fade/{n:02}.png"))
+        Image.blend(first, last, n / 59).save(make(f"fade/{n:02}.png"))
 
 
-@case(train=40, classes=["0", "1", "2", "10"], labels={"train/7.jpg": "10"})
-def float_labels(folder):
-    put(folder, many("train/{}.jpg", 40))
-    csv(
-        folder,
-        "train.csv",
-        "image,label",
-        many("{}.jpg", 40),
-        ["0.0", "1.0", "2.0", "10.0"],
-    )
+@case(40, classes=["0", "1", "2", "10"], labels={"train/7.jpg": "10"})
+def float_labels():
+    names = many("{}.jpg", 40)
+    labels = ["0.0", "1.0", "2.0", "10.0"]
+    put_with_csv("train.csv", "image,label", "train/{}", names, labels)
 
 
-@case(train=72, groups=24)
-def roboflow_versions(folder):
+@case(72, groups=24)
+def roboflow_versions():
     for n in range(24):
         digests = [f"{zlib.crc32(bytes([n, version])):032x}" for version in range(3)]
-        put(folder, many(f"{'ab'[n % 2]}/leaf_{n:03}_jpg.rf.{{}}.jpg", digests))
+        put(many(f"{'ab'[n % 2]}/leaf_{n:03}_jpg.rf.{{}}.jpg", digests))
 
 
 @case(
-    train=60,
+    60,
     kind="multi",
     classes=["cat", "dog", "newt"],
     labels={"train/05.jpg": "cat|dog", "train/50.jpg": "newt"},
     answer="LABEL_KIND: multi",
 )
-def row_for_each_label(folder):
+def row_for_each_label():
     names = many("{:02}.jpg", 60)
-    put(folder, [f"train/{name}" for name in names])
+    put(many("train/{}", names))
     rows = [f"{name},{label}" for name in names[:40] for label in ("cat", "dog")]
-    csv(
-        folder,
-        "train.csv",
-        "image,label",
-        [*rows, *(f"{name},newt" for name in names[40:])],
-    )
+    csv("train.csv", "image,label", rows + many("{},newt", names[40:]))
 
 
-@case(train=45, labels={"32_g.JPG": "b", "45_g.png": "a"})
-def endings(folder):
+@case(45, labels={"32_g.JPG": "b", "45_g.png": "a"})
+def endings():
     ids = many("{:02}_g", range(1, 46))
-    put(
-        folder,
-        [
-            f"images/{name}.{'jpg' if n < 30 else 'JPG' if n < 40 else 'png'}"
-            for n, name in enumerate(ids)
-        ],
-    )
-    csv(folder, "labels.csv", "id,label", ids, ["a", "b"])
+    put(many("images/{}.jpg", ids[:30]))
+    put(many("images/{}.JPG", ids[30:40]))
+    put(many("images/{}.png", ids[40:]))
+    csv("labels.csv", "id,label", ids, "ab")
 
 
 BUSI = ["benign", "malignant", "normal"]
 
 
-@case(train=36, classes=BUSI, rejected=None, tells="36.*mask|mask.*36")
-def busi(folder):
+@case(36, classes=BUSI, rejected=None, tells="36.*mask|mask.*36")
+def busi():
     for ending in ("", "_mask"):
-        put(folder, each(BUSI, f"{{0}}/{{0}} ({{1}}){ending}.png", 12))
+        put(each(BUSI, f"{{0}}/{{0}} ({{1}}){ending}.png", 12))
 
 
-def spellings(folder, spell_file, spell_id):
+def spellings(form="NFC", slash="/"):
     names = each(["Büro", "b"], "{}/Löwe {}.jpg", 12)
-    put(folder, map(spell_file, names))
-    csv(
-        folder,
-        "labels.csv",
-        "image,label",
-        map(spell_id, names),
-        ["cat", "dog", "newt"],
-    )
+    put([normalize(form, name) for name in names])
+    ids = [name.replace("/", slash) for name in names]
+    csv("labels.csv", "image,label", ids, ["cat", "dog", "newt"])
 
 
-SPELLED = {"train": 24, "classes": 3, "labels": {"b/Löwe 3.jpg": "cat"}}
-case("decomposed_letters", **SPELLED)(
-    partial(
-        spellings,
-        spell_file=partial(normalize, "NFD"),
-        spell_id=partial(normalize, "NFC"),
-    )
-)
-case("backslashes", **SPELLED)(
-    partial(spellings, spell_file=str, spell_id=lambda name: name.replace("/", "\\"))
-)
+SPELLED = {"classes": 3, "labels": {"b/Löwe 3.jpg": "cat"}}
+case(24, "decomposed_letters", **SPELLED)(partial(spellings, form="NFD"))
+case(24, "backslashes", **SPELLED)(partial(spellings, slash="\\"))
 
 
 @case(
-    train=24,
+    24,
     validation=6,
     classes=["daisy", "rose"],
     groups=None,
     answer="INPUT_SCHEMA: auto",
 )
-def tensorflow_shards(folder):
+def tensorflow_shards():
     for shard, numbers in {
         "train-00000-of-00002": range(12),
         "train-00001-of-00002": range(12, 24),
         "validation-00000-of-00001": range(24, 30),
     }.items():
-        records = []
-        for n in numbers:
-            image = cv2.imencode(".jpg", np.array(draw(n)))[1].tobytes()
-            label = n % 2
-            records.append(
-                make_example(
-                    **{
-                        "image/encoded": [image],
-                        "image/class/label": [label + 1],
-                        "image/class/text": [[b"daisy", b"rose"][label]],
-                    }
-                )
+        records = [
+            make_example(
+                image__encoded=cv2.imencode(".jpg", np.array(draw(n)))[1].tobytes(),
+                image__class__label=n % 2 + 1,
+                image__class__text=[b"daisy", b"rose"][n % 2],
             )
-        write_shard(make(folder, shard), records)
+            for n in numbers
+        ]
+        write_shard(shard, records)
 
 
 @case(
-    train=24,
+    24,
     recipe='NAME: "leaf@384"',
     answer="NAME: leaf-384",
     must_ask=True,
     asks="NAME.*@|@.*NAME",
     last="plan",
 )
-def refused_name(folder):
-    put(folder, each("ab", "{}/{}.jpg", 12))
+def refused_name():
+    put(each("ab", "{}/{}.jpg", 12))
 
 
-NUMBERS = {"train": 120, "labels": {"01191.jpg": "b"}}
+LAST_NUMBER = {"01191.jpg": "b"}
 
 
 @case(
+    120,
     "numbers_unquoted",
-    **NUMBERS,
+    labels=LAST_NUMBER,
     recipe="PATH_TEMPLATE: {image_id}.jpg",
     answer='PATH_TEMPLATE: "{image_id}.jpg"',
     must_ask=True,
     asks="PATH_TEMPLATE.*quot",
 )
 @case(
+    120,
     "numbers_padded",
-    **NUMBERS,
+    labels=LAST_NUMBER,
     recipe='PATH_TEMPLATE: "{image_id:05d}.jpg"',
     answer='PATH_TEMPLATE: "{image_id:0>5}.jpg"',
 )
-@case(**NUMBERS)
-def numbers(folder):
+@case(120, labels=LAST_NUMBER)
+def numbers():
     ids = range(1, 1201, 10)
-    put(folder, many("images/{:05}.jpg", ids))
-    csv(folder, "labels.csv", "image_id,label", ids, ["a", "b"])
+    put(many("images/{:05}.jpg", ids))
+    csv("labels.csv", "image_id,label", ids, "ab")
 
 
 @case(
-    train=200,
+    200,
     rejected=10,
     kind="number",
     classes=None,
     labels={"3.png": "15.0"},
     answer="LABEL_KIND: number\nLABEL_COLUMN: age_months",
 )
-def months(folder):
-    put(folder, many("{}.png", 210))
-    csv(
-        folder,
-        "train.csv",
-        "image_id,age_months",
-        range(210),
-        [*range(12, 201), *range(30, 41), *[""] * 10],
-    )
+def months():
+    ages = [*range(12, 201), *range(30, 41), *[""] * 10]
+    put_with_csv("train.csv", "image_id,age_months", "{}.png", range(210), ages)
 
 
-@case(train=36, groups=12)
-def long_ids(folder):
-    put(folder, many("{}.png", 36))
-    patients = [100_000_000_000_000_000 + n // 3 for n in range(36)]
-    csv(
-        folder,
-        "train.csv",
-        "image,label,patient_id",
-        range(36),
-        ["a", "b"],
-        [*patients[:35], ""],
-    )
+@case(36, groups=12)
+def long_ids():
+    patients = [100_000_000_000_000_000 + n // 3 for n in range(35)]
+    header = "image,label,patient_id"
+    put_with_csv("train.csv", header, "{}.png", range(36), "ab", [*patients, ""])
 
 
 @case(
-    train=40,
+    40,
     classes=(8, 9),
     labels={"ISIC_0000003.jpg": "AK"},
     answer="""LABELS_CSV: ISIC_2019_Training_GroundTruth.csv
 LABEL_COLUMN: [MEL, NV, BCC, AK, BKL, DF, VASC, SCC]""",
 )
-def isic2019(folder):
+def isic2019():
     """One 1.0 a row, a column of zeros, and a second CSV of the same images."""
     ids = many("ISIC_{:07}", 40)
-    put(folder, [f"ISIC_2019_Training_Input/{name}.jpg" for name in ids])
-    header = "image,MEL,NV,BCC,AK,BKL,DF,VASC,SCC,UNK"
     columns = [[float(n == column) for n in range(8)] for column in range(9)]
-    csv(folder, "ISIC_2019_Training_GroundTruth.csv", header, ids, *columns)
-    header = "image,age_approx,anatom_site_general,sex"
+    put_with_csv(
+        "ISIC_2019_Training_GroundTruth.csv",
+        "image,MEL,NV,BCC,AK,BKL,DF,VASC,SCC,UNK",
+        "ISIC_2019_Training_Input/{}.jpg",
+        ids,
+        *columns,
+    )
     csv(
-        folder,
         "ISIC_2019_Training_Metadata.csv",
-        header,
+        "image,age_approx,anatom_site_general,sex",
         ids,
         [55.0, ""],
         ["anterior torso", "head/neck"],
@@ -684,17 +494,17 @@ def isic2019(folder):
 
 
 @case(
-    train=24,
+    24,
     validation=6,
     groups=18,
     kind="multi",
-    classes=["Cardiomegaly", "Edema", "No Finding"],
+    classes=["No Finding", "Cardiomegaly", "Edema"],
     labels={"patient00002/study1/view1_frontal.jpg": "Cardiomegaly|Edema"},
     answer="""LABELS_CSV: [train.csv, valid.csv]
 LABEL_COLUMN: [No Finding, Cardiomegaly, Edema]
 LABEL_MAP: {"": 0, "-1": 1}""",
 )
-def chexpert(folder):
+def chexpert():
     """The archive's folder in all paths, two CSVs, -1 and blanks among 0 and 1."""
     header = "Path,Sex,Age,Frontal/Lateral,AP/PA,No Finding,Cardiomegaly,Edema"
     facts = [["Male", "Female"], range(50, 77), ["Frontal"], ["AP"]]
@@ -703,31 +513,16 @@ def chexpert(folder):
         for n in range(24)
     ]
     valid = many("valid/patient{}/study1/view1_frontal.jpg", range(64541, 64547))
-    put(folder, train + valid)
-    csv(
-        folder,
-        "train.csv",
-        header,
-        many("CheXpert-v1.0-small/{}", train),
-        *facts,
-        ["1.0", "", ""],
-        ["", "", "-1.0"],
-        ["", "0.0", "1.0"],
-    )
-    csv(
-        folder,
-        "valid.csv",
-        header,
-        many("CheXpert-v1.0-small/{}", valid),
-        *facts,
-        ["1.0", "0.0"],
-        ["0.0", "1.0"],
-        ["0.0"],
-    )
+    labels = [["1.0", "", ""], ["", "", "-1.0"], ["", "0.0", "1.0"]]
+    other_labels = [["1.0", "0.0"], ["0.0", "1.0"], ["0.0"]]
+    put(train + valid)
+    archive = "CheXpert-v1.0-small/{}"
+    csv("train.csv", header, many(archive, train), *facts, *labels)
+    csv("valid.csv", header, many(archive, valid), *facts, *other_labels)
 
 
 @case(
-    train=60,
+    60,
     groups=20,
     kind="multi",
     classes=["Cardiomegaly", "Effusion", "Mass", "No Finding"],
@@ -736,160 +531,133 @@ def chexpert(folder):
 LABEL_COLUMN: Finding Labels
 LABEL_SEPARATOR: '|'""",
 )
-def chest_xray14(folder):
+def chest_xray14():
     """Images in numbered folders, lists in cells, another CSV that is first by name."""
     names = [f"{1 + n // 3:08}_{n % 3:03}.png" for n in range(60)]
-    put(
-        folder,
-        [f"images_{1 + n // 30:03}/images/{name}" for n, name in enumerate(names)],
-    )
-    findings = [
-        "No Finding",
-        "Mass",
-        "Effusion",
-        "Mass|Effusion",
-        "Cardiomegaly|Effusion",
-    ]
-    header = (
-        "Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,Patient Gender"
-    )
+    put(many("images_001/images/{}", names[:30]))
+    put(many("images_002/images/{}", names[30:]))
     csv(
-        folder,
         "Data_Entry_2017.csv",
-        header,
+        "Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,Patient Gender",
         names,
-        findings,
+        ["No Finding", "Mass", "Effusion", "Mass|Effusion", "Cardiomegaly|Effusion"],
         range(3),
         [1 + n // 3 for n in range(60)],
         range(40, 70),
         "MF",
     )
     csv(
-        folder,
         "BBox_List_2017.csv",
         "Image Index,Finding Label,Bbox [x,y,w,h],,,",
         names[:8],
         ["Mass", "Effusion"],
         ["224.1,315.2,10,12"],
     )
-    (folder / "train_val_list.txt").write_text("\n".join(names[:50]))
+    make("train_val_list.txt").write_text("\n".join(names[:50]))
 
 
 @case(
-    train=40,
+    40,
     test=5,
     kind="multi",
     classes=["complex", "frog_eye_leaf_spot", "healthy", "scab"],
     labels={"3.jpg": "complex|frog_eye_leaf_spot|scab"},
     answer="LABEL_SEPARATOR: ' '",
 )
-def plant_pathology(folder):
-    put(folder, many("train_images/{}.jpg", 40))
-    put(folder, many("test_images/t{}.jpg", 5))
+def plant_pathology():
+    names = many("{}.jpg", 40)
+    tests = many("t{}.jpg", 5)
+    header = "image,labels"
     cells = ["healthy", "scab", "frog_eye_leaf_spot", "scab frog_eye_leaf_spot complex"]
-    csv(folder, "train.csv", "image,labels", many("{}.jpg", 40), cells)
-    csv(
-        folder, "sample_submission.csv", "image,labels", many("t{}.jpg", 5), ["healthy"]
-    )
+    put_with_csv("train.csv", header, "train_images/{}", names, cells)
+    put_with_csv("sample_submission.csv", header, "test_images/{}", tests, ["healthy"])
 
 
 @case(
-    train=40,
+    40,
     test=10,
     classes=["cat", "frog"],
     labels={"train/4.png": "frog", "test/4.png": ""},
 )
-def cifar10(folder):
+def cifar10():
     """The same names in train and in test."""
-    put(folder, many("train/{}.png", range(1, 41)))
-    put(folder, many("test/{}.png", range(1, 11)))
-    csv(folder, "trainLabels.csv", "id,label", range(1, 41), ["cat", "frog"])
-    csv(folder, "sampleSubmission.csv", "id,label", range(1, 11), ["cat"])
+    header = "id,label"
+    labels = ["cat", "frog"]
+    put_with_csv("trainLabels.csv", header, "train/{}.png", range(1, 41), labels)
+    put_with_csv("sampleSubmission.csv", header, "test/{}.png", range(1, 11), ["cat"])
 
 
 @case(
-    train=30,
+    30,
     test=10,
     classes=["Acer_Opalus", "Quercus_Rubra", "Tilia_Oliveri"],
     labels={"images/2.jpg": "Quercus_Rubra", "images/31.jpg": ""},
 )
-def leaf_classification(folder):
+def leaf_classification():
     """Test images beside the others, columns of numbers, probabilities to submit."""
-    put(folder, many("images/{}.jpg", range(1, 41)))
+    train = range(1, 31)
+    tests = range(31, 41)
     margins = [np.arange(1, 41) / 1024, np.arange(40) ** 2 / 4096]
     names = ["Acer_Opalus", "Quercus_Rubra", "Tilia_Oliveri"]
-    csv(
-        folder, "train.csv", "id,species,margin1,margin2", range(1, 31), names, *margins
-    )
-    csv(folder, "test.csv", "id,margin1,margin2", range(31, 41), *margins)
-    csv(
-        folder,
-        "sample_submission.csv",
-        f"id,{','.join(names)}",
-        range(31, 41),
-        ["0.33"],
-        ["0.33"],
-        ["0.33"],
-    )
+    header = "id,species,margin1,margin2"
+    put_with_csv("train.csv", header, "images/{}.jpg", train, names, *margins)
+    put_with_csv("test.csv", "id,margin1,margin2", "images/{}.jpg", tests, *margins)
+    csv("sample_submission.csv", ",".join(["id", *names]), tests, *[["0.33"]] * 3)
 
 
 BIRDS = ["001.Black_footed_Albatross", "002.Laysan_Albatross", "003.Sooty_Albatross"]
 
 
 @case(
-    train=24,
+    24,
     classes=BIRDS,
     rejected=(0, 24),
     labels={"Bird_2_796111.jpg": BIRDS[0]},
     answer='PATTERN: "images/*"\nLABEL_COLUMN: folder',
 )
-def cub200(folder):
+def cub200():
     """Segmentations in class folders of their own, lists without an ending of CSVs."""
     names = [
         f"{name}/Bird_{n}_79611{k}" for k, name in enumerate(BIRDS, 1) for n in range(8)
     ]
-    put(folder, many("images/{}.jpg", names))
-    put(folder, many("segmentations/{}.png", names))
-    (folder / "train_test_split.txt").write_text(
-        "".join(f"{n} {n % 2}\n" for n in range(24))
-    )
+    put(many("images/{}.jpg", names))
+    put(many("segmentations/{}.png", names))
+    lines = [f"{n} {n % 2}\n" for n in range(24)]
+    make("train_test_split.txt").write_text("".join(lines))
 
 
-PETS = ["Abyssinian", "american_bulldog", "Bombay"]
+BREEDS = ["Abyssinian", "american_bulldog", "Bombay"]
 
 
 @case(
-    train=36,
-    classes=sorted(PETS),
+    36,
+    classes=sorted(BREEDS),
     rejected=(0, 36),
     labels={"american_bulldog_7.jpg": "american_bulldog"},
     answer=r"""PATTERN: "images/*"
 LABEL_COLUMN: 'names: ([^/]+)_\d+$'""",
 )
-def oxford_pets(folder):
-    put(folder, each(PETS, "images/{}_{}.jpg", 12))
-    put(folder, each(PETS, "annotations/trimaps/{}_{}.png", 12))
-    (folder / "annotations" / "list.txt").write_text(
-        "#Image CLASS-ID\nAbyssinian_1 1\n"
-    )
+def oxford_pets():
+    put(each(BREEDS, "images/{}_{}.jpg", 12))
+    put(each(BREEDS, "annotations/trimaps/{}_{}.png", 12))
+    make("annotations/list.txt").write_text("#Image CLASS-ID\nAbyssinian_1 1\n")
 
 
 @case(
-    train=18,
+    18,
     validation=9,
     test=9,
     classes=3,
     answer="LABELS_CSV: [train.csv, validation.csv, test.csv]\nLABEL_COLUMN: ClassName",
 )
-def eurosat(folder):
+def eurosat():
     """A CSV for each split of the same folders, whose first column has no name."""
     names = each(["AnnualCrop", "Forest", "River"], "{0}/{0}_{1}.jpg", 12)
-    put(folder, names)
+    put(names)
     for split, start, step in ("train", 0, 2), ("validation", 1, 4), ("test", 3, 4):
         chosen = names[start::step]
         labels = [name.split("/")[0] for name in chosen]
         csv(
-            folder,
             f"{split}.csv",
             ",Filename,Label,ClassName",
             range(len(chosen)),
@@ -900,87 +668,81 @@ def eurosat(folder):
 
 
 @case(
-    train=30,
+    30,
     classes=["0", "1"],
     labels={"25_1_2_7.jpg.chip.jpg": "1"},
     recipe=r"LABEL_COLUMN: 'names: (?:^|/)\d+_(\d)_'",
 )
-def utkface(folder):
+def utkface():
     """Age, gender, race and date in the name."""
-    put(
-        folder,
-        [f"{18 + n}_{n % 2}_{n % 3 + n % 2}_{n}.jpg.chip.jpg" for n in range(30)],
-    )
+    put([f"{18 + n}_{n % 2}_{n % 3 + n % 2}_{n}.jpg.chip.jpg" for n in range(30)])
 
 
 FRUITS = ["Apple Braeburn 1", "Pear 2", "Pear 3"]
 
 
 @case(
-    train=24,
+    24,
     test=9,
     classes=FRUITS,
     rejected=None,
     labels={"Training/Pear 2/r_0_100.jpg": "Pear 2"},
     answer='LABEL_COLUMN: folder\nPATTERN: ["Training/*", "Test/*"]',
 )
-def fruits360(folder):
+def fruits360():
     """Equal names in all folders, classes that end in numbers, a folder of neither."""
-    put(folder, each(FRUITS, "Training/{}/r_{}_100.jpg", 8))
-    put(folder, each(FRUITS, "Test/{}/r_{}_100.jpg", 3))
-    put(folder, many("test-multiple_fruits/{}.jpg", 3))
+    put(each(FRUITS, "Training/{}/r_{}_100.jpg", 8))
+    put(each(FRUITS, "Test/{}/r_{}_100.jpg", 3))
+    put(many("test-multiple_fruits/{}.jpg", 3))
 
 
 @case(
-    train=20,
+    20,
     test=(0, 8, 12),
     classes=["forest", "sea"],
     rejected=None,
     answer='PATTERN: "seg_train/*"',
 )
-def intel_scenes(folder):
-    put(folder, each(["forest", "sea"], "seg_train/seg_train/{}/{}.jpg", 10))
-    put(folder, each(["forest", "sea"], "seg_test/seg_test/{}/2{}.jpg", 4))
-    put(folder, many("seg_pred/seg_pred/{}.jpg", 4))
+def intel_scenes():
+    put(each(["forest", "sea"], "seg_train/seg_train/{}/{}.jpg", 10))
+    put(each(["forest", "sea"], "seg_test/seg_test/{}/2{}.jpg", 4))
+    put(many("seg_pred/seg_pred/{}.jpg", 4))
 
 
 @case(
-    train=30,
+    30,
     test=4,
     classes=["0", "1"],
     rejected=None,
     labels={"p02.png": "0", "p03.png": "1"},
     answer="LABELS_CSV: stage_2_train_labels.csv\nLABEL_COLUMN: Target",
 )
-def rsna_pneumonia(folder):
+def rsna_pneumonia():
     """A row for each box, so some images have two."""
     rows = [
         f"p{n:02},1.5,{9 + box}.0,30.0,40.0,1" if n % 2 else f"p{n:02},,,,,0"
         for n in range(30)
         for box in range(1 + n % 2)
     ]
-    csv(folder, "stage_2_train_labels.csv", "patientId,x,y,width,height,Target", rows)
-    ids = many("p{:02}", 30)
-    csv(
-        folder,
+    csv("stage_2_train_labels.csv", "patientId,x,y,width,height,Target", rows)
+    put_with_csv(
         "stage_2_detailed_class_info.csv",
         "patientId,class",
-        ids,
+        "stage_2_train_images/{}.png",
+        many("p{:02}", 30),
         ["Normal", "Lung Opacity"],
     )
-    csv(
-        folder,
+    put_with_csv(
         "stage_2_sample_submission.csv",
         "patientId,PredictionString",
+        "stage_2_test_images/{}.png",
         many("q{}", 4),
         ["0.5 0 0 9 9"],
     )
-    put(folder, many("stage_2_train_images/{}.png", ids))
-    put(folder, many("stage_2_test_images/q{}.png", 4))
 
 
 @case(
-    train=20,
+    20,
     test=4,
     kind="masks",
     classes=1,
@@ -988,42 +750,36 @@ def rsna_pneumonia(folder):
     groups=None,
     tells="RLE_ORDER: rows",
 )
-def carvana(folder):
+def carvana():
     """Masks as files and, by rows, as codes; facts on cars in a second CSV."""
     names = [f"{n // 4:04x}_{1 + n % 4:02}" for n in range(20)]
     tests = many("{}_01.jpg", range(7000, 7004))
-    put(folder, many("train/{}.jpg", names), (96, 64))
-    put(folder, many("test/{}", tests), (96, 64))
+    put(many("train/{}.jpg", names), (96, 64))
+    put(many("test/{}", tests), (96, 64))
     for name in names:
-        mask = make(folder, f"train_masks/{name}_mask.gif")
-        Image.new("L", (96, 64)).save(mask)
+        Image.new("L", (96, 64)).save(make(f"train_masks/{name}_mask.gif"))
     code = " ".join(many("{} 40", range(491, 1451, 96)))
-    csv(folder, "train_masks.csv", "img,rle_mask", many("{}.jpg", names), [code])
-    csv(folder, "metadata.csv", "id,make", many("{:04x}", 5), ["Acura", "BMW"])
-    csv(folder, "sample_submission.csv", "img,rle_mask", tests, ["1 1"])
+    csv("train_masks.csv", "img,rle_mask", many("{}.jpg", names), [code])
+    csv("metadata.csv", "id,make", many("{:04x}", 5), ["Acura", "BMW"])
+    csv("sample_submission.csv", "img,rle_mask", tests, ["1 1"])
 
 
 @case(
-    train=24,
+    24,
     validation=8,
     test=4,
     kind="multi",
     classes=["bug", "hole", "rust"],
     labels={"train/5_jpg.rf.aa5.jpg": "hole|rust"},
 )
-def roboflow_several_labels(folder):
-    for split, numbers in (
-        ("train", range(24)),
-        ("valid", range(24, 32)),
-        ("test", range(32, 36)),
-    ):
-        names = many("{0}_jpg.rf.aa{0}.jpg", numbers)
-        put(folder, many(f"{split}/{{}}", names))
-        csv(
-            folder,
+def roboflow_several_labels():
+    numbers_of = {"train": range(24), "valid": range(24, 32), "test": range(32, 36)}
+    for split, numbers in numbers_of.items():
+        put_with_csv(
             f"{split}/_classes.csv",
             "filename, bug, hole, rust",
-            names,
+            f"{split}/{{}}",
+            many("{0}_jpg.rf.aa{0}.jpg", numbers),
             [" 1", " 0"],
             [" 0", " 0", " 1"],
             [" 0", " 1", " 1", " 1"],
@@ -1031,150 +787,131 @@ def roboflow_several_labels(folder):
 
 
 @case(
-    train=12,
+    12,
     validation=4,
     kind="single",
     classes=0,
     answer="LABEL_COLUMN: []",
     tells="no labels|without labels",
 )
-def yolo(folder):
+def yolo():
     for split, numbers in ("train", range(12)), ("val", range(12, 16)):
-        put(folder, many(f"images/{split}/{{}}.jpg", numbers))
-        for n in numbers:
-            make(folder, f"labels/{split}/{n}.txt").write_text("0 0.5 0.5 0.2 0.2\n")
-    (folder / "data.yaml").write_text(
-        "train: images/train\nval: images/val\nnames: [car]\n"
-    )
+        put(many(f"images/{split}/{{}}.jpg", numbers))
+        for path in many(f"labels/{split}/{{}}.txt", numbers):
+            make(path).write_text("0 0.5 0.5 0.2 0.2\n")
+    lines = "train: images/train\nval: images/val\nnames: [car]\n"
+    make("data.yaml").write_text(lines)
 
 
-def excel(folder, encoding="utf-8", separator=";", names=("Prüfung", "Größe")):
+SHEET = ["gut", "schlecht"]
+
+
+def excel(encoding="utf-8", separator=";", names=("Prüfung", "Größe")):
     files = each(names, "{}_{}.jpg", 12)
-    put(folder, many("Bilder/{}", files))
+    put(many("Bilder/{}", files))
     header = separator.join(["Datei", "Fläche m²", "Label"])
-    csv(
-        folder,
-        "Tabelle1.csv",
-        header,
-        files,
-        ["1,5", "2,25", "3"],
-        ["gut", "schlecht"],
-        encoding=encoding,
-    )
+    areas = ["1,5", "2,25", "3"]
+    csv("Tabelle1.csv", header, files, areas, SHEET, encoding=encoding)
 
 
-def save_as_utf8(folder, recipe, encoding):
-    path = folder / "Tabelle1.csv"
+def save_as_utf8(encoding):
+    path = Path("Tabelle1.csv")
     path.write_text(path.read_text(encoding=encoding), encoding="utf-8")
 
 
-SHEET = {"train": 24, "classes": ["gut", "schlecht"]}
-SCRIPTS = ["사진", "画像", "صورة"]
 case(
+    24,
     "excel_cp1252",
-    **SHEET,
+    classes=SHEET,
     labels={"Prüfung_1.jpg": "schlecht"},
     answer=partial(save_as_utf8, encoding="cp1252"),
     asks="UTF-8",
 )(partial(excel, encoding="cp1252"))
 case(
+    36,
     "excel_utf16",
-    **SHEET | {"train": 36},
+    classes=SHEET,
     labels={"画像_1.jpg": "schlecht"},
     answer=partial(save_as_utf8, encoding="utf-16"),
     asks="UTF-8",
-)(partial(excel, encoding="utf-16", separator="\t", names=SCRIPTS))
+)(partial(excel, encoding="utf-16", separator="\t", names=["사진", "画像", "صورة"]))
 
 
 ODD = ["#1 & more", "50% {new}", "R&D: 'a'"]
 
 
-@case(train=36, classes=ODD, labels={"50% {new}/b 3.JPG": ODD[1]})
-def odd_names(folder):
+@case(36, classes=ODD, labels={"50% {new}/b 3.JPG": ODD[1]})
+def odd_names():
     """Names that shells and YAML read otherwise, and files of operating systems."""
-    put(folder, each(ODD, "My data & more/{}/b {}.JPG", 12))
+    put(each(ODD, "My data & more/{}/b {}.JPG", 12))
     for name in (".DS_Store", "Thumbs.db", "#1 & more/._b 1.JPG", "__MACOSX/a/._b.JPG"):
-        make(folder, f"My data & more/{name}").write_bytes(b"\0")
+        make(f"My data & more/{name}").write_bytes(b"\0")
 
 
-def unpack(folder, recipe):
-    with zipfile.ZipFile(folder / "train.zip") as archive:
-        archive.extractall(folder)
+def unpack():
+    shutil.unpack_archive("train.zip")
 
 
 @case(
-    train=24,
-    classes=["cat", "dog"],
+    24,
+    classes=PETS,
     answer=unpack,
     must_ask=True,
     asks="(?i)(unzip|unpack|extract).*train.zip",
 )
-def zipped(folder):
-    put(folder, each(["cat", "dog"], "train/{}/{}.jpg", 12))
-    shutil.make_archive(str(folder / "train"), "zip", folder, "train")
-    shutil.rmtree(folder / "train")
+def zipped():
+    put(each(PETS, "train/{}/{}.jpg", 12))
+    shutil.make_archive("train", "zip", ".", "train")
+    shutil.rmtree("train")
 
 
 @case(
-    train=30,
+    30,
     test=10,
     rejected=10,
     labels={"a/0003.jpg": "y", "test/0003.jpg": ""},
     tells="missing",
 )
-def half_downloaded(folder):
+def half_downloaded():
     """A folder is missing whose names another folder has, too."""
-    put(folder, [*many("a/{:04}.jpg", 30), *many("test/{:04}.jpg", 10)])
-    names = [*many("a/{:04}.jpg", 30), *many("b/{:04}.jpg", 10)]
-    csv(folder, "train.csv", "file,label", names, ["x", "y"])
+    names = many("a/{:04}.jpg", 30)
+    put(names + many("test/{:04}.jpg", 10))
+    missing = many("b/{:04}.jpg", 10)
+    csv("train.csv", "file,label", names + missing, "xy")
 
 
-def other_machine(folder, form):
+def other_machine(top, slash="/"):
     names = each(["site1", "site2"], "{}/{}.jpg", 12)
-    put(folder, names)
-    csv(folder, "annotations.csv", "path,label", map(form, names), ["x", "y", "z"])
+    put(names)
+    paths = [top + name.replace("/", slash) for name in names]
+    csv("annotations.csv", "path,label", paths, "xyz")
 
 
-PATHS = {"train": 24, "classes": ["x", "y", "z"], "labels": {"site2/2.jpg": "z"}}
-for style, form in {
-    "linux": "/home/bob/data/{}",
-    "windows": "C:\\data\\{}",
-    "relative": "../images/{}",
-}.items():
-    case(f"paths_{style}", **PATHS)(
-        partial(
-            other_machine,
-            form=lambda name, form=form: form.format(
-                name.replace("/", "\\" if ":" in form else "/")
-            ),
-        )
-    )
+PATHS = {"classes": [*"xyz"], "labels": {"site2/2.jpg": "z"}}
+case(24, "paths_linux", **PATHS)(partial(other_machine, "/home/bob/data/"))
+case(24, "paths_windows", **PATHS)(partial(other_machine, "C:\\data\\", slash="\\"))
+case(24, "paths_relative", **PATHS)(partial(other_machine, "../images/"))
 
 
 @case(
-    train=24,
-    classes=["cat", "dog"],
+    24,
+    classes=PETS,
     labels={"dog/3.jpg": "dog"},
     answer='PATH_TEMPLATE: "{label}/{file}"',
 )
-def folder_in_column(folder):
+def folder_in_column():
     """The same names in two folders, which another column tells apart."""
-    names = each(["cat", "dog"], "{}/{}.jpg", 12)
-    put(folder, names)
-    csv(
-        folder,
-        "labels.csv",
-        "file,label",
-        [name[4:] for name in names],
-        ["cat"] * 12 + ["dog"] * 12,
-    )
+    names = each(PETS, "{}/{}.jpg", 12)
+    put(names)
+    labels, files = zip(*(name.split("/") for name in names), strict=True)
+    csv("labels.csv", "file,label", files, labels)
 
 
 XRAYS = {"train": 12, "val": 2, "test": 4}
 
 
 @case(
-    train=(24, 48),
+    (24, 48),
     validation=(4, 8),
     test=(8, 16),
     groups=None,
@@ -1184,35 +921,30 @@ XRAYS = {"train": 12, "val": 2, "test": 4}
     last="deduplicate",
     labels={"train/NORMAL/3.jpeg": "NORMAL"},
 )
-def nested_copy(folder):
+def nested_copy():
     for split, count in XRAYS.items():
-        put(folder, each(["NORMAL", "PNEUMONIA"], f"{split}/{{}}/{{}}.jpeg", count))
+        put(each(["NORMAL", "PNEUMONIA"], f"{split}/{{}}/{{}}.jpeg", count))
     for split in XRAYS:
-        shutil.copytree(folder / split, folder / "chest_xray" / split)
+        shutil.copytree(split, f"chest_xray/{split}")
 
 
 @case(
-    train=24,
+    24,
     validation=6,
     test=6,
     classes=["ABBOTTS BABBLER", "WREN"],
     labels={"train/WREN/003.jpg": "WREN"},
     answer="LABEL_COLUMN: labels",
 )
-def birds525(folder):
+def birds525():
     """Folders of splits and classes, and all of it again in columns."""
-    names = [
-        name
-        for split, count in (("train", 12), ("valid", 3), ("test", 3))
-        for name in each(
-            ["ABBOTTS BABBLER", "WREN"], f"{split}/{{}}/{{:03}}.jpg", count
-        )
-    ]
-    put(folder, names)
+    names = []
+    for split, count in ("train", 12), ("valid", 3), ("test", 3):
+        names += each(["ABBOTTS BABBLER", "WREN"], f"{split}/{{}}/{{:03}}.jpg", count)
+    put(names)
     splits, labels, _ = zip(*(name.split("/") for name in names), strict=True)
     numbers = [float(label == "WREN") for label in labels]
     csv(
-        folder,
         "birds.csv",
         "class id,filepaths,labels,data set,scientific name",
         numbers,
@@ -1223,49 +955,42 @@ def birds525(folder):
     )
 
 
-def write_metadata(folder, recipe):
+def write_metadata():
     names = many("train/{}.jpg", 24)
-    csv(folder, "labels.csv", "image_id,label", names, ["cat", "dog"])
-    edit(recipe, "LABELS_CSV: labels.csv\nLABEL_COLUMN: label")
+    csv("labels.csv", "image_id,label", names, PETS)
+    edit("LABELS_CSV: labels.csv\nLABEL_COLUMN: label")
 
 
-@case(train=24, classes=["cat", "dog"], answer=write_metadata, asks="LABELS_CSV")
-def json_lines(folder):
-    put(folder, many("train/{}.jpg", 24))
+@case(24, classes=PETS, answer=write_metadata, asks="LABELS_CSV")
+def json_lines():
+    put(many("train/{}.jpg", 24))
     lines = [
-        f'{{"file_name": "{n}.jpg", "label": "{["cat", "dog"][n % 2]}"}}\n'
-        for n in range(24)
+        f'{{"file_name": "{n}.jpg", "label": "{PETS[n % 2]}"}}\n' for n in range(24)
     ]
-    (folder / "train" / "metadata.jsonl").write_text("".join(lines))
+    make("train/metadata.jsonl").write_text("".join(lines))
 
 
 @case(
-    train=40,
+    40,
     test=6,
     classes=20,
     labels={"train/0003.jpg": "new_whale", "train/0006.jpg": "w_6"},
     answer="LABEL_COLUMN: Id",
 )
-def humpback_whale(folder):
+def humpback_whale():
     """The label is called Id; most classes have one image."""
     names = many("{:04x}.jpg", 40)
-    put(folder, many("train/{}", names))
-    put(folder, many("test/f{}.jpg", 6))
+    tests = many("f{}.jpg", 6)
     labels = ["new_whale" if n % 2 else f"w_{max(n, 2)}" for n in range(40)]
-    csv(folder, "train.csv", "Image,Id", names, labels)
-    csv(
-        folder,
-        "sample_submission.csv",
-        "Image,Id",
-        many("f{}.jpg", 6),
-        ["new_whale w_1 w_2"],
-    )
+    guess = ["new_whale w_1 w_2"]
+    put_with_csv("train.csv", "Image,Id", "train/{}", names, labels)
+    put_with_csv("sample_submission.csv", "Image,Id", "test/{}", tests, guess)
 
 
 @case(
-    train=20,
+    20,
     kind="multi",
-    classes=["0", "16", "2"],
+    classes=["0", "2", "16"],
     rejected=None,
     labels={"id03_green.png": "0|16"},
     answer="""PATTERN: "*_green.png"
@@ -1273,105 +998,91 @@ PATH_TEMPLATE: "{Id}_green"
 LABEL_COLUMN: Target
 LABEL_SEPARATOR: ' '""",
 )
-def protein_atlas(folder):
+def protein_atlas():
     """Four files for each row."""
     ids = many("id{:02}", 20)
     for colour in ("red", "green", "blue", "yellow"):
-        put(folder, many(f"train/{{}}_{colour}.png", ids))
-    csv(folder, "train.csv", "Id,Target", ids, ["16", "0", "2", "16 0"])
+        put(many(f"train/{{}}_{colour}.png", ids))
+    csv("train.csv", "Id,Target", ids, ["16", "0", "2", "16 0"])
 
 
 VEHICLES = ["bus", "car", "plane", "train"]
 
 
 @case(
-    train=48,
+    48,
     classes=VEHICLES,
     labels={"train/3.jpg": "train"},
     answer="LABEL_COLUMN: 'names: ([^/]+)/'\nSPLIT_COLUMN: none",
 )
-def vehicles(folder):
+def vehicles():
     """A class that is called like a split."""
-    put(folder, each(VEHICLES, "{}/{}.jpg", 12))
+    put(each(VEHICLES, "{}/{}.jpg", 12))
 
 
 @case(
-    train=100,
+    100,
     kind="number",
     test=4,
     classes=None,
     labels={"000003.jpg": "4.0"},
     answer="LABEL_COLUMN: Pawpularity\nLABEL_KIND: number",
 )
-def pawpularity(folder):
+def pawpularity():
     """Columns of 0 and 1 that are not labels, and a whole number to predict."""
+    header = "Id,Subject Focus,Eyes,Face"
     ids = many("{:06x}", 100)
-    put(folder, many("train/{}.jpg", ids))
-    put(folder, many("test/f{}.jpg", 4))
-    csv(
-        folder,
+    tests = many("f{}", 4)
+    scores = range(1, 100)
+    put_with_csv(
         "train.csv",
-        "Id,Subject Focus,Eyes,Face,Pawpularity",
+        f"{header},Pawpularity",
+        "train/{}.jpg",
         ids,
         "0010",
         "11011",
         "110",
-        range(1, 100),
+        scores,
     )
-    csv(
-        folder,
-        "test.csv",
-        "Id,Subject Focus,Eyes,Face",
-        many("f{}", 4),
-        "01",
-        "10",
-        "1",
-    )
-    csv(folder, "sample_submission.csv", "Id,Pawpularity", many("f{}", 4), [50.0])
+    put_with_csv("test.csv", header, "test/{}.jpg", tests, "01", "10", "1")
+    csv("sample_submission.csv", "Id,Pawpularity", tests, [50.0])
 
 
-def replace_link(folder, recipe):
-    source = (folder / "photos").resolve()
-    (folder / "photos").unlink()
-    shutil.copytree(source, folder / "photos")
+def replace_link():
+    photos = Path("photos")
+    source = photos.resolve()
+    photos.unlink()
+    shutil.copytree(source, photos)
 
 
-@case(
-    train=24,
-    classes=["cat", "dog"],
-    answer=replace_link,
-    asks="(?i)link.*(copy|move|INPUT_DIR to)",
-)
-def other_disk(folder):
+@case(24, classes=PETS, answer=replace_link, asks="(?i)link.*(copy|move|INPUT_DIR to)")
+def other_disk():
     """The folder of images is a link to another disk."""
-    disk = folder.parent / "disk"
-    put(disk, each(["cat", "dog"], "{}/{}.jpg", 12))
-    (folder / "photos").symlink_to(disk)
+    put(each(PETS, "../disk/{}/{}.jpg", 12))
+    Path("photos").symlink_to(Path("../disk").resolve())
 
 
 @case(
-    train=40,
+    40,
     kind="multi",
     classes=["Bald", "Male", "Smiling"],
     labels={"000003.jpg": "Male|Smiling"},
     answer='LABEL_MAP: {"-1": 0}',
 )
-def celeba(folder):
+def celeba():
     """Labels of 1 and -1."""
-    names = many("{:06}.jpg", range(1, 41))
-    put(folder, many("img_align_celeba/img_align_celeba/{}", names))
-    csv(
-        folder,
+    put_with_csv(
         "list_attr_celeba.csv",
         "image_id,Bald,Male,Smiling",
-        names,
+        "img_align_celeba/img_align_celeba/{}",
+        many("{:06}.jpg", range(1, 41)),
         [1, -1, -1],
         [-1, 1, 1],
         [-1, -1, 1, 1],
     )
 
 
-@case(train=60, test=20, classes=list("0123456789"), labels={"training/7/1.png": "7"})
-def mnist_png(folder):
-    put(folder, each(range(10), "training/{}/{}.png", 6))
-    put(folder, each(range(10), "testing/{}/9{}.png", 2))
+@case(60, test=20, classes=list("0123456789"), labels={"training/7/1.png": "7"})
+def mnist_png():
+    put(each(range(10), "training/{}/{}.png", 6))
+    put(each(range(10), "testing/{}/9{}.png", 2))

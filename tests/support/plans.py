@@ -106,9 +106,12 @@ def two_parts(table, work, **settings):
 
 def digests(folder):
     """sha256 of every file below a folder, by its relative name."""
-    files = {str(path.relative_to(folder)): path for path in Path(folder).rglob("*")}
-    read = {name: path.read_bytes() for name, path in files.items() if path.is_file()}
-    return {name: hashlib.sha256(data).hexdigest() for name, data in read.items()}
+    digest_of = {}
+    for path in Path(folder).rglob("*"):
+        if path.is_file():
+            name = str(path.relative_to(folder))
+            digest_of[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return digest_of
 
 
 def read_plainly(files, compression="", features=None):
@@ -122,3 +125,9 @@ def read_plainly(files, compression="", features=None):
     data = tf.data.TFRecordDataset([str(file) for file in files], compression)
     data = data.map(lambda record: tf.io.parse_single_example(record, features))
     return list(data.as_numpy_iterator())
+
+
+def read_images(part, pattern="*.tfrec"):
+    """Return {image_id: (bytes, label)} of all records, by TensorFlow alone."""
+    records = read_plainly(sorted(Path(part).glob(pattern)))
+    return {row["image_id"].decode(): (row["image"], row["label"]) for row in records}

@@ -39,6 +39,7 @@ def opened(data):
     return Image.open(io.BytesIO(data))
 
 
+D50 = (0.9642, 1.0, 0.8249)  # white in CIE XYZ
 # Columns: red, green, blue of Display P3 in CIE XYZ under D50; here with gamma 2.2.
 P3_TO_XYZ = np.array(
     [
@@ -58,28 +59,22 @@ XYZ_TO_SRGB = np.array(
 
 def wide_profile():
     """The bytes of a small ICC profile: the primaries of Display P3, gamma 2.2."""
-    text = b"desc\0\0\0\0" + struct.pack(">I", 5) + b"Wide\0" + bytes(12 + 67)
+    red, green, blue = P3_TO_XYZ.T
     gamma = b"curv\0\0\0\0" + struct.pack(">IH", 1, round(2.2 * 256)) + b"\0\0"
-    xyz = [b"XYZ \0\0\0\0" + struct.pack(">3i", *(round(v * 65536) for v in column))
-           for column in (*P3_TO_XYZ.T, (0.9642, 1.0, 0.8249))]  # fmt: skip
-    names = (
-        b"desc",
-        b"cprt",
-        b"rXYZ",
-        b"gXYZ",
-        b"bXYZ",
-        b"wtpt",
-        b"rTRC",
-        b"gTRC",
-        b"bTRC",
-    )
-    parts = (text, b"text\0\0\0\0none\0\0\0\0", *xyz, gamma, gamma, gamma)
-    return _join_profile(b"RGB ", names, parts)
+    tags = {
+        b"rXYZ": _encode_xyz(red),
+        b"gXYZ": _encode_xyz(green),
+        b"bXYZ": _encode_xyz(blue),
+        b"wtpt": _encode_xyz(D50),
+        b"rTRC": gamma,
+        b"gTRC": gamma,
+        b"bTRC": gamma,
+    }
+    return _join_profile(b"RGB ", b"Wide", tags)
 
 
 def grey_profile(gamma=None):
     """Return a small grey ICC profile, with this gamma or the curve of sRGB."""
-    text = b"desc\0\0\0\0" + struct.pack(">I", 5) + b"Grey\0" + bytes(12 + 67)
     levels = np.linspace(0, 1, 1024)
     srgb = np.where(
         levels <= 0.04045, levels / 12.92, ((levels + 0.055) / 1.055) ** 2.4
@@ -87,23 +82,26 @@ def grey_profile(gamma=None):
     values = srgb if gamma is None else levels**gamma
     points = (65535 * values).round().astype(">u2").tobytes()
     curve = b"curv\0\0\0\0" + struct.pack(">I", len(levels)) + points
-    white = b"XYZ \0\0\0\0" + struct.pack(">3i", 63190, 65536, 54061)
-    names = (b"desc", b"cprt", b"wtpt", b"kTRC")
-    return _join_profile(
-        b"GRAY", names, (text, b"text\0\0\0\0none\0\0\0\0", white, curve)
-    )
+    return _join_profile(b"GRAY", b"Grey", {b"wtpt": _encode_xyz(D50), b"kTRC": curve})
 
 
-def _join_profile(space, names, parts):
-    table, body, at = b"", b"", 128 + 4 + 12 * len(parts)
-    for name, part in zip(names, parts, strict=True):
-        table += name + struct.pack(">II", at + len(body), len(part))
-        body += part + bytes(-len(part) % 4)
-    head = struct.pack(
-        ">I4sI12s", at + len(body), b"none", 0x02100000, b"mntr" + space + b"XYZ "
-    )
-    head += bytes(12) + b"acsp" + bytes(28) + struct.pack(">3i", 63190, 65536, 54061)
-    return head.ljust(128, b"\0") + struct.pack(">I", len(parts)) + table + body
+def _encode_xyz(color):
+    return b"XYZ \0\0\0\0" + struct.pack(">3i", *(round(v * 65536) for v in color))
+
+
+def _join_profile(space, name, tags):
+    text = b"desc\0\0\0\0" + struct.pack(">I", 5) + name.ljust(5 + 12 + 67, b"\0")
+    tags = {b"desc": text, b"cprt": b"text\0\0\0\0none\0\0\0\0", **tags}
+    table = b""
+    body = b""
+    start = 128 + 4 + 12 * len(tags)
+    for tag, data in tags.items():
+        table += tag + struct.pack(">II", start + len(body), len(data))
+        body += data + bytes(-len(data) % 4)
+    size = start + len(body)
+    head = struct.pack(">I4sI12s", size, b"none", 0x02100000, b"mntr" + space + b"XYZ ")
+    head += bytes(12) + b"acsp" + bytes(28) + _encode_xyz(D50)[8:]
+    return head.ljust(128, b"\0") + struct.pack(">I", len(tags)) + table + body
 
 
 def wide_to_srgb(pixels):
