@@ -98,12 +98,12 @@ def find_doubts(
             f"{share:.0%} of the images cannot be used for one reason: {problem}. "
             f"{advice}"
         )
-    if labels.kind != "single" or not labels.classes:
+    if labels.kind not in ("single", "multi") or not labels.classes:
         return doubts
     good = images[(images["problem"] == "") & (images["label"] >= 0)]
     names = list(number_names(labels.classes))
     n_classes = len(names)
-    if n_classes == 1:
+    if n_classes == 1 and labels.kind == "single":
         doubts.append(
             f"All images are of one class, '{names[0]}'. Set LABEL_COLUMN to a column, "
             "to 'folder' or to 'names: REGEX'; [] reads images without labels."
@@ -111,7 +111,7 @@ def find_doubts(
     elif len(good) > FEW and n_classes > len(good) / 2:
         doubts.append(
             f"{len(good):,} images are of {n_classes:,} classes, so most classes have "
-            "one image. Set LABEL_COLUMN to another column or rule, or LABEL_KIND: "
+            "few images. Set LABEL_COLUMN to another column or rule, or LABEL_KIND: "
             "number for a quantity."
         )
     generic = [name for name in names if is_generic(name)]

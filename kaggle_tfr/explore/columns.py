@@ -68,7 +68,7 @@ def find_labels(rows: pd.DataFrame) -> list[str]:
     counts = (rows[candidates] if candidates else rows).nunique()
     is_only = len(others) == 1 and len(flags) < 2 and not SEX_NAME.match(others[0])
     # Several names of the same classes are as good as one.
-    if is_only or (named and len(rows[named].drop_duplicates()) == counts.max()):
+    if is_only or (named and len(rows[named].drop_duplicates()) == counts.min()):
         numbers = rows[candidates].apply(pd.to_numeric, errors="coerce")
         return [str(numbers.notna().all().idxmin())]  # the first with words
     raise ValueError(
@@ -93,9 +93,11 @@ def find_kind(cells: pd.Series) -> dict[str, str]:
         return {"LABEL_KIND": "number"}
     for separator in ("||", "|", ";", ",", " "):
         words = values.str.split(separator, regex=False).explode().str.strip()
+        unique = words.drop_duplicates()
         # Names of classes can have commas and blanks.
-        is_list = separator in "||" or words.drop_duplicates().isin(values).mean() > 0.5
-        if is_list and len(words) > len(values):
+        is_list = separator in "||" or unique.isin(values).mean() > 0.5
+        are_few = 2 * len(unique) < values.nunique()
+        if len(words) > len(values) and (is_list or are_few):
             return {"LABEL_SEPARATOR": separator}
     n_labels = cells[cells.index >= 0].groupby(level=0).nunique()
     return {"LABEL_KIND": "multi"} if n_labels.max() > 1 else {}
