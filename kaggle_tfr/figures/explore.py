@@ -145,19 +145,27 @@ def _draw_aspect_ratios(axis: Axes, ratios: pd.Series) -> None:
 
 
 @styled
-def plot_giveaways(tables: Mapping[str, pd.DataFrame]) -> Figure | None:
-    """Plot the facts of files by class, one below the other, under their titles.
+def plot_giveaways(
+    scores: pd.DataFrame, facts: pd.DataFrame, targets: Mapping[str, pd.Series]
+) -> Figure | None:
+    """Plot the best fact of each target by class, if it is above its limit.
 
-    tables: of `explore.list_giveaways`: columns class and value.
+    scores: target, fact, score, chance and limit, the best first. facts: a column for
+    each fact of the files. targets: the classes of the images, by the target's name.
     """
-    if not tables:
+    is_drawn = (scores["score"] > scores["limit"]) & scores["fact"].isin(facts.columns)
+    best = scores[is_drawn].drop_duplicates("target")
+    if best.empty:
         print("No single fact of the files is above chance: there is nothing to draw")
         return None
 
-    heights = [0.9 + 0.32 * table["class"].nunique() for table in tables.values()]
-    figure, axes = new_figure(7, sum(heights), rows=len(tables), height_ratios=heights)
-    for axis, (title, table) in zip(axes[:, 0], tables.items(), strict=True):
-        axis.set_title(title)
+    heights = [0.9 + 0.32 * targets[name].nunique() for name in best["target"]]
+    figure, axes = new_figure(7, sum(heights), rows=len(best), height_ratios=heights)
+    for axis, row in zip(axes[:, 0], best.itertuples(), strict=True):
+        shares = f"{row.score:.0%} right, by chance {row.chance:.0%}"
+        axis.set_title(f"By {row.fact}, a file {row.target}: {shares}")
+        table = pd.DataFrame({"class": targets[row.target], "value": facts[row.fact]})
+        table = table.dropna()
         if pd.api.types.is_numeric_dtype(table["value"]):
             _draw_values(axis, table)
         else:
