@@ -164,8 +164,8 @@ def plot_giveaways(
     for axis, row in zip(axes[:, 0], best.itertuples(), strict=True):
         shares = f"{row.score:.0%} right, by chance {row.chance:.0%}"
         axis.set_title(f"By {row.fact}, a file {row.target}: {shares}")
-        table = pd.DataFrame({"class": targets[row.target], "value": facts[row.fact]})
-        table = table.dropna()
+        classes = targets[str(row.target)]
+        table = pd.DataFrame({"class": classes, "value": facts[row.fact]}).dropna()
         if pd.api.types.is_numeric_dtype(table["value"]):
             _draw_values(axis, table)
         else:
