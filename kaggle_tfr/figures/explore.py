@@ -146,15 +146,14 @@ def _draw_aspect_ratios(axis: Axes, ratios: pd.Series) -> None:
 
 @styled
 def plot_giveaways(
-    scores: pd.DataFrame, facts: pd.DataFrame, targets: Mapping[str, pd.Series]
+    above: pd.DataFrame, facts: pd.DataFrame, targets: Mapping[str, pd.Series]
 ) -> Figure | None:
-    """Plot the best fact of each target by class, if it is above its limit.
+    """Plot the best fact of each target by class, one below the other.
 
-    scores: target, fact, score, chance and limit, the best first. facts: a column for
-    each fact of the files. targets: the classes of the images, by the target's name.
+    above: target, fact, score and chance of scores above chance, the best first. facts:
+    a column for each fact of the files. targets: the classes of the images, by name.
     """
-    is_drawn = (scores["score"] > scores["limit"]) & scores["fact"].isin(facts.columns)
-    best = scores[is_drawn].drop_duplicates("target")
+    best = above[above["fact"].isin(facts.columns)].drop_duplicates("target")
     if best.empty:
         print("No single fact of the files is above chance: there is nothing to draw")
         return None
