@@ -35,11 +35,8 @@ MAX_NAMED = 3  # classes, and remarks in the headline
 FEW_IMAGES = 0.05  # of the input images, rejected or of bad quality
 # What 04 and 01 print.
 VERIFIED = re.compile(r"\b0 faults in ([\d,]+) records")
-NO_GIVEAWAY = re.compile(r"^No fact of the files [^:\n]+", re.MULTILINE)
-GIVEAWAY = re.compile(
-    r"^(?:WARNING: w|W)ithout its pixels, a file .+?(?=\. A model can )",
-    re.MULTILINE,
-)
+NO_GIVEAWAY = re.compile(r"^None of \d+ facts of the files .+", re.MULTILINE)
+GIVEAWAY = re.compile(r"^Warning: without its pixels, (.+) \(.+\)\.$", re.MULTILINE)
 QUALITY_WARNING = re.compile(
     r"^Warning: ([\d,]+) of ([\d,]+) images?: (.+) \((.+)\)\.$", re.MULTILINE
 )
@@ -472,14 +469,13 @@ def _judge_conflicts(clusters: pd.DataFrame) -> Finding:
 
 def _judge_giveaways(printed: str) -> list[Finding]:
     """Return what 01 printed about the facts of files that predict a label."""
-    findings = []
-    for text in GIVEAWAY.findall(printed):
-        _, _, claim = text.partition("its pixels, ")
-        brief, _, _ = claim.partition(". ")  # such as "a file predicts the label"
-        findings.append(Finding(LOOK, f"{text}.", brief, "01_explore"))
-    sentences = [f"{text}." for text in NO_GIVEAWAY.findall(printed)]
-    if sentences:
-        findings.append(Finding(GOOD, " ".join(sentences), section="01_explore"))
+    findings = [
+        Finding(LOOK, giveaway[0], giveaway[1], "01_explore")
+        for giveaway in GIVEAWAY.finditer(printed)
+    ]
+    successes = NO_GIVEAWAY.findall(printed)
+    if successes:
+        findings.append(Finding(GOOD, " ".join(successes), section="01_explore"))
     return findings
 
 

@@ -2,12 +2,7 @@
 
 from kaggle_tfr.explore.checks import check_table, find_doubts
 from kaggle_tfr.explore.examples import choose_examples, load_damaged
-from kaggle_tfr.explore.giveaway import (
-    describe_giveaways,
-    list_giveaways,
-    score_giveaways,
-)
-from kaggle_tfr.explore.groups import describe_groups
+from kaggle_tfr.explore.groups import add_groups, find_groups
 from kaggle_tfr.explore.growth import mark_new, reuse_hashes
 from kaggle_tfr.explore.inputs import read_table, save_submission
 from kaggle_tfr.explore.masks import find_combs, sample_masks

@@ -12,7 +12,6 @@ from kaggle_tfr.explore.files import SUBJECTS
 from kaggle_tfr.explore.labels import MISSING, RESERVED
 from kaggle_tfr.explore.names import remove_ending
 from kaggle_tfr.explore.rows import FOLDER, NAMES, match_names
-from kaggle_tfr.parameters import DEFAULTS
 
 # What the names of images of one source have in common. The first rule that is
 # verified is proposed.
@@ -110,33 +109,4 @@ def _are_groups(groups: pd.Series, classes: pd.Series) -> bool:
         and shared.sum() >= max(MIN_IMAGES, MIN_SHARE * len(groups))
         and shared.max() <= len(groups) / 2
         and n_groups.median() > 1
-    )
-
-
-def describe_groups(images: pd.DataFrame, group_column: str) -> str:
-    """Return a sentence about the groups of GROUP_COLUMN, or about proposed ones."""
-    rule = group_column or find_groups(images)
-    if not rule:
-        return (
-            "No groups are proposed: the names of the images do not repeat as those of "
-            "recordings do. If images belong together, set GROUP_COLUMN to a column of "
-            "the CSV, to folder, or to 'names: REGEX'."
-        )
-    if not group_column:
-        images = add_groups(images, rule)
-    groups = images[rule].mask(images[rule] == "")
-    is_train = images["split"] == "train"
-    validation = groups[~is_train & (images["split"] != "test")]
-    where = "in the given splits"
-    shared = validation.isin(groups[is_train].dropna()).mean()
-    if validation.empty:
-        where = "in random folds"
-        n_others = groups[is_train].map(groups[is_train].value_counts()).fillna(1) - 1
-        shared = 1 - ((1 / DEFAULTS["N_FOLDS"]) ** n_others).mean()
-    advice = "03 keeps each group in one fold."
-    if not group_column:
-        advice = f'If a group is one recording or patient, set GROUP_COLUMN: "{rule}".'
-    return (
-        f"{shared:.0%} of the validation images {where} have a sibling of their group "
-        f"in train. {advice}"
     )

@@ -44,8 +44,6 @@ from kaggle_tfr.shards import choose_schema, list_inputs, share_labels
 
 # Names such as "train-00000-of-00002", whose content decides.
 _NUMBERED = re.compile(r"-\d+-of-\d+$")
-# The columns for sources; "/" does not begin the name of a feature.
-COLUMN_OF = {source: f"/{source}" for source in SOURCES}
 INSPECTED = 20  # records of a shard, from which INPUT_SCHEMA: auto infers the schema
 
 
@@ -87,13 +85,13 @@ def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
     texts = dict(_read_above(folder, "labels.json", input_dir) for folder in folders)
     saved = share_labels(list(texts), texts.values())
     labelled, labels = _label_records(records, schemas, saved, known, settings)
-    others = records.filter(regex="^[^/]")
-    others = others.drop(columns=list(labels.label_columns), errors="ignore")
+    others = records.drop(columns=list(labels.label_columns), errors="ignore")
+    others = others.filter(regex="^[^/]")
     if settings.has_labels:
         _check_labels(records, labelled, schemas, list(others))
     others = others.rename(columns={name: f"record_{name}" for name in RESERVED})
     others = others.convert_dtypes(convert_string=False, convert_floating=False)
-    addresses = records[FILE].str[len(input_dir) + 1 :]
+    addresses = records[FILE].str.removeprefix(f"{input_dir}/")
     ids = records.get(ID, addresses).fillna(addresses)
     images = pd.DataFrame(
         {
@@ -155,7 +153,7 @@ def _choose_schema(shards: pd.DataFrame, settings: InputSettings) -> RecordSchem
             raise ValueError(f"INPUT_SCHEMA: {error}") from None
     for path in shards["file"]:
         inspected = islice(_walk_records(path, settings.input_dir), INSPECTED)
-        records = [features for _, features, problem in inspected if not problem]
+        records = [features for features, problem in inspected if not problem]
         if records:
             return infer_schema(path, records, split, has_labels=settings.has_labels)
     return load_schema({"image": "image"})
@@ -163,19 +161,19 @@ def _choose_schema(shards: pd.DataFrame, settings: InputSettings) -> RecordSchem
 
 def _walk_records(
     path: str, input_dir: str, part: str = "", image_key: str = ""
-) -> Iterator[tuple[int, Features, str]]:
-    """Yield number, features and problem of each record; a problem means no features.
+) -> Iterator[tuple[Features, str]]:
+    """Yield features and problem of each record; a problem means no features.
 
     part: the folder with an index of the shard, "" for none. Records that only this
     index lists come last.
     """
     if not storage.is_inside(path, input_dir):
-        yield 0, {}, LINK_PROBLEM
+        yield {}, LINK_PROBLEM
         return
     try:
         index = index_shard(path, image_key)
     except OSError as error:
-        yield 0, {}, explain_unreadable(error)
+        yield {}, explain_unreadable(error)
         return
 
     found = set(index.bounds[:-1].tolist())
@@ -184,14 +182,14 @@ def _walk_records(
     # The index of another file with this name does not have the frames of this file.
     missing = sorted(listed - found) if found <= listed else []
     if not found and not missing:
-        yield 0, {}, f"'{path}' contains no record"
+        yield {}, f"'{path}' contains no record"
     for number in range(len(index)):
         try:
-            yield number, index.read_features(number), ""
+            yield index.read_features(number), ""
         except DamagedRecord as error:
-            yield number, {}, str(error)
-    for number, offset in enumerate(missing, len(index)):
-        yield number, {}, f"'{path}' at byte {offset:,}: the record is missing"
+            yield {}, str(error)
+    for offset in missing:
+        yield {}, f"'{path}' at byte {offset:,}: the record is missing"
 
 
 def _read_shard(
@@ -206,11 +204,11 @@ def _read_shard(
     column_of = {}
     for field in schema.fields:
         source = field.sources[0]
-        column_of[field.name] = COLUMN_OF.get(source, source)
+        # "/" does not begin the name of a feature.
+        column_of[field.name] = f"/{source}" if source in SOURCES else source
+    records = _walk_records(path, input_dir, part, schema.image_key)
     rows = []
-    for number, features, problem in _walk_records(
-        path, input_dir, part, schema.image_key
-    ):
+    for number, (features, problem) in enumerate(records):
         place = {FILE: f"{path}#{number}", SPLIT: split, PROBLEM: problem}
         if not problem and schema.image_key not in features:
             place[PROBLEM] = f"no image in the feature '{schema.image_key}'"

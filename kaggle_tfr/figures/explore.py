@@ -145,19 +145,26 @@ def _draw_aspect_ratios(axis: Axes, ratios: pd.Series) -> None:
 
 
 @styled
-def plot_giveaways(tables: Mapping[str, pd.DataFrame]) -> Figure | None:
-    """Plot the facts of files by class, one below the other, under their titles.
+def plot_giveaways(
+    above: pd.DataFrame, facts: pd.DataFrame, targets: Mapping[str, pd.Series]
+) -> Figure | None:
+    """Plot the best fact of each target by class, one below the other.
 
-    tables: of `explore.list_giveaways`: columns class and value.
+    above: target, fact, score and chance of scores above chance, the best first. facts:
+    a column for each fact of the files. targets: the classes of the images, by name.
     """
-    if not tables:
+    best = above[above["fact"].isin(facts.columns)].drop_duplicates("target")
+    if best.empty:
         print("No single fact of the files is above chance: there is nothing to draw")
         return None
 
-    heights = [0.9 + 0.32 * table["class"].nunique() for table in tables.values()]
-    figure, axes = new_figure(7, sum(heights), rows=len(tables), height_ratios=heights)
-    for axis, (title, table) in zip(axes[:, 0], tables.items(), strict=True):
-        axis.set_title(title)
+    heights = [0.9 + 0.32 * targets[name].nunique() for name in best["target"]]
+    figure, axes = new_figure(7, sum(heights), rows=len(best), height_ratios=heights)
+    for axis, row in zip(axes[:, 0], best.itertuples(), strict=True):
+        shares = f"{row.score:.0%} right, by chance {row.chance:.0%}"
+        axis.set_title(f"By {row.fact}, a file {row.target}: {shares}")
+        classes = targets[str(row.target)]
+        table = pd.DataFrame({"class": classes, "value": facts[row.fact]}).dropna()
         if pd.api.types.is_numeric_dtype(table["value"]):
             _draw_values(axis, table)
         else:

@@ -6,9 +6,10 @@ import uuid
 import numpy as np
 import pandas as pd
 import pytest
+from support.cells import run_cells
 from support.inputs import put_csv, read
 
-from kaggle_tfr.explore.groups import add_groups, describe_groups, find_rule
+from kaggle_tfr.explore.groups import add_groups, find_rule
 
 
 def make_table(names):
@@ -79,19 +80,20 @@ def test_names_of_classes_are_not_groups():
     assert propose(names, [name[:8] for name in names]) == ""
 
 
-def test_what_a_split_shares_is_counted():
+def test_what_a_split_shares_is_counted(capsys):
     """Of given splits by their images; of random folds by the sizes of the groups."""
     names = [f"patient{p}_slice{s}.png" for p in range(10) for s in range(2)]
     images = make_table(names)
-    sentence = describe_groups(images, "")
+    run_cells("01-20-d", images=images, GROUP_COLUMN="")
+    sentence = capsys.readouterr().out.splitlines()[-1]
     # The other image of a patient is in one of 4 other folds of 5.
-    assert sentence.startswith("80% of the validation images in random folds")
+    assert sentence.startswith("80% of the validation images in five random folds")
     rule = propose([name.removesuffix(".png") for name in names])
     assert f'GROUP_COLUMN: "{rule}"' in sentence
 
     images.loc[[0, 2, 4, 5], "split"] = "val"  # the last two are a whole group
-    images = add_groups(images, rule)
-    assert "50% of the validation images in the given" in describe_groups(images, rule)
+    run_cells("01-20-d", images=images, GROUP_COLUMN=rule)
+    assert "50% of the validation images in the given" in capsys.readouterr().out
 
 
 ROWS = "image_id,label,site\np1_0.jpg,x,NA\np1_1.jpg,y,NA\np2_0.jpg,x,\nx.jpg,y,EU\n"

@@ -13,6 +13,7 @@ from support.chain import ROOT
 
 IMPORTED = {
     "decode_mask": decode_mask,
+    "display": print,
     "explore": explore,
     "figures": figures,
     "load_pixels": load_pixels,
