@@ -24,8 +24,7 @@ from kaggle_tfr.audit_page import (
 from kaggle_tfr.audit_result import AuditResult, Dataset, judge
 from kaggle_tfr.explore.features import UnclearLabelError
 from kaggle_tfr.explore.files import list_files
-from kaggle_tfr.explore.layout import propose_recipe
-from kaggle_tfr.explore.recipe import Recipe, format_recipe, to_line
+from kaggle_tfr.explore.layout import Recipe, format_recipe, propose_recipe, to_line
 from kaggle_tfr.mounts import locate_input, output_dir
 from kaggle_tfr.naming import is_shard_name
 from kaggle_tfr.parameters import (

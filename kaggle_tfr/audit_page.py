@@ -14,7 +14,7 @@ import pandas as pd
 from PIL import Image
 
 from kaggle_tfr.audit_result import MATCHES, AuditResult, name_reasons
-from kaggle_tfr.explore.recipe import to_line
+from kaggle_tfr.explore.layout import to_line
 from kaggle_tfr.images.convert import load_pixels
 from kaggle_tfr.version import __version__
 

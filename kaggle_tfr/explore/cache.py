@@ -31,7 +31,11 @@ def compute_columns(
     stay in it unless the table has their value of the first key column, such as their
     path.
     """
-    saved = _load_saved(path, table)
+    saved = table.iloc[:0]
+    if path and storage.exists(path):
+        rows_of_file = storage.read_parquet(path)
+        if set(table).issubset(rows_of_file):  # else it is of an earlier version
+            saved = rows_of_file[list(table)]
     other_rows = saved[~saved[key[0]].isin(table[key[0]])]
     known = table[key].reset_index().merge(saved.drop_duplicates(key), on=key)
     is_known = table.index.isin(known["index"])
@@ -64,15 +68,3 @@ def compute_columns(
             seconds = time.monotonic() - start
             next_save = start + SECONDS_BETWEEN_SAVES + 10 * seconds
     return table.assign(**columns)
-
-
-def _load_saved(path: str, table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the file with the columns of the table.
-
-    There is none without a file, or if an earlier version wrote other columns.
-    """
-    if path and storage.exists(path):
-        saved = storage.read_parquet(path)
-        if set(table).issubset(saved):
-            return saved[list(table)]
-    return table.iloc[:0]

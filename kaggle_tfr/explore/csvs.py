@@ -28,7 +28,7 @@ def read_csvs(
     """Return the rows of CSVs as text, with the columns that are added.
 
     names: paths below INPUT_DIR, patterns of them, or paths of CSVs elsewhere.
-    Raises: FileNotFoundError; ValueError: a file is not a CSV in UTF-8, or is empty.
+    Raises: FileNotFoundError; ValueError: a file is not a CSV in UTF-8.
     """
     paths = []
     for name in list_texts(names):
@@ -61,29 +61,22 @@ def find_split(path: str, files: Files) -> str:
 def find_csvs(name: str, files: Files, input_dir: str) -> list[str]:
     """Return the CSVs that a name or pattern means: below INPUT_DIR, or elsewhere."""
     matches = [name] if name in files.others else fnmatch.filter(files.others, name)
-    is_elsewhere = storage.OUTSIDE.search(name) or not files.others
-    if is_elsewhere and storage.exists(storage.resolve(input_dir, name)):
+    if not matches and storage.exists(storage.resolve(input_dir, name)):
         return [name]
     return matches
 
 
 def _parse_csv(path: str, parameter: str) -> pd.DataFrame:
-    """Return the rows of a CSV. Raises: ValueError: it is none, or has no row."""
+    """Return the rows of a CSV. Raises: ValueError: it is none."""
     data = storage.read_bytes(path)
     try:
         if data.startswith((b"\xff\xfe", b"\xfe\xff")):  # as Excel saves Unicode text
             data = data.decode("utf-16").encode()
-        table = parse_text(data)
+        return parse_text(data)
     except ValueError as error:
         raise ValueError(
             f"{parameter} '{path}' is not a CSV file in UTF-8: {error}. Save it as one."
         ) from None
-    if table.empty:
-        raise ValueError(
-            f"{parameter} '{path}' has a header and no row. Set {parameter} to another "
-            "CSV."
-        )
-    return table
 
 
 def parse_text(data: bytes, **more: Any) -> pd.DataFrame:

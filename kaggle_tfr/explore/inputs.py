@@ -78,8 +78,7 @@ def read_table(
     if settings.more_inputs:
         images = _drop_listed_elsewhere(images)
     images, labels = number_labels(images, labels)
-    texts = ["image_id", "path", "split", "label_name", "problem"]
-    images = images.astype({**dict.fromkeys(texts, str), "input_dir": "category"})
+    images = images.astype({"input_dir": "category"})
     images = limit_rows(images, settings.limit)
     images = add_groups(images, settings.group_column)
     return images, replace(labels, name=settings.name, bit_depth=settings.bit_depth)
@@ -94,9 +93,7 @@ def _complete_settings(
         input_dir = os.path.abspath(input_dir)
     outputs = [output_dir(folder) for folder in excluded if folder]
     # Other recipes may have work folders beside this one.
-    work_folders = output_dir(WORK)
-    if work_folders in map(os.path.dirname, outputs):
-        outputs.append(work_folders)
+    outputs += {output_dir(WORK)}.intersection(map(os.path.dirname, outputs))
     return replace(settings, input_dir=input_dir.rstrip("/"), excluded=outputs)
 
 
@@ -127,12 +124,6 @@ def _mark_further(
     names = others["split"][others["split"].map(SPLIT_NAMES) == "validation"].unique()
     name = names[0] if len(names) == 1 else "validation"
     is_validation = images["split"].map(SPLIT_NAMES) == "validation"
-    count = (is_validation & (images["problem"] == "")).sum()
-    if count:
-        print(
-            f"MORE_INPUTS, input {number}: {count:,} images of its validation split "
-            f"stay validation images (split '{name}'); no fold trains on them"
-        )
     ids = images["image_id"]
     is_test = (images["split"] == "test") & (images["problem"] == "")
     return images.assign(
@@ -231,11 +222,6 @@ def _read_text(
         columns = [FOLDER] if cells.columns.empty else find_labels(cells)
     if columns and TAIL in rows:
         columns = [TAIL, *columns]
-    if settings.id_column in columns:
-        raise ValueError(
-            f"ID_COLUMN and LABEL_COLUMN both name '{settings.id_column}'. "
-            "Set LABEL_COLUMN to the column of labels, or to [] for none."
-        )
     text = {name: read_column(name, rows, files, "LABEL_COLUMN") for name in columns}
     return pd.DataFrame(text, rows.index)
 

@@ -1,10 +1,15 @@
-"""Propose the recipe for a folder from the names of its files and its CSVs."""
+"""Propose the recipe for a folder from the names of its files and its CSVs.
 
+Names from the data are escaped in it.
+"""
+
+import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pandas as pd
 
@@ -12,15 +17,14 @@ from kaggle_tfr import mounts
 from kaggle_tfr.explore import csvs
 from kaggle_tfr.explore.checks import name_reasons
 from kaggle_tfr.explore.columns import find_kind, find_labels, sort_columns
-from kaggle_tfr.explore.files import check_images, is_generic, list_files
+from kaggle_tfr.explore.files import Files, check_images, is_generic, list_files
 from kaggle_tfr.explore.groups import add_groups, find_groups
 from kaggle_tfr.explore.inputs import are_shards, limit_rows, read_table
 from kaggle_tfr.explore.names import join_names, remove_ending
-from kaggle_tfr.explore.recipe import Recipe, format_recipe, to_line
 from kaggle_tfr.explore.rows import FOLDER, NAMES
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.naming import SPLIT_NAMES
-from kaggle_tfr.parameters import DEFAULTS, check_parameters, make_settings
+from kaggle_tfr.parameters import DEFAULTS, PARAMETERS, check_parameters, make_settings
 from kaggle_tfr.storage import write_atomically
 
 ROWS = 2_000  # of a CSV, which are inspected
@@ -34,6 +38,40 @@ CAMERA = re.compile(
 )
 TEST_CSV = re.compile(r"(?i)submission|(^|[/_-])test")
 OTHER_TABLE = re.compile(r"(?i)\.(jsonl?|xlsx?|xml|parquet|mat)$")
+
+
+@dataclass
+class Recipe:
+    """Parameters, comments on what they were inferred from, and the files."""
+
+    parameters: dict[str, Any] = field(default_factory=dict)
+    comments: list[str] = field(default_factory=list)
+    files: Files = field(default_factory=lambda: Files((), ()))
+
+
+def to_line(text: str) -> str:
+    r"""Return the text as one line of printable characters; others are escaped.
+
+    YAML reads these escapes in double quotes.
+
+    >>> print(to_line("a\nOVERWRITE: true"))
+    a\nOVERWRITE: true
+    """
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
+def format_recipe(values: Mapping[str, Any], comments: Sequence[str]) -> str:
+    """Return the text of a recipe: a line for each comment and for each parameter."""
+    lines = [f"# {to_line(comment)}" for comment in comments]
+    for name, value in values.items():
+        # JSON whose strings are printable is YAML, too.
+        setting = f"{name}: {to_line(json.dumps(value, ensure_ascii=False))}"
+        description = PARAMETERS[name].description or "as in the data"
+        lines.append(f"{setting:48} # {description}")
+    return "\n".join(lines) + "\n"
 
 
 def write_recipe(source: str, out: str | None = None) -> tuple[str, list[str]]:

@@ -55,8 +55,7 @@ def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
     image_id: that of the record, or its address below INPUT_DIR if there is none or if
     it repeats. Other features with one value are columns.
     known: the labels of the main input, for a further one.
-    Raises: FileNotFoundError: no shard; ValueError: INPUT_SCHEMA does not fit, or no
-    record can be read.
+    Raises: FileNotFoundError: no shard; ValueError: INPUT_SCHEMA does not fit.
     """
     input_dir = settings.input_dir
     shards = list_shards(settings)
@@ -75,12 +74,6 @@ def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
         read_shard, shards.to_numpy().tolist(), label="Reading shards", ordered=True
     )
     records = pd.concat(tables, ignore_index=True)
-    if (records[PROBLEM] != "").all():
-        raise ValueError(
-            f"none of the {len(shards)} shards in {input_dir} has a whole record; the "
-            f"first: {records[PROBLEM][0]}. "
-            f"Set INPUT_DIR and PATTERN to TFRecord files of tf.train.Example."
-        )
     folders = sorted(set(map(os.path.dirname, shards["file"])))
     texts = dict(_read_above(folder, "labels.json", input_dir) for folder in folders)
     saved = share_labels(list(texts), texts.values())
@@ -316,10 +309,8 @@ def _name_class(value: Any, name_of: Mapping[Any, str]) -> tuple[str, str]:
         return name_of.get(value, value), ""
     if pd.isna(value) or value < 0:
         return "", ""
-    if value % 1:
-        return "", f"label is not a whole number: {value}"
-    if name_of:
-        return "", f"label is not a class of labels.json: {int(value)}"
+    if name_of or value % 1:
+        return "", f"label is not a class: {value}"
     return str(int(value)), ""
 
 

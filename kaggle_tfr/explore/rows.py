@@ -110,13 +110,9 @@ def _join_csv(
         paths = names.where(is_blank | is_at_top, rows[csvs.FOLDER] + "/" + names)
         found = find_images(paths, rows[SPLIT].replace("", "train"), files)
     rows[FILE] = found["file"]
-    blank = pd.Series("", rows.index)
-    rows[PROBLEM] = first_problem(
-        blank.mask(rows[csvs.LONG] != "", "more cells than the header"),
-        blank.mask(is_blank, f"no value for '{key}'"),
-        split_problem,
-        found["problem"],
-    )
+    problem = first_problem(split_problem, found["problem"])
+    problem = problem.mask(is_blank, f"no value for '{key}'")
+    rows[PROBLEM] = problem.mask(rows[csvs.LONG] != "", "more cells than the header")
     # An id that several files share is replaced by their paths.
     has_file = rows[FILE] != ""
     pairs = pd.DataFrame({ID: ids, FILE: rows[FILE]})[has_file].drop_duplicates()
@@ -212,12 +208,9 @@ def _read_splits(rows: pd.DataFrame, settings: InputSettings) -> pd.Series:
     return problem
 
 
-def first_problem(*problems: pd.Series) -> pd.Series:
-    """Return the first problem of each row that is not ""."""
-    first = problems[0]
-    for problem in problems[1:]:
-        first = first.where(first != "", problem)
-    return first
+def first_problem(first: pd.Series, second: pd.Series) -> pd.Series:
+    """Return the first problem of each row, else the second."""
+    return first.where(first != "", second)
 
 
 def read_column(

@@ -190,7 +190,6 @@ def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
     """Write rejects.csv: the rejected images, each with its reason.
 
     Temporary files, and the saved records of shards without images, are removed.
-    Raises: ValueError: no image is good.
     """
     storage.make_folder(work_dir)
     storage.remove_leftovers(work_dir)
@@ -203,12 +202,6 @@ def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
     rejects = rejects.replace("\r", r"\\r", regex=True)
     path = storage.join(work_dir, "rejects.csv")
     storage.write_atomically(path, rejects.to_csv(index=False).encode())
-    if len(rejects) == len(images):
-        raise ValueError(
-            f"none of the {len(images):,} images can be used; the first: "
-            f"{images['problem'].iloc[0]}. '{path}' lists each image. Fix the files, "
-            "or set the parameters of 01_explore so that it reads others."
-        )
 
 
 def save_images(
@@ -216,10 +209,7 @@ def save_images(
     labels: Labels,
     work_dir: str,
 ) -> None:
-    """Write rejects.csv, the labels as text and as JSON, and images.parquet.
-
-    Raises: ValueError: no image is good.
-    """
+    """Write rejects.csv, the labels as text and as JSON, and images.parquet."""
     save_rejects(images, work_dir)
     label_of = number_names(labels.classes)
     lines = [f"{label}:{name}\n" for name, label in label_of.items()]

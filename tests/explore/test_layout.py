@@ -17,7 +17,7 @@ from support.layouts import csv, many
 
 from kaggle_tfr import explore
 from kaggle_tfr.__main__ import main
-from kaggle_tfr.explore import layout, recipe
+from kaggle_tfr.explore import layout
 from kaggle_tfr.parameters import load_recipe, make_settings
 
 FLOWERS = ["daisy/1.jpg", "daisy/2.jpg", "rose/3.png", "tulip/4.jpg"]
@@ -164,7 +164,7 @@ def test_names_from_the_data_stay_values(tmp_path_factory, names):
     values |= {"LABEL_COLUMN": [column, table], "PATH_TEMPLATE": f"{folder}/{{id}}"}
     path = tmp_path_factory.getbasetemp() / "hostile.yaml"
 
-    text = recipe.format_recipe(values, names)
+    text = layout.format_recipe(values, names)
     path.write_text(text, encoding="utf-8")
 
     if NO_TEXT.search("".join(names)):

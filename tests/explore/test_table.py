@@ -76,10 +76,15 @@ MISSING, WRONG = FileNotFoundError, ValueError
     ("text", "changes", "error", "message"),
     [
         (ROW, {"labels_csv": "b.csv"}, MISSING, r"no 'b.csv' .*its CSVs: train.csv"),
-        ("image_id,label\n", {}, WRONG, r"has a header and no row"),
+        ("image_id,label\n", {}, WRONG, r"no column of .* contains the names"),
         ("id,kind\na,x\n", {}, WRONG, r"LABEL_COLUMN is empty.* of values: .*kind.* 1"),
         (ROW, {"label_column": "b"}, WRONG, r"is 'b', which is not.*these.* label \(1"),
-        (ROW, {"id_column": "label"} | LABEL, WRONG, r"both name 'label'. Set LABEL_C"),
+        (
+            ROW,
+            {"id_column": "label"} | LABEL,
+            WRONG,
+            r"LABEL_COLUMN is 'label', which is not",
+        ),
         (
             "n,label\nq,x\n",
             {},
