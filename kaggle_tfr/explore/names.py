@@ -1,7 +1,7 @@
 """Join ids to files by their names, whatever folders, endings and case they have."""
 
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -78,10 +78,12 @@ def _join_ends(ids: Sequence[str], names: FileNames, depth: int) -> np.ndarray:
     tied_keys = {id_keys[row] for row in tied}
     ends = [_cut(path, depth) for path in names.paths]
     alike = [place for place, end in enumerate(ends) if loosen(end) in tied_keys]
-    at_path = {names.paths[place]: place for place in alike}
-    found[tied] = [at_path.get(ids[row], AMBIGUOUS) for row in tied]
-    for form in STRICT_FORMS:
-        position_of = _number(form(ends[place]) for place in alike)
+    paths = [names.paths[place] for place in alike]
+    ends = [ends[place] for place in alike]
+    # Of several files with the loose name, the only one in one of these forms counts.
+    forms = ((str, paths), (str, ends), (_fold, ends), (remove_ending, ends))
+    for form, keys in forms:
+        position_of = _number(map(form, keys))
         for row in tied:
             position = position_of.get(form(ids[row]), NOT_FOUND)
             if position >= 0 and found[row] == AMBIGUOUS:
@@ -113,7 +115,3 @@ def loosen(text: str) -> str:
     if name.isdecimal():
         name = name.lstrip("0") or "0"
     return folders + slash + name
-
-
-# Of several files with the loose name of an id, the only one in one of these counts.
-STRICT_FORMS: tuple[Callable[[str], str], ...] = (str, _fold, remove_ending)
