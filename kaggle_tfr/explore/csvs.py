@@ -147,10 +147,11 @@ def fill_template(template: str, rows: pd.DataFrame) -> list[str]:
 
     Raises: ValueError: the template does not fit the columns.
     """
-    fields = {re.split(r"[.\[]", field)[0] for field in list_fields(template)}
-    for field in sorted(fields):
+    names = {re.split(r"[.\[]", field)[0] for field in list_fields(template)}
+    fields = sorted(names)
+    for field in fields:
         check_column(field, rows, f"a field of PATH_TEMPLATE '{template}'")
-    cells = rows[sorted(fields)].to_dict("records")
+    cells = rows[fields].to_dict("records")
     try:
         return [_fill(template, row) if all(row.values()) else "" for row in cells]
     except ValueError as error:

@@ -64,9 +64,14 @@ def read_table(
     main = replace(settings, excluded=[*settings.excluded, *inner])
     images, labels = _read_input(main, files=files)
     for number, changes in enumerate(settings.more_inputs, 1):
-        values = {name.lower(): value for name, value in changes.items()}
-        values = {"label_map": "", "split_column": "", **values}
-        values |= {"input_dir": further[number - 1], "label_kind": labels.kind}
+        given = {name.lower(): value for name, value in changes.items()}
+        values = {
+            "label_map": "",
+            "split_column": "",
+            **given,
+            "input_dir": further[number - 1],
+            "label_kind": labels.kind,
+        }
         try:
             more, _ = _read_input(replace(settings, **values), labels)
         except (FileNotFoundError, ValueError) as error:

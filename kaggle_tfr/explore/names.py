@@ -45,9 +45,7 @@ def join_names(ids: Iterable[str], files: FileNames | Iterable[str]) -> np.ndarr
         depths = n_names - n_dropped
         for depth in set(depths[depths > 0].tolist()):
             rows = np.flatnonzero((depths == depth) & (found == NOT_FOUND))
-            ends = [id_paths[row] for row in rows.tolist()]
-            if n_dropped:
-                ends = [_cut(path, depth) for path in ends]
+            ends = [_cut(id_paths[row], depth) for row in rows.tolist()]
             found[rows] = _join_ends(ends, names, depth)
         # Else an id of a missing folder would get a file of the same name elsewhere.
         if (found != NOT_FOUND).sum() > ENOUGH * len(id_paths):

@@ -113,10 +113,9 @@ def _join_csv(
     problem = problem.mask(names == "", f"no value for '{key}'")
     rows[PROBLEM] = problem.mask(rows[csvs.LONG] != "", "more cells than the header")
     # An id that several files share is replaced by their paths.
-    has_file = rows[FILE] != ""
-    pairs = pd.DataFrame({ID: ids, FILE: rows[FILE]})[has_file].drop_duplicates()
-    is_shared = ids.isin(pairs[ID][pairs[ID].duplicated()])
-    ids = ids.mask(is_shared & has_file, rows[FILE])
+    found_files = rows[FILE].replace("", None)
+    is_shared = found_files.groupby(ids).transform("nunique") > 1
+    ids = ids.mask(is_shared & found_files.notna(), found_files)
     rows[ID] = ids.str.replace("\0", "\\x00", regex=False)
     return rows.drop(columns=[key, settings.id_column], errors="ignore")
 
@@ -199,8 +198,9 @@ def _read_splits(rows: pd.DataFrame, settings: InputSettings) -> pd.Series:
         csvs.check_column(column, rows, "SPLIT_COLUMN")
         words = rows[column]
         rows[SPLIT] = words.map(name_split).map(SPLIT_NAMES).fillna("")
-        is_odd = rows[SPLIT] == ""
-        problem[is_odd] = f"not a split in column '{column}': '" + words + "'"
+        problem[rows[SPLIT] == ""] = (
+            f"not a split in column '{column}': '" + words + "'"
+        )
     return problem
 
 
