@@ -98,8 +98,9 @@ def list_files(
     """
     outside = set[str]()
     if storage.is_remote(folder):
-        levels = ["*/" * level + "*" for level in range(BUCKET_LEVELS)]
-        found = [path for level in levels for path in storage.list_files(level, folder)]
+        found = list[str]()
+        for level in range(BUCKET_LEVELS):
+            found += storage.list_files("*/" * level + "*", folder)
         outputs = tuple(f"{output}/" for output in excluded)
         inputs = [path for path in found if not path.startswith(outputs)]
         paths = [path.removeprefix(f"{folder}/") for path in inputs]

@@ -56,7 +56,7 @@ def join_names(ids: Iterable[str], files: FileNames | Iterable[str]) -> np.ndarr
 def _clean(text: str) -> str:
     """Return a path with composed letters and with slashes."""
     path = unicodedata.normalize("NFC", text).replace("\\", "/")
-    return path.removeprefix("./").lstrip("/")
+    return path.lstrip("/").removeprefix("./")
 
 
 def _cut(path: str, depth: int) -> str:

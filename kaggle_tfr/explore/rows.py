@@ -41,12 +41,13 @@ def list_rows(files: Files, settings: InputSettings) -> pd.DataFrame:
         names = ""  # the default
     if names:
         labelled = _join_csv(settings.labels_csv, files, settings)
-    if names and labelled.empty:
-        raise ValueError(
-            f"no column of LABELS_CSV '{names}' contains the names of images such as "
-            f"'{files.images[0]}'. Set ID_COLUMN to the column of names, PATH_TEMPLATE "
-            'if a name is in several columns, or LABELS_CSV: "" to leave it out.'
-        )
+        if labelled.empty:
+            raise ValueError(
+                f"no column of LABELS_CSV '{names}' contains the names of images such "
+                f"as '{files.images[0]}'. Set ID_COLUMN to the column of names, "
+                "PATH_TEMPLATE if a name is in several columns, or LABELS_CSV: "
+                '"" to leave it out.'
+            )
     if settings.split_column not in ("", NONE):
         csvs.check_column(settings.split_column, labelled, "SPLIT_COLUMN")
     rest = sorted(set(files.images).difference(labelled[FILE].to_numpy()))
@@ -86,9 +87,8 @@ def _join_csv(
     settings: InputSettings,
     parameter: str = "LABELS_CSV",
 ) -> pd.DataFrame:
-    """Return the rows of CSVs with the columns of `NO_ROWS`.
+    """Return the rows of CSVs, `NO_ROWS` if no column has the names of images.
 
-    It is `NO_ROWS` itself if no column has the names of images.
     Raises: FileNotFoundError; ValueError: a setting does not fit.
     """
     rows = csvs.read_csvs(name, files, settings.input_dir, parameter)
@@ -105,8 +105,7 @@ def _join_csv(
     found = pd.DataFrame({"file": names, "problem": ""})
     if not is_unlisted(settings):
         # An id is looked up beside its CSV first.
-        is_at_top = rows[csvs.FOLDER] == ""
-        paths = names.where(is_at_top, rows[csvs.FOLDER] + "/" + names)
+        paths = rows[csvs.FOLDER] + "/" + names
         found = find_images(paths, rows[SPLIT].replace("", "train"), files)
     rows[FILE] = found["file"]
     problem = first_problem(split_problem, found["problem"])
