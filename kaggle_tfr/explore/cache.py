@@ -32,7 +32,7 @@ def compute_columns(
     path.
     """
     saved = table.iloc[:0]
-    if path and storage.exists(path):
+    if storage.exists(path):
         rows_of_file = storage.read_parquet(path)
         if set(table).issubset(rows_of_file):  # else it is of an earlier version
             saved = rows_of_file[list(table)]

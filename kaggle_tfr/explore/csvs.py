@@ -44,7 +44,13 @@ def read_csvs(
     for path in paths:
         file = storage.resolve(input_dir, path)
         check_link(file, input_dir, parameter)
-        table = _parse_csv(file, parameter)
+        try:
+            table = parse_text(storage.read_bytes(file))
+        except ValueError as error:
+            raise ValueError(
+                f"{parameter} '{file}' is not a CSV file in UTF-8: {error}. Save it as "
+                "one."
+            ) from None
         table[FOLDER] = os.path.dirname(path) if path in files.others else ""
         is_one = len(paths) == 1
         table[SPLIT] = files.split_of(path) if is_one else find_split(path, files)
@@ -66,25 +72,14 @@ def find_csvs(name: str, files: Files, input_dir: str) -> list[str]:
     return matches
 
 
-def _parse_csv(path: str, parameter: str) -> pd.DataFrame:
-    """Return the rows of a CSV. Raises: ValueError: it is none."""
-    data = storage.read_bytes(path)
-    try:
-        if data.startswith((b"\xff\xfe", b"\xfe\xff")):  # as Excel saves Unicode text
-            data = data.decode("utf-16").encode()
-        return parse_text(data)
-    except ValueError as error:
-        raise ValueError(
-            f"{parameter} '{path}' is not a CSV file in UTF-8: {error}. Save it as one."
-        ) from None
-
-
 def parse_text(data: bytes, **more: Any) -> pd.DataFrame:
-    """Return the cells of a CSV as text, and the column `LONG`.
+    """Return the cells of a CSV in UTF-8 or UTF-16 as text, and the column `LONG`.
 
     The separator is the most frequent one in the header.
-    Raises: ValueError: the data is not a CSV in UTF-8.
+    Raises: ValueError: the data is no such CSV.
     """
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):  # as Excel saves Unicode text
+        data = data.decode("utf-16").encode()
     first_line = data.lstrip(b"\r\n").partition(b"\n")[0]
     first_line = re.sub(rb'"[^"]*"', b"", first_line)
     separator = max(b",", b";", b"\t", key=first_line.count)
@@ -109,8 +104,7 @@ def parse_text(data: bytes, **more: Any) -> pd.DataFrame:
 def check_column(name: str, rows: pd.DataFrame, parameter: str) -> None:
     """Raise a ValueError that lists the columns unless the CSV has this one."""
     if name not in rows:
-        columns = [column for column in rows if str(column)[0] != "/"]
-        counts = rows[columns].nunique()
+        counts = rows.filter(regex="^[^/]").nunique()
         listed = ", ".join(f"{column} ({n})" for column, n in counts.items())
         raise ValueError(
             f"{parameter} is '{name}', which is not a column. Set it to one of these, "
@@ -127,7 +121,7 @@ def find_ids(rows: pd.DataFrame, files: Files, *, of_masks: bool) -> tuple[str, 
     sample = rows.iloc[:: max(1, len(rows) // SAMPLE)]
     best = ("", False)
     most_found = 0.0
-    for column in sample.columns[~sample.columns.str.startswith("/")]:
+    for column in map(str, sample.filter(regex="^[^/]")):
         forms = {False: sample[column]}
         if of_masks:
             forms[True] = sample[column].str.rpartition("_")[0]
@@ -153,10 +147,11 @@ def fill_template(template: str, rows: pd.DataFrame) -> list[str]:
 
     Raises: ValueError: the template does not fit the columns.
     """
-    fields = {re.split(r"[.\[]", field)[0] for field in list_fields(template)}
-    for field in sorted(fields):
+    names = {re.split(r"[.\[]", field)[0] for field in list_fields(template)}
+    fields = sorted(names)
+    for field in fields:
         check_column(field, rows, f"a field of PATH_TEMPLATE '{template}'")
-    cells = rows[sorted(fields)].to_dict("records")
+    cells = rows[fields].to_dict("records")
     try:
         return [_fill(template, row) if all(row.values()) else "" for row in cells]
     except ValueError as error:

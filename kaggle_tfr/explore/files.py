@@ -98,8 +98,9 @@ def list_files(
     """
     outside = set[str]()
     if storage.is_remote(folder):
-        levels = ["*/" * level + "*" for level in range(BUCKET_LEVELS)]
-        found = [path for level in levels for path in storage.list_files(level, folder)]
+        found = list[str]()
+        for level in range(BUCKET_LEVELS):
+            found += storage.list_files("*/" * level + "*", folder)
         outputs = tuple(f"{output}/" for output in excluded)
         inputs = [path for path in found if not path.startswith(outputs)]
         paths = [path.removeprefix(f"{folder}/") for path in inputs]
@@ -110,19 +111,17 @@ def list_files(
     is_image = IMAGE_NAME.search
     if patterns or not any(map(is_image, paths)):
         is_image = IMAGE_OR_PLAIN.search
-    images = list[str]()
-    others = list[str]()
-    for path in sorted(paths):
-        (images if is_image(path) else others).append(path)
-    masks = set[str]()
+    images = sorted(filter(is_image, paths))
+    others = sorted(filterfalse(is_image, paths))
+    masks = list[str]()
     if patterns:
         matches = (fnmatch.filter(images, pattern) for pattern in patterns)
         images = sorted(set().union(*matches))
     elif any(map("/".join(images).lower().count, MASK_WORDS)):  # which is fast
         masks = _find_masks(images)
-        images = [image for image in images if image not in masks]
+        images = sorted(set(images).difference(masks))
     splits, classes = read_folders({image.rpartition("/")[0] for image in images})
-    return Files(images, others, sorted(masks), outside, splits, classes, folder)
+    return Files(images, others, masks, outside, splits, classes, folder)
 
 
 def _walk(
@@ -158,7 +157,7 @@ def _walk(
     return paths
 
 
-def _find_masks(images: Sequence[str]) -> set[str]:
+def _find_masks(images: Sequence[str]) -> list[str]:
     """Return the images that are masks of other images.
 
     They are called like an image beside them and "_mask", or are in a folder such as
@@ -168,13 +167,13 @@ def _find_masks(images: Sequence[str]) -> set[str]:
     stems = set(stem_of.values())
     in_masks = {stem for stem in stems if MASK_FOLDER.search(os.path.dirname(stem))}
     names = set(map(os.path.basename, stems - in_masks))
-    masks = set[str]()
+    masks = []
     for image, stem in stem_of.items():
         match = MASK_NAME.fullmatch(stem)
         of_image = match[1] if match else stem
         is_beside = match is not None and of_image in stems
         if is_beside or (stem in in_masks and os.path.basename(of_image) in names):
-            masks.add(image)
+            masks.append(image)
     return masks
 
 
@@ -196,11 +195,11 @@ def name_split(word: str) -> str:
     >>> name_split("evaluation"), name_split("testosterone")
     ('validation', '')
     """
-    match = SPLIT.fullmatch(word.strip())
+    match = SPLIT.fullmatch(word.strip().lower())
     if not match:
         return ""
-    split = match[2].lower()
-    is_full = split == "eval" or str(match[3]).lower() == "ation"
+    split = match[2]
+    is_full = split == "eval" or match[3] == "ation"
     return "validation" if is_full else split
 
 
@@ -248,9 +247,10 @@ def read_folders(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]
 def check_images(files: Files) -> None:
     """Raise a FileNotFoundError if there are no images."""
     if not files.images:
-        archives = filter(ARCHIVE.search, files.others)
-        first = next(archives, "")
-        advice = f"Unpack {first} first." if first else "Set INPUT_DIR to their folder."
+        archive = next(filter(ARCHIVE.search, files.others), "")
+        advice = "Set INPUT_DIR to their folder."
+        if archive:
+            advice = f"Unpack {archive} first."
         raise FileNotFoundError(
             f"{files.folder!r} has no image that can be used, but files such as "
             f"{files.others[:5]}. {advice}"

@@ -64,19 +64,20 @@ def read_table(
     main = replace(settings, excluded=[*settings.excluded, *inner])
     images, labels = _read_input(main, files=files)
     for number, changes in enumerate(settings.more_inputs, 1):
-        values = {name.lower(): value for name, value in changes.items()}
-        values = {"label_map": "", "split_column": "", **values}
-        values |= {"input_dir": further[number - 1], "label_kind": labels.kind}
-        source = f"MORE_INPUTS, input {number} ('{changes['INPUT_DIR']}')"
+        given = {name.lower(): value for name, value in changes.items()}
+        values = {
+            "label_map": "",
+            "split_column": "",
+            **given,
+            "input_dir": further[number - 1],
+            "label_kind": labels.kind,
+        }
         try:
-            more, more_labels = _read_input(replace(settings, **values), labels)
+            more, _ = _read_input(replace(settings, **values), labels)
         except (FileNotFoundError, ValueError) as error:
+            source = f"MORE_INPUTS, input {number} ('{changes['INPUT_DIR']}')"
             raise type(error)(f"{source}: {error}") from None
-        _check_kind(more_labels, labels, source)
-        more = _mark_further(more, number, images)
-        images = pd.concat([images, more], ignore_index=True)
-    if settings.more_inputs:
-        images = _drop_listed_elsewhere(images)
+        images = _add_further(images, more, number)
     images, labels = number_labels(images, labels)
     images = images.astype({"input_dir": "category"})
     images = limit_rows(images, settings.limit)
@@ -105,37 +106,24 @@ def _find_further(input_dir: str, changes: Mapping[str, Any]) -> str:
     return folder if storage.is_remote(folder) else os.path.normpath(folder)
 
 
-def _check_kind(more: Labels, labels: Labels, source: str) -> None:
-    """Raise a ValueError if a further input has labels of another kind."""
-    if more.kind != labels.kind:
-        raise ValueError(
-            f"{source} has labels of the kind '{more.kind}', the main input "
-            f"'{labels.kind}'. Set its LABEL_COLUMN to labels of this kind."
-        )
-
-
-def _mark_further(
-    images: pd.DataFrame, number: int, others: pd.DataFrame
-) -> pd.DataFrame:
-    """Return the rows of a further input, whose test images are not used.
+def _add_further(images: pd.DataFrame, more: pd.DataFrame, number: int) -> pd.DataFrame:
+    """Return the rows with those of a further input, whose test images are not used.
 
     Its validation images stay so, under the name that the main input has for them.
     """
-    names = others["split"][others["split"].map(SPLIT_NAMES) == "validation"].unique()
-    name = names[0] if len(names) == 1 else "validation"
-    is_validation = images["split"].map(SPLIT_NAMES) == "validation"
-    ids = images["image_id"]
-    is_test = (images["split"] == "test") & (images["problem"] == "")
-    return images.assign(
-        image_id=ids.mask(ids.isin(others["image_id"]), f"{number}/" + ids),
+    splits = images["split"][images["split"].map(SPLIT_NAMES) == "validation"].unique()
+    split = splits[0] if len(splits) == 1 else "validation"
+    is_validation = more["split"].map(SPLIT_NAMES) == "validation"
+    ids = more["image_id"]
+    is_test = (more["split"] == "test") & (more["problem"] == "")
+    more = more.assign(
+        image_id=ids.mask(ids.isin(images["image_id"]), f"{number}/" + ids),
         source=number,
-        split=np.where(is_validation, name, "train"),
-        problem=images["problem"].mask(is_test, "test image of a further input"),
+        split=np.where(is_validation, split, "train"),
+        problem=more["problem"].mask(is_test, "test image of a further input"),
     )
-
-
-def _drop_listed_elsewhere(images: pd.DataFrame) -> pd.DataFrame:
-    """Drop files that lack a row in one CSV but have one in another."""
+    images = pd.concat([images, more], ignore_index=True)
+    # A file may lack a row in the CSV of one input, but have one in that of another.
     is_unlisted = images["problem"].str.startswith(NO_ROW)
     is_listed = images["path"].isin(images["path"][~is_unlisted])
     return images[~(is_unlisted & is_listed)].reset_index(drop=True)
@@ -172,6 +160,11 @@ def _read_input(
         images, labels = read_records(settings, known)
     else:
         images, labels = _read_files(files or Files((), ()), settings, known)
+    if known and labels.kind != known.kind:
+        raise ValueError(
+            f"the labels are of the kind '{labels.kind}', those of the main input "
+            f"'{known.kind}'. Set LABEL_COLUMN to labels of this kind."
+        )
     check_table(images)
     return images.assign(source=0, input_dir=input_dir), labels
 
@@ -193,7 +186,7 @@ def _read_files(files: Files, settings: InputSettings, known: Labels | None) -> 
         )
     rows = list_rows(files, settings)
     text = _read_text(rows, files, settings)
-    if settings.label_kind == "masks" and len(text.columns):
+    if settings.label_kind == "masks" and not text.empty:
         rows[PROBLEM] = _accept_unlisted(rows[PROBLEM], text.iloc[:, -1])
     is_test = rows[SPLIT] == "test"
     is_optional = is_test | rows[PROBLEM].str.startswith(NO_ROW)
@@ -201,15 +194,14 @@ def _read_files(files: Files, settings: InputSettings, known: Labels | None) -> 
     values = {"image": names, "is_test": is_test, "is_optional": is_optional}
     labelled, labels = read_labels(text, pd.DataFrame(values), settings, known)
 
-    rows = rows.loc[labelled.index].reset_index(drop=True)
-    labelled = labelled.reset_index(drop=True)
+    rows = rows.loc[labelled.index]
     problem = first_problem(rows[PROBLEM], labelled.pop("problem"))
     others = rows.filter(regex="^[^/]").drop(columns=list(text), errors="ignore")
     others = others.rename(columns={name: f"csv_{name}" for name in RESERVED})
     paths = rows[FILE].where(rows[FILE] == "", f"{settings.input_dir}/" + rows[FILE])
     images = pd.DataFrame({"image_id": rows[ID], "path": paths, "split": rows[SPLIT]})
     images = pd.concat([images, labelled.assign(problem=problem), others], axis=1)
-    return images, labels
+    return images.reset_index(drop=True), labels
 
 
 def _read_text(
@@ -222,7 +214,7 @@ def _read_text(
         columns = [FOLDER] if cells.columns.empty else find_labels(cells)
     if columns and TAIL in rows:
         columns = [TAIL, *columns]
-    text = {name: read_column(name, rows, files, "LABEL_COLUMN") for name in columns}
+    text = {name: read_column(name, rows, files) for name in columns}
     return pd.DataFrame(text, rows.index)
 
 

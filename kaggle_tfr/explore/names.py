@@ -1,7 +1,7 @@
 """Join ids to files by their names, whatever folders, endings and case they have."""
 
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -45,9 +45,7 @@ def join_names(ids: Iterable[str], files: FileNames | Iterable[str]) -> np.ndarr
         depths = n_names - n_dropped
         for depth in set(depths[depths > 0].tolist()):
             rows = np.flatnonzero((depths == depth) & (found == NOT_FOUND))
-            ends = [id_paths[row] for row in rows.tolist()]
-            if n_dropped:
-                ends = [_cut(path, depth) for path in ends]
+            ends = [_cut(id_paths[row], depth) for row in rows.tolist()]
             found[rows] = _join_ends(ends, names, depth)
         # Else an id of a missing folder would get a file of the same name elsewhere.
         if (found != NOT_FOUND).sum() > ENOUGH * len(id_paths):
@@ -58,7 +56,7 @@ def join_names(ids: Iterable[str], files: FileNames | Iterable[str]) -> np.ndarr
 def _clean(text: str) -> str:
     """Return a path with composed letters and with slashes."""
     path = unicodedata.normalize("NFC", text).replace("\\", "/")
-    return path.removeprefix("./").lstrip("/")
+    return path.lstrip("/").removeprefix("./")
 
 
 def _cut(path: str, depth: int) -> str:
@@ -78,10 +76,12 @@ def _join_ends(ids: Sequence[str], names: FileNames, depth: int) -> np.ndarray:
     tied_keys = {id_keys[row] for row in tied}
     ends = [_cut(path, depth) for path in names.paths]
     alike = [place for place, end in enumerate(ends) if loosen(end) in tied_keys]
-    at_path = {names.paths[place]: place for place in alike}
-    found[tied] = [at_path.get(ids[row], AMBIGUOUS) for row in tied]
-    for form in STRICT_FORMS:
-        position_of = _number(form(ends[place]) for place in alike)
+    paths = [names.paths[place] for place in alike]
+    ends = [ends[place] for place in alike]
+    # Of several files with the loose name, the only one in one of these forms counts.
+    forms = ((str, paths), (str, ends), (_fold, ends), (remove_ending, ends))
+    for form, keys in forms:
+        position_of = _number(map(form, keys))
         for row in tied:
             position = position_of.get(form(ids[row]), NOT_FOUND)
             if position >= 0 and found[row] == AMBIGUOUS:
@@ -113,7 +113,3 @@ def loosen(text: str) -> str:
     if name.isdecimal():
         name = name.lstrip("0") or "0"
     return folders + slash + name
-
-
-# Of several files with the loose name of an id, the only one in one of these counts.
-STRICT_FORMS: tuple[Callable[[str], str], ...] = (str, _fold, remove_ending)

@@ -25,7 +25,7 @@ MAX_TIED = 0.01  # of the rows, whose name several files have
 # Columns beside those of the CSV. "/" cannot begin the name of one of its columns.
 SPLIT = csvs.SPLIT
 ID, FILE, PROBLEM, TAIL = "/image_id", "/path", "/problem", "/tail"
-COLUMNS = [ID, FILE, SPLIT, PROBLEM]
+NO_ROWS = pd.DataFrame(columns=[ID, FILE, SPLIT, PROBLEM], dtype=str)
 
 
 def list_rows(files: Files, settings: InputSettings) -> pd.DataFrame:
@@ -36,17 +36,18 @@ def list_rows(files: Files, settings: InputSettings) -> pd.DataFrame:
     Raises: FileNotFoundError, ValueError: a setting does not fit the data.
     """
     names = ", ".join(list_texts(settings.labels_csv))
-    labelled = pd.DataFrame(columns=COLUMNS, dtype=str)
+    labelled = NO_ROWS
     if names == LABELS_CSV and not csvs.find_csvs(names, files, settings.input_dir):
         names = ""  # the default
     if names:
         labelled = _join_csv(settings.labels_csv, files, settings)
-    if names and labelled.empty:
-        raise ValueError(
-            f"no column of LABELS_CSV '{names}' contains the names of images such as "
-            f"'{files.images[0]}'. Set ID_COLUMN to the column of names, PATH_TEMPLATE "
-            'if a name is in several columns, or LABELS_CSV: "" to leave it out.'
-        )
+        if labelled.empty:
+            raise ValueError(
+                f"no column of LABELS_CSV '{names}' contains the names of images such "
+                f"as '{files.images[0]}'. Set ID_COLUMN to the column of names, "
+                "PATH_TEMPLATE if a name is in several columns, or LABELS_CSV: "
+                '"" to leave it out.'
+            )
     if settings.split_column not in ("", NONE):
         csvs.check_column(settings.split_column, labelled, "SPLIT_COLUMN")
     rest = sorted(set(files.images).difference(labelled[FILE].to_numpy()))
@@ -70,15 +71,14 @@ def list_rows(files: Files, settings: InputSettings) -> pd.DataFrame:
 
 def _list_tests(files: Files, settings: InputSettings) -> pd.DataFrame:
     """Return the rows of TEST_CSV, none if it does not exist or names no image."""
-    tests = pd.DataFrame(columns=COLUMNS, dtype=str)
     name = settings.test_csv
     if not (files.images and name and csvs.find_csvs(name, files, settings.input_dir)):
-        return tests
+        return NO_ROWS
     settings = replace(settings, id_column="", path_template="", split_column="")
     tests = _join_csv(name, files, settings, "TEST_CSV")
     if tests.empty:
         print(f"TEST_CSV '{name}' names no image, so it is not used.")
-    return tests[COLUMNS].drop_duplicates(ID).assign(**{SPLIT: "test"})
+    return tests[list(NO_ROWS)].drop_duplicates(ID).assign(**{SPLIT: "test"})
 
 
 def _join_csv(
@@ -87,14 +87,14 @@ def _join_csv(
     settings: InputSettings,
     parameter: str = "LABELS_CSV",
 ) -> pd.DataFrame:
-    """Return the rows of CSVs with `COLUMNS`; none if no column names images.
+    """Return the rows of CSVs, `NO_ROWS` if no column has the names of images.
 
     Raises: FileNotFoundError; ValueError: a setting does not fit.
     """
     rows = csvs.read_csvs(name, files, settings.input_dir, parameter)
     key, has_tails = _find_names(rows, files, settings)
     if not key:
-        return rows.assign(**dict.fromkeys(COLUMNS, "")).iloc[:0]
+        return NO_ROWS
     names = rows[key]
     ids = rows[settings.id_column or key]
     if has_tails:
@@ -102,22 +102,19 @@ def _join_csv(
         ids = names = halves[0]
         rows[TAIL] = halves[2]
     split_problem = _read_splits(rows, settings)
-    is_blank = names == ""
     found = pd.DataFrame({"file": names, "problem": ""})
     if not is_unlisted(settings):
         # An id is looked up beside its CSV first.
-        is_at_top = rows[csvs.FOLDER] == ""
-        paths = names.where(is_blank | is_at_top, rows[csvs.FOLDER] + "/" + names)
+        paths = rows[csvs.FOLDER] + "/" + names
         found = find_images(paths, rows[SPLIT].replace("", "train"), files)
     rows[FILE] = found["file"]
     problem = first_problem(split_problem, found["problem"])
-    problem = problem.mask(is_blank, f"no value for '{key}'")
+    problem = problem.mask(names == "", f"no value for '{key}'")
     rows[PROBLEM] = problem.mask(rows[csvs.LONG] != "", "more cells than the header")
     # An id that several files share is replaced by their paths.
-    has_file = rows[FILE] != ""
-    pairs = pd.DataFrame({ID: ids, FILE: rows[FILE]})[has_file].drop_duplicates()
-    is_shared = ids.isin(pairs[ID][pairs[ID].duplicated()])
-    ids = ids.mask(is_shared & has_file, rows[FILE])
+    found_files = rows[FILE].replace("", None)
+    is_shared = found_files.groupby(ids).transform("nunique") > 1
+    ids = ids.mask(is_shared & found_files.notna(), found_files)
     rows[ID] = ids.str.replace("\0", "\\x00", regex=False)
     return rows.drop(columns=[key, settings.id_column], errors="ignore")
 
@@ -136,10 +133,8 @@ def _find_names(
         named = rows.assign(image_id=rows[key]) if key else rows
         rows[template] = csvs.fill_template(template, named)
         return template, False
-    of_masks = settings.label_kind == "masks"
-    if key and not of_masks:
-        return key, False
     candidates = rows[[key]] if key else rows
+    of_masks = settings.label_kind == "masks"
     found, has_tails = csvs.find_ids(candidates, files, of_masks=of_masks)
     return key or found, has_tails
 
@@ -156,9 +151,8 @@ def find_images(names: pd.Series, splits: pd.Series, files: Files) -> pd.DataFra
     else the one outside of all splits.
     Raises: ValueError: too many names are those of several images.
     """
-    unique = names[names != ""].drop_duplicates().to_numpy()
-    joined = pd.Series(join_names(unique, files.names), unique)
-    position = names.map(joined).fillna(NOT_FOUND).astype(int)
+    codes, unique = pd.factorize(names)
+    position = pd.Series(join_names(unique, files.names)[codes], names.index)
     tied = names[position == AMBIGUOUS]
     images = files.images if len(tied) else []
     split_of = np.array(list(map(files.split_of, images)))
@@ -201,10 +195,11 @@ def _read_splits(rows: pd.DataFrame, settings: InputSettings) -> pd.Series:
         rows[SPLIT] = ""
     elif column:
         csvs.check_column(column, rows, "SPLIT_COLUMN")
-        words = rows[column].str.strip()
+        words = rows[column]
         rows[SPLIT] = words.map(name_split).map(SPLIT_NAMES).fillna("")
-        is_odd = rows[SPLIT] == ""
-        problem[is_odd] = f"not a split in column '{column}': '" + words + "'"
+        problem[rows[SPLIT] == ""] = (
+            f"not a split in column '{column}': '" + words + "'"
+        )
     return problem
 
 
@@ -213,21 +208,19 @@ def first_problem(first: pd.Series, second: pd.Series) -> pd.Series:
     return first.where(first != "", second)
 
 
-def read_column(
-    rule: str, rows: pd.DataFrame, files: Files, parameter: str
-) -> pd.Series:
-    """Return the text of a column, or what a rule reads from the paths of the files.
+def read_column(rule: str, rows: pd.DataFrame, files: Files) -> pd.Series:
+    """Return the text that an entry of LABEL_COLUMN means in each row.
 
     rule: a column of the CSV; "folder", the folder of the class; "names: REGEX", the
-    first parenthesis of a regular expression that is searched in the path without its
-    ending. "" if nothing fits.
+    first parenthesis of a regular expression that is searched in the path of the file
+    without its ending. "" if nothing fits.
     Raises: ValueError: there is no such column, or the expression cannot be used.
     """
     if rule not in rows and rule == FOLDER:
         return rows[FILE].map(files.class_of)
     if rule not in rows and rule.startswith(NAMES):
-        return match_names(rows[FILE], rule, parameter)
-    csvs.check_column(rule, rows, parameter)
+        return match_names(rows[FILE], rule, "LABEL_COLUMN")
+    csvs.check_column(rule, rows, "LABEL_COLUMN")
     return rows[rule]
 
 

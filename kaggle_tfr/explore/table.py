@@ -179,8 +179,7 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
         )
     # -1 is the last row, which is blank.
     hashes = pd.concat([saved[[*blank]], blank]).iloc[row].reset_index(drop=True)
-    table = images[["image_id", "path", "problem"]].reset_index(drop=True)
-    table = table.join(hashes)
+    table = images[["image_id", "path", "problem"]].reset_index(drop=True).join(hashes)
     if "earlier" in images:
         return fill_hashes(table, images, load_earlier_images(work_dir))
     return table
