@@ -56,14 +56,12 @@ def read_labels(
         lists = text.iloc[:, 0].str.split(settings.label_separator, regex=False)
         text = lists.explode().str.strip().to_frame()
     text = text.apply(_tidy)
-    label_map = load_label_map(settings)
+    new_names = load_label_map(settings)
     classes: Classes = (known.label_columns or known.classes) if known else None
-    numbers = set(map(str, label_map.values()))
-    is_order = numbers == set(map(str, range(len(label_map))))
-    if label_map and is_order and len(text.columns) == 1 and not known:
-        classes = _parse_names(sorted(label_map, key=lambda name: label_map[name]))
-        label_map = {}
-    new_names = {name: str(new_name) for name, new_name in label_map.items()}
+    is_order = set(new_names.values()) == set(map(str, range(len(new_names))))
+    if new_names and is_order and len(text.columns) == 1 and not known:
+        classes = _parse_names(sorted(new_names, key=lambda name: int(new_names[name])))
+        new_names = {}
     needs_none = rows["is_optional"][text.index] & (text == "").all(axis=1)
     mapped = text.replace(new_names).mask(needs_none, "")
     names = [new_names.get(name, name) for name in map(str, text)]
@@ -74,15 +72,15 @@ def read_labels(
     return complete_labels(table, labels, rows), labels
 
 
-def load_label_map(settings: InputSettings) -> dict[str, Any]:
+def load_label_map(settings: InputSettings) -> dict[str, str]:
     """Return LABEL_MAP, from the JSON file in INPUT_DIR if it is a file's name."""
     label_map: Any = settings.label_map or {}
-    if not isinstance(label_map, str):
-        return {str(name): value for name, value in label_map.items()}
-    path = storage.resolve(settings.input_dir, label_map)
-    check_link(path, settings.input_dir, "LABEL_MAP")
-    advice = 'LABEL_MAP takes {"class": label}.'
-    return storage.parse_json(storage.read_bytes(path), path, advice)
+    if isinstance(label_map, str):
+        path = storage.resolve(settings.input_dir, label_map)
+        check_link(path, settings.input_dir, "LABEL_MAP")
+        advice = 'LABEL_MAP takes {"class": label}.'
+        label_map = storage.parse_json(storage.read_bytes(path), path, advice)
+    return {str(name): str(value) for name, value in label_map.items()}
 
 
 def complete_labels(
@@ -113,7 +111,7 @@ def _tidy(cells: pd.Series) -> pd.Series:
     """Return the cells with composed letters; if all are numbers, 1.0 is 1."""
     cells = cells.str.normalize("NFC")
     cells = cells.mask(cells.str.strip().isin(MISSING), "")
-    if cells[cells != ""].str.fullmatch(r"-?\d+(\.\d+)?").all():
+    if cells.str.fullmatch(r"(-?\d+(\.\d+)?)?").all():
         return cells.str.replace(r"\.0+$", "", regex=True)
     return cells
 
@@ -134,12 +132,13 @@ def _read_cells(
     last = text.iloc[:, -1]
     codes = last.str.strip()
     codes = codes.mask(codes.isin(EMPTY_CODES), "")
-    if kind == "auto" and len(columns) < 3 and (codes != "").any():
-        kind = "masks" if codes[codes != ""].str.fullmatch(RUNS).all() else kind
+    has_code = codes != ""
+    if kind == "auto" and len(columns) < 3 and has_code.any():
+        kind = "masks" if codes[has_code].str.fullmatch(RUNS).all() else kind
     if kind == "masks":
         if len(columns) == 1:
             names = pd.Series(columns[0], text.index)
-        has_label = ~rows["is_optional"] | (codes != "")
+        has_label = ~rows["is_optional"] | has_code
         return _spread(codes, names, has_label, rows, classes)
     if kind == "number":
         return _label_numbers(last, rows)
@@ -161,15 +160,17 @@ def _parse_names(names: Iterable[Any]) -> list:
 def _list_classes(names: Iterable[str], classes: Classes) -> Sequence[Any]:
     """Return the known classes, or the sorted names. Raises: ValueError."""
     texts = set(names) - {""}
-    unknown = sorted(texts.difference(map(str, classes or texts)))
+    if not classes:
+        return sorted(_parse_names(texts))
+    unknown = sorted(texts.difference(map(str, classes)))
     if unknown:
         raise ValueError(
-            f"{len(unknown)} classes are not among the {len(classes or [])} of "
+            f"{len(unknown)} classes are not among the {len(classes)} of "
             f"LABEL_MAP or of the main input, such as '{unknown[0]}'. Add it to "
             f'LABEL_MAP, as in {{"{unknown[0]}": "the class that is meant"}}; "" '
             "leaves it out."
         )
-    return classes or sorted(_parse_names(texts))
+    return classes
 
 
 def number_names(classes: Sequence[Any]) -> dict[str, int]:
@@ -179,13 +180,13 @@ def number_names(classes: Sequence[Any]) -> dict[str, int]:
 
 def _label_classes(names: pd.Series, rows: pd.DataFrame, classes: Classes) -> Table:
     """Return one class for each image, "" for none."""
-    unique = names[~rows["is_optional"]].unique()
-    _check_names(pd.Series(unique[unique != ""], dtype=str))
+    unique = names[~rows["is_optional"]].drop_duplicates()
+    _check_names(unique)
     classes = _list_classes(unique, classes)
     label = names.map(number_names(classes)).fillna(-1).astype(np.int64)
     names = names.where(label >= 0, "")
-    table = pd.DataFrame({"label": label, "label_name": names})
-    table["problem"] = _find_repeats(rows["image"], names)
+    problem = _find_repeats(rows["image"], names)
+    table = pd.DataFrame({"label": label, "label_name": names, "problem": problem})
     return table, Labels("single", tuple(classes))
 
 
@@ -225,8 +226,10 @@ def _label_numbers(cells: pd.Series, rows: pd.DataFrame) -> Table:
     problem = _find_repeats(rows["image"], cells)
     problem = problem.mask(numbers.isna() & (cells != ""), "not a number: " + cells)
     label = numbers.notna().astype(np.int64) - 1
-    table = pd.DataFrame({"label": label, "label_name": "", "problem": problem})
-    return table.assign(**{column: numbers}), Labels("number", (), (column,))
+    table = pd.DataFrame(
+        {"label": label, "label_name": "", "problem": problem, column: numbers}
+    )
+    return table, Labels("number", (), (column,))
 
 
 def number_labels(images: pd.DataFrame, labels: Labels) -> Table:
@@ -239,7 +242,7 @@ def number_labels(images: pd.DataFrame, labels: Labels) -> Table:
     if labels.kind in ("multi", "masks"):
         codes, _ = pd.factorize(images["label_name"].where(has_label), sort=True)
         return images.assign(label=codes), labels
-    if labels.kind == "single" or not has_label.any():
+    if labels.kind == "single":
         return images, labels
     numbers = images[labels.label_columns[0]][has_label]
     tenths = (numbers.rank(method="min") - 1) * N_BINS // len(numbers)
@@ -287,20 +290,20 @@ def _label_flags(
         kind = "single"
     if kind == "single":
         names = _name_combinations(flags)
-        known = classes or sorted(_parse_names(columns))
+        known = classes or sorted(_parse_names(set(columns) - {""}))
         table, labels = _label_classes(names.where(n_labels == 1, ""), rows, known)
         several = "several labels where one is expected: " + names
         table["problem"] = table["problem"].mask(n_labels > 1, several)
     else:
         known = classes or [name for name in dict.fromkeys(columns) if name]
-        names = pd.Series(columns * len(text), text.index.repeat(len(columns)))
-        values = pd.Series(flags.to_numpy().ravel(), names.index)
-        has_label = has_cells[names.index]
-        table, labels = _spread(values, names, has_label, rows, known)
+        cells = flags.melt(value_name="/flag", ignore_index=False)
+        has_label = has_cells[cells.index]
+        table, labels = _spread(
+            cells["/flag"], cells["variable"], has_label, rows, known
+        )
     names_of_odd = odd.index.get_level_values(1)
     problem = "column '" + names_of_odd + "' contains '" + odd + "', not 0 or 1"
-    problem = problem.groupby(level=0).first()
-    table["problem"] = problem.reindex(table.index).fillna(table["problem"])
+    table.update(problem.groupby(level=0).first().rename("problem"))
     return table, labels
 
 
@@ -328,16 +331,15 @@ def _spread(
     if kind == "masks":
         joined.update(groups.agg(list)[groups.size() > 1].map(join_codes))
     table = joined.unstack(fill_value=blank)  # noqa: PD010 - one value each
-    first = rows.index[~rows["image"].duplicated()]
-    images = rows["image"][first]
+    images = rows["image"].drop_duplicates()
     table = table.reindex(images, columns=columns, fill_value=blank)
-    table, labels = name_labels(table.set_axis(first), kind)
-    table["label"] = images.isin(image[has_label]).astype(np.int64) - 1
-    return table, replace(labels, classes=tuple(classes))
+    label = images.isin(image[has_label]).astype(np.int64) - 1
+    table = _name_labels(label, table.set_axis(images.index))
+    return table, Labels(kind, tuple(classes), tuple(columns))
 
 
-def name_labels(columns: pd.DataFrame, kind: str) -> Table:
-    """Return images with several labels; label_name is such as "Fish|Sugar".
+def _name_labels(label: pd.Series, columns: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns of labels after label, label_name ("Fish|Sugar") and problem.
 
     columns: 0 or 1 (int8), or run-length codes, "" for no mask.
     """
@@ -347,15 +349,13 @@ def name_labels(columns: pd.DataFrame, kind: str) -> Table:
             f"a label is called '{min(reserved)}', like a column of images.parquet. "
             f'Set LABEL_MAP: {{"{min(reserved)}": "another name"}}.'
         )
-    table = pd.DataFrame({"label": 0, "label_name": ""}, columns.index)
-    table["label_name"] = _name_combinations(columns.astype(bool))
-    label_columns = tuple(map(str, columns))
-    table = pd.concat([table.assign(problem=""), columns], axis=1)
-    return table, Labels(kind, label_columns, label_columns)
+    names = _name_combinations(columns)
+    table = pd.DataFrame({"label": label, "label_name": names, "problem": ""})
+    return pd.concat([table, columns], axis=1)
 
 
-def _name_combinations(is_held: pd.DataFrame) -> pd.Series:
-    """Return the joined names of the columns that are true in each row."""
-    held, row = np.unique(is_held.to_numpy(bool), axis=0, return_inverse=True)
-    joined = ["|".join(map(str, is_held.columns[columns])) for columns in held]
-    return pd.Series(np.array(joined, object)[row.ravel()], is_held.index)
+def _name_combinations(columns: pd.DataFrame) -> pd.Series:
+    """Return the joined names of the columns that are neither 0 nor "" in each row."""
+    held, row = np.unique(columns.to_numpy(bool), axis=0, return_inverse=True)
+    joined = ["|".join(map(str, columns.columns[is_held])) for is_held in held]
+    return pd.Series(np.array(joined, object)[row.ravel()], columns.index)
