@@ -27,8 +27,8 @@ ARCHIVE = re.compile(r"(?i)\.(zip|tar|tgz|gz|7z|rar)$")
 # Names of folders that are not classes: splits, folders of all images, and masks.
 SPLIT = re.compile(
     r"(?i)(.+[ _-])?(train|test|valid|val|dev|eval)(ing|ation|uation)?"
-    r"([ _-]?(images?|imgs?|jpe?gs?|pngs?|photos?|set|data|files|tfrecords?|stage"
-    r"|v?\d{1,4}))*"
+    r"([ _-]?(images?|imgs?|jpe?gs?|pngs?|pictures?|photos?|set|data|files|tfrecords?"
+    r"|stage|v?\d{1,4}))*"
 )
 CONTAINER = re.compile(
     r"(?i)((jpeg|unlabell?ed)?(images?|imgs?)|photos?|pictures?|data|jpe?gs?|pngs?)"

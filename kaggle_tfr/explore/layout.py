@@ -243,7 +243,8 @@ def _add_table(recipe: Recipe) -> None:
             images, labels = read_table(folder, settings, files=recipe.files)
             break
         except (ValueError, OSError) as error:
-            recipe.comments.append(f"01 will stop: {error}")
+            stop = f"01 will stop: {error}"
+            recipe.comments += [stop] if stop not in recipe.comments else []
     else:
         return
     good = images[images["problem"] == ""]
@@ -263,6 +264,5 @@ def _add_table(recipe: Recipe) -> None:
         shown if len(classes) else "no labels",
     ]
     for row in limit_rows(good, 3).to_dict("records"):
-        recipe.comments.append(
-            "{image_id}: {label_name}, {split}, {path}".format_map(row)
-        )
+        line = "{image_id}: {label_name}, {split}, {path}".format_map(row)
+        recipe.comments.append(line.replace(f"{folder}/", ""))
