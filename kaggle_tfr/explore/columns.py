@@ -64,8 +64,8 @@ def find_labels(rows: pd.DataFrame) -> list[str]:
     has_only_facts = all(map(FACT_NAME.match, others))
     if len(flags) > 1 and not named and (is_one_hot or has_only_facts):
         return flags
-    candidates = named or others or rows.columns.tolist()
-    counts = rows[candidates].nunique()
+    candidates = named or others
+    counts = (rows[candidates] if candidates else rows).nunique()
     is_only = len(others) == 1 and len(flags) < 2 and not SEX_NAME.match(others[0])
     # Several names of the same classes are as good as one.
     if is_only or (named and len(rows[named].drop_duplicates()) == counts.min()):

@@ -47,11 +47,10 @@ def add_groups(images: pd.DataFrame, group_column: str) -> pd.DataFrame:
         check_column(group_column, images, "GROUP_COLUMN")
     groups = groups.mask(groups.isin(MISSING), "")
     sizes = groups[groups != ""].value_counts()
-    n_grouped = sizes.sum()
     print(
-        f"GROUP_COLUMN '{group_column}': {n_grouped:,} of {len(images):,} images are "
-        f"in {len(sizes):,} groups of up to {sizes.to_numpy().max(initial=0):,}; "
-        f"{len(images) - n_grouped:,} have none and stay single."
+        f"GROUP_COLUMN '{group_column}': {sizes.sum():,} of {len(images):,} images are "
+        f"in {len(sizes):,} groups of up to {sizes.max() if len(sizes) else 0:,}; "
+        f"{len(images) - sizes.sum():,} have none and stay single."
     )
     if group_column in RESERVED:  # numbers stay numbers
         return images
