@@ -114,7 +114,7 @@ def find_doubts(
             "few images. Set LABEL_COLUMN to another column or rule, or LABEL_KIND: "
             "number for a quantity."
         )
-    generic = [name for name in names if is_generic(name)]
+    generic = list(filter(is_generic, names))
     if generic and label_column == "":
         doubts.append(
             f"A class is called '{generic[0]}', like a split or a folder of all "

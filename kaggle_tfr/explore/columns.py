@@ -68,7 +68,8 @@ def find_labels(rows: pd.DataFrame) -> list[str]:
     counts = (rows[candidates] if candidates else rows).nunique()
     is_only = len(others) == 1 and len(flags) < 2 and not SEX_NAME.match(others[0])
     # Several names of the same classes are as good as one.
-    if is_only or (named and len(rows[named].drop_duplicates()) == counts.min()):
+    are_one = len(rows[named].drop_duplicates()) == counts.min()
+    if are_one if named else is_only:
         numbers = rows[candidates].apply(pd.to_numeric, errors="coerce")
         return [str(numbers.notna().all().idxmin())]  # the first with words
     raise ValueError(
@@ -86,9 +87,9 @@ def find_kind(cells: pd.Series) -> dict[str, str]:
     """
     values = cells[~cells.isin(MISSING)]
     numbers = pd.to_numeric(values, errors="coerce").dropna()
-    is_class = LABEL_NAME.fullmatch(str(cells.name))
-    is_many = numbers.nunique() > len(values) / 4 and not is_class
-    is_dense = numbers.nunique() > MANY and (is_many or numbers.mod(1).any())
+    n_numbers = numbers.nunique()
+    is_many = n_numbers > len(values) / 4 and not LABEL_NAME.fullmatch(str(cells.name))
+    is_dense = n_numbers > MANY and (is_many or numbers.mod(1).any())
     if is_dense and len(numbers) > 0.9 * len(values):
         return {"LABEL_KIND": "number"}
     for separator in ("||", "|", ";", ",", " "):

@@ -98,7 +98,6 @@ def find_text_column(records: pd.DataFrame) -> dict[Any, str]:
     """
     for name in filter(_CLASS_NAME.fullmatch, map(str, records)):
         pairs = records[["/label", name]].dropna(subset="/label").drop_duplicates()
-        is_unique = pairs["/label"].is_unique and pairs[name].is_unique
-        if is_unique and pairs[name].notna().all():
+        if (pairs.nunique() == len(pairs)).all():  # each has a name of its own
             return dict(sorted(pairs.to_numpy().tolist()))
     return {}

@@ -59,9 +59,8 @@ def add_groups(images: pd.DataFrame, group_column: str) -> pd.DataFrame:
 
 def list_names(images: pd.DataFrame) -> pd.Series:
     """Return the paths below INPUT_DIR without endings; a record has its image_id."""
-    tops = images["input_dir"].astype(str) + "/"
-    pairs = zip(images["path"], tops, strict=True)
-    names = pd.Series([path.removeprefix(top) for path, top in pairs], images.index)
+    paths = images.groupby("input_dir", observed=True)["path"]
+    names = paths.transform(lambda paths: paths.str.removeprefix(f"{paths.name}/"))
     is_record = names.str.contains(r"#[0-9]+$")
     return names.mask(is_record, images["image_id"]).map(remove_ending)
 
@@ -73,14 +72,10 @@ def find_groups(images: pd.DataFrame) -> str:
     """
     classes = images["label_name"]
     for name_of in (SUBJECT_NAME, SITE_NAME):
-        columns = list(filter(name_of.fullmatch, map(str, images)))
-        counts = {
-            name: images[name].nunique()
-            for name in columns
-            if _are_groups(images[name].astype(str), classes)
-        }
-        if counts:
-            return min(counts, key=lambda name: counts[name])
+        columns = filter(name_of.fullmatch, map(str, images))
+        verified = [name for name in columns if _are_groups(images[name], classes)]
+        if verified:
+            return str(images[verified].nunique().idxmin())
     sample = images.sort_values("path").head(SAMPLE)
     return find_rule(list_names(sample), classes)
 
@@ -91,7 +86,7 @@ def find_rule(names: pd.Series, classes: pd.Series) -> str:
     names: paths without endings. classes: of each, "" for an unknown one.
     """
     for regex in RULES:
-        if _are_groups(names.str.extract(regex)[0].fillna(""), classes):
+        if _are_groups(names.str.extract(regex)[0], classes):
             return NAMES + regex
     return ""
 
@@ -99,7 +94,7 @@ def find_rule(names: pd.Series, classes: pd.Series) -> str:
 def _are_groups(groups: pd.Series, classes: pd.Series) -> bool:
     """Return whether enough images share their groups, and the groups are not classes.
 
-    groups: of each image, "" for none.
+    groups: of each image, "" or NaN for none.
     """
     sizes = groups[~groups.isin(MISSING)].value_counts()
     shared = sizes[sizes > 1]

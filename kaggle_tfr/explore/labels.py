@@ -1,7 +1,7 @@
 """Labels of images: a class, several labels, a quantity, or masks."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -67,7 +67,7 @@ def read_labels(
     names = [new_names.get(name, name) for name in map(str, text)]
     table, labels = _read_cells(mapped, names, rows, settings, classes)
     if labels.kind == "single" and len(text.columns) == 1:
-        is_left_out = (mapped.iloc[:, 0] == "") & (text.iloc[:, 0] != "")
+        is_left_out = ((mapped == "") & (text != "")).iloc[:, 0]
         table.loc[is_left_out, "problem"] = LEFT_OUT
     return complete_labels(table, labels, rows), labels
 
@@ -150,11 +150,10 @@ def _read_cells(
     return _spread(has_label.astype(np.int8), names, has_label, rows, classes)
 
 
-def _parse_names(names: Iterable[Any]) -> list:
+def _parse_names(names: Collection[str]) -> list:
     """Return names of classes as integers if all of them are, else as text."""
-    texts = list(map(str, names))
-    is_numeric = all(map(INTEGER.fullmatch, texts))
-    return list(map(int, texts)) if is_numeric else texts
+    is_numeric = all(map(INTEGER.fullmatch, names))
+    return list(map(int if is_numeric else str, names))
 
 
 def _list_classes(names: Iterable[str], classes: Classes) -> Sequence[Any]:
@@ -209,8 +208,8 @@ def _check_names(names: pd.Series) -> None:
 
 def _find_repeats(image: pd.Series, names: pd.Series) -> pd.Series:
     """Return the problem of each row whose image has other rows, "" for other rows."""
-    problem = pd.Series("", image.index)
-    problem = problem.mask(image.duplicated(), "listed twice: the first row counts")
+    problem_of = {True: "listed twice: the first row counts", False: ""}
+    problem = image.duplicated().map(problem_of)
     repeated = image[image.duplicated(keep=False)]
     listed = names[repeated.index].groupby(repeated).unique().map(sorted)
     clashes = listed[listed.map(len) > 1].str.join(", ")
@@ -303,7 +302,8 @@ def _label_flags(
         )
     names_of_odd = odd.index.get_level_values(1)
     problem = "column '" + names_of_odd + "' contains '" + odd + "', not 0 or 1"
-    table.update(problem.groupby(level=0).first().rename("problem"))
+    first = problem.groupby(level=0).first()
+    table.update(pd.DataFrame({"problem": first}))
     return table, labels
 
 
@@ -321,8 +321,8 @@ def _spread(
     """
     kind = "masks" if values.dtype != np.int8 else "multi"
     image = rows["image"][names.index]
-    is_optional = rows["is_optional"][names.index]
-    classes = _list_classes(names[~is_optional], classes)
+    is_required = ~rows["is_optional"][names.index]
+    classes = _list_classes(names[is_required], classes)
     columns = list(map(str, classes))
     blank: Any = "" if kind == "masks" else np.int8(0)
     is_held = (values != blank) & names.isin(columns)
@@ -333,7 +333,7 @@ def _spread(
     table = joined.unstack(fill_value=blank)  # noqa: PD010 - one value each
     images = rows["image"].drop_duplicates()
     table = table.reindex(images, columns=columns, fill_value=blank)
-    label = images.isin(image[has_label]).astype(np.int64) - 1
+    label = images.isin(image[has_label].unique()).astype(np.int64) - 1
     table = _name_labels(label, table.set_axis(images.index))
     return table, Labels(kind, tuple(classes), tuple(columns))
 

@@ -42,11 +42,11 @@ OTHER_TABLE = re.compile(r"(?i)\.(jsonl?|xlsx?|xml|parquet|mat)$")
 
 @dataclass
 class Recipe:
-    """Parameters, comments on what they were inferred from, and the files."""
+    """The files of a folder, parameters, and comments on what they follow from."""
 
+    files: Files
     parameters: dict[str, Any] = field(default_factory=dict)
     comments: list[str] = field(default_factory=list)
-    files: Files = field(default_factory=lambda: Files((), ()))
 
 
 def to_line(text: str) -> str:
@@ -125,18 +125,20 @@ def detect_layout(folder: str) -> Recipe:
     Raises: as `propose_recipe`.
     """
     files = list_files(folder)
-    recipe = Recipe(files=files)
+    recipe = Recipe(files)
     if are_shards(files, InputSettings(input_dir=folder)):
         recipe.parameters["INPUT_SCHEMA"] = "auto"
         return recipe
     check_images(files)
-    names = list(filter(csvs.TABLE_NAME.search, files.others))
-    names.sort(key=lambda name: (name.count("/"), "train" not in name.lower(), name))
+    names = sorted(
+        filter(csvs.TABLE_NAME.search, files.others),
+        key=lambda name: (name.count("/"), "train" not in name.lower(), name),
+    )
     tables = _read_tables(names[:MOST_CSVS], recipe)
     tests = list(filter(TEST_CSV.search, tables))
     used = []
     if len(tables) > len(tests):
-        used = _detect_csv(recipe, tables, tests)
+        used = _detect_csv(recipe, tables)
     else:
         _detect_names(recipe, names)
     tests = [name for name in tests if name not in used]
@@ -157,24 +159,20 @@ def _read_tables(names: Sequence[str], recipe: Recipe) -> dict[str, pd.DataFrame
     for name in names:
         try:
             rows = csvs.read_csvs(name, files, files.folder, "CSV")
-            rows = rows.iloc[:: max(1, len(rows) // ROWS)]
-            rows = rows.filter(regex="^[^/]")
-            of_masks = len(sort_columns(rows)["code"]) > 0
+            step = max(1, len(rows) // ROWS)
+            rows = rows.iloc[::step].filter(regex="^[^/]")
+            of_masks = "code" in sort_columns(rows)
             column, _ = csvs.find_ids(rows, files, of_masks=of_masks)
         except ValueError as error:
             recipe.comments.append(f"not sure: {error}")
             continue
         if column:
-            images = join_names(rows[column], files.names)
-            tables[name] = rows.drop(columns=column).set_axis(
-                pd.Index(images, name=column)
-            )
+            images = join_names(rows.pop(column), files.names)
+            tables[name] = rows.set_axis(pd.Index(images, name=column))
     return tables
 
 
-def _detect_csv(
-    recipe: Recipe, tables: dict[str, pd.DataFrame], tests: Sequence[str]
-) -> list[str]:
+def _detect_csv(recipe: Recipe, tables: dict[str, pd.DataFrame]) -> list[str]:
     """Add the parameters for the CSV of most images, and for those like it, of other
     splits; return their names.
     """
@@ -182,7 +180,7 @@ def _detect_csv(
     n_images = {
         name: rows.index.nunique() * (1 + ("label" in sort_columns(rows)))
         for name, rows in tables.items()
-        if name not in tests
+        if not TEST_CSV.search(name)
     }
     chosen = max(n_images, key=lambda name: n_images[name])
     rows = tables[chosen]
@@ -201,8 +199,9 @@ def _detect_csv(
     values["LABEL_COLUMN"] = ""
     with suppress(ValueError):  # 01 will raise it, too
         labels = find_labels(rows)
-        values["LABEL_COLUMN"] = labels if len(labels) > 1 else labels[0]
+        values["LABEL_COLUMN"] = labels
         if len(labels) == 1:
+            values["LABEL_COLUMN"] = labels[0]
             values.update(find_kind(rows[labels[0]]))
     if columns["code"]:
         values.update(LABEL_KIND="masks", KEEP="all", CONFLICTS="keep")
@@ -214,8 +213,7 @@ def _detect_names(recipe: Recipe, tables: Sequence[str]) -> None:
     files = recipe.files
     images = [image for image in files.images if files.split_of(image) != "test"]
     paths = pd.Series(images or files.images).map(remove_ending)
-    folders = paths.str.rpartition("/")[0]
-    classes = folders.map(files.classes)
+    classes = paths.map(files.class_of)
     label: str | list[str] = []
     if len(set(classes)) > 1 and (classes != "").mean() > 0.5:
         label = FOLDER
@@ -236,11 +234,12 @@ def _add_table(recipe: Recipe) -> None:
     """Add groups, and comments on what 01 would read, or on why it stops."""
     values = recipe.parameters
     settings = make_settings(InputSettings, values)
-    folder = recipe.files.folder
     for label_column in (settings.label_column, []):  # without labels, if they fail
         settings = replace(settings, label_column=label_column)
         try:
-            images, labels = read_table(folder, settings, files=recipe.files)
+            images, labels = read_table(
+                recipe.files.folder, settings, files=recipe.files
+            )
             break
         except (ValueError, OSError) as error:
             stop = f"01 will stop: {error}"
@@ -257,7 +256,7 @@ def _add_table(recipe: Recipe) -> None:
         recipe.comments.append("N_FOLDS is 0, because validation images are given")
     problems = name_reasons(images["problem"]).replace("", "good")
     counts = images.groupby(["split", problems]).size().to_dict()
-    classes = good["label_name"][good["label_name"] != ""].value_counts()
+    classes = good["label_name"].replace("", None).value_counts()
     shown = f"{len(classes):,} classes ({labels.kind}): {classes.head(9).to_dict()}"
     recipe.comments += [
         f"{len(images):,} images: {counts}",
@@ -265,4 +264,4 @@ def _add_table(recipe: Recipe) -> None:
     ]
     for row in limit_rows(good, 3).to_dict("records"):
         line = "{image_id}: {label_name}, {split}, {path}".format_map(row)
-        recipe.comments.append(line.replace(f"{folder}/", ""))
+        recipe.comments.append(line.replace(f"{recipe.files.folder}/", ""))

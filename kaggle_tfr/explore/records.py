@@ -115,9 +115,7 @@ def list_shards(settings: InputSettings) -> pd.DataFrame:
 
 def _is_shard(path: str) -> bool:
     """Return whether a file has the name of a shard, or is numbered like one."""
-    if is_shard_name(path):
-        return True
-    return bool(_NUMBERED.search(path)) and is_record_file(path)
+    return is_shard_name(path) or bool(_NUMBERED.search(path) and is_record_file(path))
 
 
 def _read_above(folder: str, name: str, input_dir: str) -> tuple[str, str]:
@@ -253,7 +251,7 @@ def _label_records(
         if kind == "masks":
             is_missing = values.isna().any(axis=1) & ~is_optional
             problem = problem.mask(is_missing, NO_LABEL)
-            text = text.melt(ignore_index=False)
+            text = text.melt(value_name="/code", ignore_index=False)
     elif "/label" in records:
         text, saved = _name_classes(records, saved)
         problem = first_problem(problem, text.pop("problem"))
