@@ -482,12 +482,12 @@ def pushed(root, kaggle, tmp_path):
 
 
 def test_a_fresh_clone_is_pushed_and_begins(pushed, poor, tmp_path):
-    """The pushed notebook runs without checkout or network, up to its first section."""
+    """The pushed notebook runs without checkout or network, up to its second section."""
     cells = json.loads(pushed)["cells"]
-    end = next(n for n, cell in enumerate(cells) if cell["source"].startswith("## 1. "))
+    end = next(n for n, cell in enumerate(cells) if cell["source"].startswith("## 2. "))
     code = [cell["source"] for cell in cells[:end] if cell["cell_type"] == "code"]
     carrier = next(number for number, text in enumerate(code) if "b64decode" in text)
-    shrink = "from kaggle_tfr.explore import cast\n"
+    shrink = "from kaggle_tfr.explore import cast\ndisplay = print\n"
     shrink += "cast.CLASSES = {k: max(n // 6, 3) for k, n in cast.CLASSES.items()}"
     show = "import glob\nfrom kaggle_tfr.explore import input_or_sample\n"
     show += "print(glob.glob(input_or_sample(INPUT_DIR, work) + '/*'), work)"
@@ -498,7 +498,8 @@ def test_a_fresh_clone_is_pushed_and_begins(pushed, poor, tmp_path):
     ]
     assert "'/kaggle/temp/sample/train.csv'" in done.stdout
     assert done.stdout.split()[-1] == "/kaggle/working"
-    assert list((tmp_path / "working").iterdir()) == []
+    saved = {path.name for path in (tmp_path / "working").iterdir()}
+    assert saved == {"hashes.parquet", "rejects.csv"}
 
 
 @pytest.mark.heavy
