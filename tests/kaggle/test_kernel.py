@@ -482,7 +482,7 @@ def pushed(root, kaggle, tmp_path):
 
 
 def test_a_fresh_clone_is_pushed_and_begins(pushed, poor, tmp_path):
-    """The pushed notebook runs without checkout or network, up to its second section."""
+    """The pushed notebook runs without checkout or network, up to its section 2."""
     cells = json.loads(pushed)["cells"]
     end = next(n for n, cell in enumerate(cells) if cell["source"].startswith("## 2. "))
     code = [cell["source"] for cell in cells[:end] if cell["cell_type"] == "code"]
