@@ -76,8 +76,8 @@ def find_groups(images: pd.DataFrame) -> str:
         verified = [name for name in columns if _are_groups(images[name], classes)]
         if verified:
             return str(images[verified].nunique().idxmin())
-    sample = images.sort_values("path").head(SAMPLE)
-    return find_rule(list_names(sample), classes)
+    sample = images.loc[images["path"].sort_values().index[:SAMPLE]]
+    return find_rule(list_names(sample), sample["label_name"])
 
 
 def find_rule(names: pd.Series, classes: pd.Series) -> str:

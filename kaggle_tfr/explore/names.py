@@ -38,7 +38,8 @@ def join_names(ids: Iterable[str], files: FileNames | Iterable[str]) -> np.ndarr
     with folders that INPUT_DIR lacks.
     """
     names = files if isinstance(files, FileNames) else FileNames(files)
-    id_paths = list(map(_clean, ids))
+    # An array of texts of pandas is slow to walk.
+    id_paths = list(map(_clean, np.asarray(ids, object)))
     found = np.full(len(id_paths), NOT_FOUND)
     n_names = np.array([1 + path.count("/") for path in id_paths], int)
     for n_dropped in range(n_names.max(initial=0)):
@@ -61,6 +62,8 @@ def _clean(text: str) -> str:
 
 def _cut(path: str, depth: int) -> str:
     """Return the last names of a path, as many as `depth`."""
+    if path.count("/") < depth:  # as most ids
+        return path
     return "/".join(path.rsplit("/", depth)[-depth:])
 
 
@@ -93,7 +96,8 @@ def _number(keys: Iterable[str]) -> dict[str, int]:
     """Return the position of each key, `AMBIGUOUS` for a repeated one."""
     positions: dict[str, int] = {}
     for position, key in enumerate(keys):
-        positions[key] = AMBIGUOUS if key in positions else position
+        if positions.setdefault(key, position) != position:
+            positions[key] = AMBIGUOUS
     return positions
 
 

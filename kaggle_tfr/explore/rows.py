@@ -63,7 +63,7 @@ def list_rows(files: Files, settings: InputSettings) -> pd.DataFrame:
     rows = pd.concat([labelled, unlisted, tests], ignore_index=True).fillna("")
     rows.loc[rows[FILE].isin(files.outside), PROBLEM] = LINK_PROBLEM
     if settings.split_column != NONE:
-        of_folder = rows[FILE].map(files.split_of)
+        of_folder = [files.split_of(file) for file in rows[FILE].to_numpy()]
         rows[SPLIT] = rows[SPLIT].where(rows[SPLIT] != "", of_folder)
     rows[SPLIT] = rows[SPLIT].replace("", "train")
     return rows
@@ -112,9 +112,9 @@ def _join_csv(
     problem = problem.mask(names == "", f"no value for '{key}'")
     rows[PROBLEM] = problem.mask(rows[csvs.LONG] != "", "more cells than the header")
     # An id that several files share is replaced by their paths.
-    found_files = rows[FILE].replace("", None)
-    is_shared = found_files.groupby(ids).transform("nunique") > 1
-    ids = ids.mask(is_shared & found_files.notna(), found_files)
+    repeated = rows[FILE][ids.duplicated(keep=False)].replace("", None)
+    is_shared = repeated.groupby(ids).transform("nunique") > 1
+    ids.update(repeated[is_shared])
     rows[ID] = ids.str.replace("\0", "\\x00", regex=False)
     return rows.drop(columns=[key, settings.id_column], errors="ignore")
 
