@@ -92,10 +92,10 @@ def find_doubts(
     doubts = []
     unusable, share = _find_main_problem(images)
     if share > DOUBT:
-        problem = unusable["problem"].iloc[0]
-        advice = ADVICE.get(problem.partition(":")[0], "rejects.csv lists them.")
+        reason, _, _ = unusable["problem"].iloc[0].partition(":")
+        advice = ADVICE.get(reason, "rejects.csv lists them.")
         doubts.append(
-            f"{share:.0%} of the images cannot be used for one reason: {problem}. "
+            f"{share:.0%} of the images cannot be used for one reason: {reason}. "
             f"{advice}"
         )
     if labels.kind not in ("single", "multi") or not labels.classes:

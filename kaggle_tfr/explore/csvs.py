@@ -18,7 +18,7 @@ from kaggle_tfr.naming import list_fields
 TABLE_NAME = re.compile(r"(?i)\.(csv|tsv)$")
 # Columns that are added: the folder of the CSV below INPUT_DIR, its split, and whether
 # a row has more cells than the header. "/" cannot begin a name of the CSV.
-FOLDER, SPLIT, LONG = "/folder", "/split", "/long"
+CSV_FOLDER, SPLIT, LONG = "/folder", "/split", "/long"
 SAMPLE = 500  # cells of a column that are looked up
 
 
@@ -51,7 +51,7 @@ def read_csvs(
                 f"{parameter} '{file}' is not a CSV file in UTF-8: {error}. Save it as "
                 "one."
             ) from None
-        table[FOLDER] = os.path.dirname(path) if path in files.others else ""
+        table[CSV_FOLDER] = os.path.dirname(path) if path in files.others else ""
         is_one = len(paths) == 1
         table[SPLIT] = files.split_of(path) if is_one else find_split(path, files)
         tables.append(table)

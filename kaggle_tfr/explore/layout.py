@@ -199,9 +199,8 @@ def _detect_csv(recipe: Recipe, tables: dict[str, pd.DataFrame]) -> list[str]:
     values["LABEL_COLUMN"] = ""
     with suppress(ValueError):  # 01 will raise it, too
         labels = find_labels(rows)
-        values["LABEL_COLUMN"] = labels
-        if len(labels) == 1:
-            values["LABEL_COLUMN"] = labels[0]
+        values["LABEL_COLUMN"] = labels if len(labels) > 1 else labels[0]
+        if len(labels) == 1 and not columns["code"]:
             values.update(find_kind(rows[labels[0]]))
     if columns["code"]:
         values.update(LABEL_KIND="masks", KEEP="all", CONFLICTS="keep")
@@ -243,7 +242,8 @@ def _add_table(recipe: Recipe) -> None:
             break
         except (ValueError, OSError) as error:
             stop = f"01 will stop: {error}"
-            recipe.comments += [stop] if stop not in recipe.comments else []
+            if stop not in recipe.comments:
+                recipe.comments.append(stop)
     else:
         return
     good = images[images["problem"] == ""]

@@ -34,8 +34,8 @@ class FileNames:
 def join_names(ids: Iterable[str], files: FileNames | Iterable[str]) -> np.ndarray:
     """Return int (n,): the position of the file of each id, `NOT_FOUND` or `AMBIGUOUS`.
 
-    ids: unique; paths, ends of paths, names or names without ending. They may begin
-    with folders that INPUT_DIR lacks.
+    ids: paths, ends of paths, names or names without ending. They may begin with
+    folders that INPUT_DIR lacks.
     """
     names = files if isinstance(files, FileNames) else FileNames(files)
     # An array of texts of pandas is slow to walk.
@@ -112,8 +112,7 @@ def remove_ending(text: str) -> str:
 
 def loosen(text: str) -> str:
     """Return a path in lower case without ending and zeros that begin its number."""
-    folded = IMAGE_NAME.sub("", text.casefold().strip())
-    folders, slash, name = folded.rpartition("/")
+    folders, slash, name = remove_ending(_fold(text)).rpartition("/")
     if name.isdecimal():
         name = name.lstrip("0") or "0"
     return folders + slash + name

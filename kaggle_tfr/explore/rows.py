@@ -105,7 +105,7 @@ def _join_csv(
     found = pd.DataFrame({"file": names, "problem": ""})
     if not is_unlisted(settings):
         # An id is looked up beside its CSV first.
-        paths = rows[csvs.FOLDER] + "/" + names
+        paths = rows[csvs.CSV_FOLDER] + "/" + names
         found = find_images(paths, rows[SPLIT].replace("", "train"), files)
     rows[FILE] = found["file"]
     problem = first_problem(split_problem, found["problem"])

@@ -43,6 +43,7 @@ def test_the_nearest_name_of_a_missing_file_is_named():
     ("problems", "names", "doubt"),
     [
         (["", "", "truncated", "truncated", ""], "xy", "40% of the images cannot be"),
+        (["", "unreadable: 1", "unreadable: 2"], "xy", "one reason: unreadable. rej"),
         ([""] * 4, "x", "All images are of one class, 'x'"),
         ([""] * 30, [f"c{n}" for n in range(20)], "30 images are of 20 classes"),
         ([""] * 4, ["x", "images"], "A class is called 'images', like a split or a"),

@@ -62,6 +62,11 @@ DETECTED = {
     ),
     "groups within classes": ("id,kind,group", [KINDS, many("g{}", 4)], CHOSEN),
     "no values": ("id,kind,note", [KINDS, ["", "nan"]], CHOSEN),
+    "codes of few numbers": (
+        "id,code",
+        [[f"1 {n % 6} 9 {n // 6}" for n in range(24)]],
+        {"LABEL_COLUMN": "code", "LABEL_KIND": "masks"},
+    ),
     "a choice": ("id,kind,place", [KINDS, many("p{}", 3)], {"LABEL_COLUMN": ""}),
 }
 
