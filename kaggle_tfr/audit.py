@@ -66,12 +66,12 @@ def audit_dataset(
     _prepare_folder(out_dir, recipe)
     values = {**values, "WORK_DIR": f"{out_dir}/{CACHE}", "OUT_DIR": out_dir}
     try:
-        work = notebook.start({**DEFAULTS, **values})
+        work = notebook.start("01_explore", {**DEFAULTS, **values})
         command = _format_command(source, values, parameters, against)
         result = _run(values, work, command, others)
         _write(result)
     finally:
-        notebook.release_lock()
+        notebook.end()
     return result
 
 

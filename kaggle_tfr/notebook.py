@@ -1,9 +1,15 @@
-"""What a notebook's first and last cells call."""
+"""What the cells of a notebook call: start, findings, and the accounting.
+
+A finding is noted where its number is, in a step's function or in a cell. It is printed
+and kept in findings.json, which the report, the audit and the last lines of a run show.
+"""
 
 import atexit
 import io
+import json
 import os
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pandas as pd
@@ -13,20 +19,54 @@ from kaggle_tfr.mounts import work_dir
 from kaggle_tfr.parameters import DEFAULTS, Values, check_globals, make_settings
 from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.session import find_shell, prepare
-from kaggle_tfr.storage import join, read_text, remove_leftovers
+from kaggle_tfr.storage import join, read_text, remove_leftovers, write_atomically
 from kaggle_tfr.tables import NO_MATH
 
-__all__ = ["account", "make_settings", "start"]  # what notebooks call
+__all__ = ["account", "make_settings", "note", "start"]  # what notebooks call
+
+FINDINGS = "findings.json"  # in WORK_DIR
+# The result is wrong or incomplete; the reader decides; for information; all is well.
+MARKS = ("✗", "!", "·", "✓")
+WRITING = "04_write"  # the first step that rewrites nothing another step has read
 
 # Of a notebook that was opened by hand; one at most.
 _locks: list[lock.Lock] = []
 
 
-def start(values: Values) -> str:
+@dataclass(frozen=True)
+class Finding:
+    """A sentence with its numbers. Step, part and subject identify it.
+
+    part: PART, 0 for all. subject: a word, with or without a detail: "input: masks".
+    mark: one of `MARKS`. advice: what to do, "" for nothing.
+    """
+
+    step: str
+    part: int
+    subject: str
+    mark: str
+    text: str
+    advice: str = ""
+
+
+@dataclass
+class _Place:
+    """Where this process notes its findings, and those of its step by subject."""
+
+    work: str
+    step: str
+    part: int
+    findings: dict[str, Finding]
+
+
+_places: list[_Place] = []  # that of the present step; one at most
+
+
+def start(step: str, values: Values) -> str:
     """Check a notebook's parameters, print and return the work folder.
 
-    values: its `globals()`. Workers are chosen if N_JOBS is among them; notebooks that
-    read and train have none.
+    step: the notebook's name, such as "01_explore". values: its `globals()`. Workers
+    are chosen if N_JOBS is among them; notebooks that read and train have none.
     Raises: ValueError: a parameter is misspelt or does not fit; WorkDirBusyError:
     another run works in the folder.
     """
@@ -43,7 +83,61 @@ def start(values: Values) -> str:
         _lock_for_notebook(work, values.get("PART", 0))
         print(use_backend(values["N_JOBS"], values["BACKEND"], values["SCHEDULER"]))
     remove_leftovers(work)  # of killed runs; files being written are locked
+    begin(step, work, values.get("PART", 0))
     return work
+
+
+def begin(step: str, work: str, part: int = 0) -> None:
+    """Note findings for a step from now on, without those of its last run.
+
+    Later steps read what 01 to 03 rewrite, so their findings go, too.
+    """
+    _places[:] = [_Place(work, step, part, {})]
+    findings = read_findings(work)
+    kept = [finding for finding in findings if not _is_replaced(finding, step, part)]
+    if len(kept) < len(findings):
+        _save(kept, work)
+
+
+def _is_replaced(finding: Finding, step: str, part: int) -> bool:
+    """Return whether a step, or one part of it, that starts again ends a finding."""
+    if step < WRITING:
+        return finding.step >= step
+    return finding.step == step and part in (0, finding.part)
+
+
+def note(mark: str, text: str, subject: str, advice: str = "") -> None:
+    """Print a finding, and keep it in place of an earlier one on the same subject.
+
+    Without a step, as in a script that calls single functions, it is only printed.
+    """
+    print(f"{mark} {text} {advice}".rstrip())
+    for place in _places:
+        new = Finding(place.step, place.part, subject, mark, text, advice)
+        place.findings[subject] = new
+        others = [
+            finding
+            for finding in read_findings(place.work)
+            if (finding.step, finding.part) != (place.step, place.part)
+        ]
+        # All of the step: another process, which writes another part, may have saved
+        # the file at the same time.
+        _save([*others, *place.findings.values()], place.work)
+
+
+def read_findings(work: str) -> list[Finding]:
+    """Return the findings of all steps, the most serious first, else by their steps."""
+    text = read_text(join(work, FINDINGS))
+    findings = [Finding(**row) for row in json.loads(text or "[]")]
+    return sorted(
+        findings, key=lambda finding: (MARKS.index(finding.mark), finding.step)
+    )
+
+
+def _save(findings: list[Finding], work: str) -> None:
+    rows = [asdict(finding) for finding in findings]
+    text = json.dumps(rows, ensure_ascii=False, indent=1)
+    write_atomically(join(work, FINDINGS), f"{text}\n".encode())
 
 
 def _lock_for_notebook(work: str, part: int) -> None:
@@ -73,13 +167,19 @@ def release_lock() -> None:
         _locks.pop().release()
 
 
+def end() -> None:
+    """Release WORK_DIR; what is noted from now on is only printed."""
+    release_lock()
+    _places.clear()
+
+
 def account(counts: Mapping[str, int], total: int) -> pd.DataFrame:
     """Return one row per outcome with `images` and `share`, and a last row for all.
 
     This is a notebook's last call: WORK_DIR is released.
     Raises: RuntimeError: the counts do not add up to `total`.
     """
-    release_lock()
+    end()
     counted = sum(counts.values())
     if counted != total:
         terms = " + ".join(f"{count:,} {name}" for name, count in counts.items())

@@ -29,19 +29,20 @@ def build_dataset(**parameters: Any) -> pd.DataFrame:
     check_parameters(parameters)
     values = {**DEFAULTS, **parameters}
     try:
-        work = notebook.start(values)
+        work = notebook.start("01_explore", values)
         explore_images(values, work)
         deduplicate_images(values, work)
         plan_dataset(values, work)
         shards = write_shards(values, work)
         verify_shards(values, work, shards)
     finally:
-        notebook.release_lock()
+        notebook.end()
     return shards
 
 
 def explore_images(values: Values, work: str) -> None:
     """List and measure the images, as 01 does."""
+    notebook.begin("01_explore", work)
     inputs = explore.input_or_sample(values["INPUT_DIR"], work)
     settings = make_settings(explore.InputSettings, values)
     listed, labels = explore.read_table(inputs, settings, [work, values["OUT_DIR"]])
@@ -60,6 +61,7 @@ def deduplicate_images(values: Values, work: str) -> pd.DataFrame:
 
     Returns the pairs of near-duplicates that decided, as `accept_pairs` does.
     """
+    notebook.begin("02_deduplicate", work)
     print(explore.use_earlier(values["FOLDS_FROM"], work))
     images, labels = explore.load_images(work)
     overrides = deduplicate.read_overrides(values["OVERRIDES"], images, labels)
@@ -91,6 +93,7 @@ def deduplicate_images(values: Values, work: str) -> pd.DataFrame:
 
 def plan_dataset(values: Values, work: str) -> None:
     """Assign folds, forecast the size and plan the shards, as 03 does."""
+    notebook.begin("03_plan", work)
     images, labels, overrides = deduplicate.load_corrected(work)
     earlier = plan.check_growth(work, values, labels.bit_depth)
     clusters, duplicates = deduplicate.load_clusters(work)
@@ -167,6 +170,7 @@ def _plan_shards(
 
 def write_shards(values: Values, work: str) -> pd.DataFrame:
     """Write the planned parts, as 04 does, and return one row per shard."""
+    notebook.begin("04_write", work, values["PART"])
     earlier_parts = write.list_parts_here(work, values["OUT_DIR"])
     write.check_earlier_parts(plan.read_plan(work), earlier_parts)
     return write.write_parts(

@@ -106,7 +106,7 @@ def test_the_package_is_installed_not_searched(notebook):
     assert "sys.path" not in "\n".join(cells(notebook))
 
 
-def test_the_parameters_are_in_groups(notebook):
+def test_the_parameters_are_in_groups(notebook, name):
     """One cell is tagged; its lines are in groups, each under its name.
 
     The cell after it stops a misspelt name, wherever it was set.
@@ -125,7 +125,9 @@ def test_the_parameters_are_in_groups(notebook):
         for node in ast.parse(after).body
         if not isinstance(node, ast.Import | ast.ImportFrom)
     ]
-    assert ast.unparse(statements[0]).startswith("work = notebook.start(globals()")
+    assert ast.unparse(statements[0]).startswith(
+        f"work = notebook.start('{name}', globals()"
+    )
 
 
 def test_few_names_are_imported(notebook):

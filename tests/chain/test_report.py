@@ -251,7 +251,7 @@ def test_a_dollar_in_a_name_is_no_formula(tmp_path, monkeypatch):
     with pd.option_context("display.html.use_mathjax", True):
         assert "tex2jax_ignore" not in names._repr_html_()
         assert "tex2jax_ignore" in show_table(names)._repr_html_()
-        notebook.start({"WORK_DIR": str(tmp_path)})
+        notebook.start("01_explore", {"WORK_DIR": str(tmp_path)})
         assert "tex2jax_ignore" in names._repr_html_()
 
 

@@ -95,7 +95,7 @@ def test_every_name_of_a_folder_is_the_same_work_dir(other, tmp_path, monkeypatc
     for name in (str(link), tmp_path.name, f"~/{tmp_path.name}"):
         values = DEFAULTS | {"WORK_DIR": name}
         with pytest.raises(lock.WorkDirBusyError, match=f"process {other.pid} on"):
-            notebook.start(values)
+            notebook.start("01_explore", values)
 
 
 def test_a_file_system_without_locks_is_no_error(tmp_path, monkeypatch):
@@ -219,7 +219,7 @@ def test_a_notebook_by_hand_has_the_lock_until_it_ends_or_fails(shell, tmp_path,
     """After its last cell or an error nothing is blocked, though its kernel runs."""
     shell.user_ns |= DEFAULTS | {"WORK_DIR": str(tmp_path), "notebook": notebook}
     for _ in range(2):  # run again from its first cell
-        assert shell.run_cell("notebook.start(globals())").success
+        assert shell.run_cell('notebook.start("01_explore", globals())').success
         assert shell.run_cell("x = 1").success
         holder = (tmp_path / "run.lock").read_text()
         assert holder.startswith(f"a notebook, process {os.getpid()} on ")
@@ -232,10 +232,13 @@ def test_the_notebooks_of_a_run_are_inside_its_lock(tmp_path, monkeypatch):
     held = lock.take(str(tmp_path), holder="a run")
     values = DEFAULTS | {"WORK_DIR": str(tmp_path)}
     with pytest.raises(lock.WorkDirBusyError):
-        notebook.start(values)
-    notebook.start({name: value for name, value in values.items() if name != "N_JOBS"})
+        notebook.start("01_explore", values)
+    notebook.start(
+        "01_explore",
+        {name: value for name, value in values.items() if name != "N_JOBS"},
+    )
     monkeypatch.setenv(lock.INSIDE, str(tmp_path))
-    notebook.start(values)
+    notebook.start("01_explore", values)
     notebook.account({"images": 1}, 1)
     assert (tmp_path / "run.lock").exists()
     held.release()

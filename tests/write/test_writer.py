@@ -160,7 +160,7 @@ def test_a_second_run_writes_what_is_damaged_or_missing(work, copied, whole):
 
 
 CLEANING = {
-    "a notebook's start": lambda work: notebook.start({"WORK_DIR": work}),
+    "a notebook's start": lambda work: notebook.start("01_explore", {"WORK_DIR": work}),
     "save_rejects": lambda work: save_rejects(
         pd.DataFrame([["a", "a.jpg", ""]], columns=["image_id", "path", "problem"]),
         work,
