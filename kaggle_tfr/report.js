@@ -22,8 +22,10 @@ function startGallery() {
   const find = (selector) => document.querySelector(selector);
   const gallery = find("#clusters");
   const bar = find("#decisions");
-  const { rows, classes, decisions: earlier } = JSON.parse(find("#rows").textContent);
+  const data = JSON.parse(find("#data").textContent);
+  const earlier = data.decisions ?? []; // null: nothing can be decided here
   const decisions = new Map(earlier.map((decision) => [nameSubject(decision), decision]));
+  const { rows } = data;
   const figures = [...gallery.querySelectorAll("figure")];
   let selected = []; // rows, at most two
   let isSaved = true;
@@ -114,8 +116,8 @@ function startGallery() {
   function showBar() {
     const count = decisions.size;
     const counted = `${count} ${count === 1 ? "decision" : "decisions"}`;
-    find("#made").textContent = `${counted} made`;
-    bar.hidden = count === 0 && selected.length === 0;
+    find("#made").textContent = data.decisions ? `${counted} made` : "";
+    bar.hidden = !data.decisions || (count === 0 && selected.length === 0);
     find("#pair").hidden = selected.length === 0;
     find("#selected").textContent = selected.map((row) => row.name).join(" and ");
     find("#same").disabled = find("#different").disabled = selected.length < 2;
@@ -155,6 +157,7 @@ function startGallery() {
 
   const allClusters = [...gallery.querySelectorAll(".cluster")];
   let clusters = allClusters; // those that the filter shows
+  const topics = find("#topic");
   const pagers = [...gallery.querySelectorAll(".pager")];
   function showPage(first) {
     const end = Math.min(first + CLUSTERS_OF_PAGE, clusters.length);
@@ -171,31 +174,41 @@ function startGallery() {
       next.onclick = () => turnTo(end);
     }
   }
-  function filter(subject) {
-    const isChosen = ({ dataset }) => dataset.subjects.split(" ").includes(subject);
-    clusters = subject ? allClusters.filter(isChosen) : allClusters;
+  function filter(topic) {
+    const isChosen = ({ dataset }) => dataset.topics.split(" ").includes(topic);
+    clusters = allClusters.filter(isChosen);
+    topics.value = topic;
     showPage(0);
+  }
+  // The findings above link topics: #conflicts, #leaks.
+  function openTopic() {
+    const topic = location.hash.slice(1);
+    if (![...topics.options].some(({ value }) => value === topic)) return;
+    filter(topic);
+    gallery.scrollIntoView();
   }
   function turnTo(first) {
     showPage(first);
     gallery.scrollIntoView();
   }
 
-  for (const name of classes) {
+  for (const name of data.classes) {
     const option = document.createElement("option");
     option.value = name;
     find("#classes").append(option);
   }
-  for (const option of find("#subject").options) {
+  for (const option of topics.options) {
     filter(option.value);
     option.textContent += ` (${clusters.length})`;
     option.disabled = clusters.length === 0;
   }
-  find("#subject").addEventListener("change", ({ target }) => filter(target.value));
+  topics.addEventListener("change", () => filter(topics.value));
+  window.addEventListener("hashchange", openTopic);
   find(".filter").hidden = false;
+  filter("copies");
   figures.forEach((figure, number) => addControls(figure, rows[number]));
-  filter("");
   show();
+  openTopic();
 }
 
 // A test calls the functions above without a page.

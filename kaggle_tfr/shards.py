@@ -35,7 +35,7 @@ from kaggle_tfr.session import prepare
 from kaggle_tfr.storage import AnyPath
 
 # The checksums of a finished part, for `sha256sum -c`: of all its files but Kaggle's
-# metadata and report.html.
+# metadata.
 SUMS = "SHA256SUMS"
 MAX_RECORD_BYTES = 2 << 30  # 2 GiB, of any message of protobuf
 MAX_PARTS = 1_000_000  # of a dataset; a larger number in a plan.json is an error

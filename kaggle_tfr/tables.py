@@ -1,20 +1,14 @@
 """Tables as HTML with every text escaped and as CSV, and numbers with units."""
 
 import csv
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pandas as pd
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-# `clean_table` keeps these elements and the spans of their cells.
-ELEMENTS = {"table", "thead", "tbody", "tr", "th", "td"}
-TAG = re.compile(rf"(</?(?:{'|'.join(sorted(ELEMENTS))})\b[^<>]*>)")
-SPAN = re.compile(r"""\b((?:row|col)span)=["']?([0-9]{1,6})\b""")
-UNSEEN = re.compile(r"(?s)<(script|style)\b.*?</\1>")  # a browser does not show them
 NO_MATH = ("display.html.use_mathjax", False)  # "$" in a name is not a formula
 
 
@@ -51,30 +45,6 @@ def show_table(
     with pd.option_context(*NO_MATH):
         html = table.to_html(**options)
     return Table(Markup(html), table.to_string(**options))  # noqa: S704
-
-
-def clean_table(html: str, change: Callable[[str], str] = str) -> Markup:
-    """Return the tables of foreign HTML, their texts changed and escaped.
-
-    Other elements and all attributes are left out, except how many rows or columns a
-    cell spans.
-    """
-    cleaned = []
-    for number, piece in enumerate(TAG.split(UNSEEN.sub("", html))):
-        if number % 2:  # texts and tags alternate
-            cleaned.append(_clean_tag(piece))
-        else:
-            text = Markup(piece).striptags()  # noqa: S704
-            cleaned.append(escape(change(text)))
-    return Markup().join(cleaned)
-
-
-def _clean_tag(tag: str) -> Markup:
-    """Return the tag of a table with its spans only."""
-    (cleaned,) = re.findall(r"^</?\w+", tag)
-    for attribute, number in SPAN.findall(tag):
-        cleaned += f' {attribute}="{number}"'
-    return Markup(f"{cleaned}>")  # noqa: S704
 
 
 def format_csv(table: pd.DataFrame, *, header: bool = True) -> str:

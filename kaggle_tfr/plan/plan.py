@@ -67,7 +67,7 @@ PART_FILES = (
     "stats.json",
     FINGERPRINTS_FILE,
     "SHA256SUMS",
-    "report.html",
+    "report.html",  # of earlier versions
     "dataset-metadata.json",
     SUBMISSION,
 )

@@ -30,7 +30,6 @@ CONTENTS = {
     "labels.txt": "the classes as text",
     "plan.json": "every setting, versions",
     "rejects.csv": "images that could not be written, with their reasons",
-    "report.html": "the figures and tables of the run on one page",
     "schema.json": "the features of a record, and how to parse them",
     "shards.csv": "a row for each shard: split, fold, count, bytes, sha256",
     "stats.json": "mean and deviation of the pixels",
