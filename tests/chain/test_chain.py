@@ -1,7 +1,6 @@
 """The seven notebooks as one chain on a small sample, compared with its truth.json."""
 
 import json
-import re
 import subprocess
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
@@ -205,36 +204,17 @@ def test_the_driver_names_the_objects_in_a_bucket(work, tmp_path, monkeypatch):
     assert f"{bucket}/notebooks" not in lines
 
 
-def test_the_report_holds_all_figures_but_the_lessons_and_nobody_s_folder(work):
-    """One page under 3 MB, which shows what the notebooks show; the part has it too."""
+def test_the_report_shows_all_clusters_and_links_all_notebooks(work):
+    """One page under 3 MB. Each notebook is a page beside it."""
     page = (work / "report.html").read_text()
-    assert (work / "part-1" / "report.html").read_text() == page
+    clustered = pd.read_parquet(work / "duplicates.parquet")
     assert len(page) < 3e6
-    assert str(work) not in page
-    lessons = set(list_lesson_figures(work))
-    figures = {path.stem for path in (work / "figures").iterdir()}
-    assert page.count('class="plot"') == len(figures - lessons) + 1  # the waterfall
-    assert page.count('class="thumbnail"') == len(
-        pd.read_parquet(work / "duplicates.parquet")
-    )
-    for text in (
-        "What was rejected",
-        "Leaks between splits",
-        "all within",
-        "0 faults in",
-        "written",
-    ):
-        assert text in page
-
-
-def list_lesson_figures(work):
-    """Yield the names of the figures that cells tagged `lesson` save."""
-    for path in (work / "notebooks").glob("*.ipynb"):
-        for cell in nbformat.read(path, as_version=4).cells:
-            if "lesson" in cell.metadata.get("tags", []):
-                yield from re.findall(
-                    r'save_figure\(.*?, "(\w+)"', cell.source, re.DOTALL
-                )
+    assert page.count('class="thumbnail"') == len(clustered)
+    chapters = sorted((work / "notebooks").glob("*.html"))
+    copies = sorted((work / "notebooks").glob("*.ipynb"))
+    assert [path.stem for path in chapters] == [path.stem for path in copies]
+    for chapter in chapters:
+        assert f'href="notebooks/{chapter.name}"' in page
 
 
 def test_every_code_cell_shows_something(work):

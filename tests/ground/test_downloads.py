@@ -6,10 +6,8 @@ import re
 from functools import partial
 from pathlib import Path
 
-import nbformat
 import pandas as pd
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook, new_output
 from PIL import Image
 from support.inputs import put_csv
 from support.inputs import read as read_inputs
@@ -22,7 +20,6 @@ from kaggle_tfr.explore.layout import write_recipe
 from kaggle_tfr.mounts import find_input, find_part_files, locate_input
 from kaggle_tfr.parameters import DEFAULTS, load_recipe
 from kaggle_tfr.pipeline import explore_images
-from kaggle_tfr.report import write_report
 from kaggle_tfr.shards import find_shards
 
 CASSAVA = "cassava-leaf-disease-classification"
@@ -307,23 +304,6 @@ def test_a_further_input_is_a_slug_or_a_folder_of_the_first(server, tmp_path):
     with pytest.raises(FileNotFoundError, match="Looked in:(.*\n)*.*/in/more/photo\n"):
         read_inputs(main_input, more_inputs=[{"INPUT_DIR": "more/photo", **folders}])
     assert server.calls == []
-
-
-def test_the_report_hides_the_cache(server, tmp_path):
-    """The page may be published; the folders of this machine are not on it."""
-    folders = [find_input(source) for source in (CASSAVA, "ada/tea/more")]
-    output = new_output("stream", text="\n".join(f"{path}/1.jpg" for path in folders))
-    cell = new_code_cell("", outputs=[output])
-    (tmp_path / "notebooks").mkdir()
-    notebook = new_notebook(cells=[cell])
-    nbformat.write(notebook, tmp_path / "notebooks" / "01_explore.ipynb")
-
-    values = {"INPUT_DIR": CASSAVA, "MORE_INPUTS": [{"INPUT_DIR": "ada/tea/more"}]}
-    write_report({**values, "WORK_DIR": str(tmp_path)}, tmp_path / "notebooks")
-
-    page = (tmp_path / "report.html").read_text()
-    assert "INPUT_DIR/1.jpg\nmore/1.jpg" in page
-    assert downloads.cache_folder() not in page
 
 
 def test_a_folder_and_a_mount_come_before_a_download(server, tmp_path, monkeypatch):

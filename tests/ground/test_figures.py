@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
-from kaggle_tfr import figures, waterfall
+from kaggle_tfr import figures
 from kaggle_tfr.figures import style, words
 
 IMAGES = pd.DataFrame(
@@ -79,22 +79,6 @@ LONG_NAMES = [
     f"photographs_of_the_garden_in_the_spring_of_2024_{ordinal}.jpg"
     for ordinal in ("1_(first)", "2_(second)", "3_(third)", "4_(fourth)")
 ]
-
-EXAMPLE = waterfall.Example("two labels", (IMAGE, IMAGE), ("$a^{b$蒲", LONG_NAMES[0]))
-OVERVIEW = waterfall.Overview(
-    n_images=12_345_678,
-    n_records=1,
-    steps=[
-        waterfall.Step("rejected files", 12_345_670, lines=LONG_NAMES * 9),
-        waterfall.Step("copies", 3, examples=[EXAMPLE] * 2),
-        waterfall.Step("label conflicts", 4, examples=[EXAMPLE]),
-        waterfall.Step("leaks", 1, is_kept=True, examples=[EXAMPLE]),
-        waterfall.Step("in other parts", 0),
-    ],
-    inputs=LONG_NAMES,
-    outputs=["蒲公英" * 9, "$"],
-)
-
 
 METRICS = ["cross_entropy", "val_cross_entropy", "accuracy", "val_accuracy"]
 AGE_HISTORY = {"error": [9, 5], "val_error": [8, 6]}
@@ -196,7 +180,6 @@ FIGURES = {
     "windows": lambda: figures.plot_windows(
         [IMAGE], [[[0, 0, 20, 20], [0, 5, 20, 20]]], [[IMAGE, IMAGE]], ["a"], "Windows"
     ),
-    "overview": lambda: waterfall.plot_overview(OVERVIEW),
     "learning": lambda: figures.plot_learning(
         {0: HISTORY, 1: HISTORY}, pd.Series([0, 1, 2, 0]), ["cat", "cow", "dog"]
     ),
@@ -241,14 +224,6 @@ def test_counts_are_beside_the_names_of_their_classes(name, numbers, names):
     figure = FIGURES[name]()
     assert " ".join(list_texts(figure)) == numbers
     assert " ".join(list_row_names(figure)) == names
-
-
-def test_an_overview_has_every_digit_of_its_numbers():
-    """Where names are cut, a font becomes smaller for numbers."""
-    texts = list_texts(FIGURES["overview"]())
-    assert "12,345,678" in texts
-    assert "−12,345,670" in texts
-    assert any("…" in text for text in texts)
 
 
 def test_folds_show_what_never_validates_and_only_labelled_test_images():

@@ -9,7 +9,6 @@ import tensorflow as tf
 from support.plans import digests, list_plans, make_images, plan_images, two_parts
 
 from kaggle_tfr.plan.plan import read_plan, save_plan
-from kaggle_tfr.report import write_report
 from kaggle_tfr.storage import read_parquet
 from kaggle_tfr.write import check_earlier_parts, write_parts
 from kaggle_tfr.write.metadata import DATASET_FILE
@@ -121,20 +120,6 @@ def test_the_page_of_a_grown_part_does_not_contradict_earlier_pages(grown):
     assert pages[2]["id"].endswith("/trees-tfrecords-part-3")
     text = "part 3 adds new images to parts 1 to 2, which stay as they are"
     assert text in pages[2]["description"]
-
-
-def test_the_report_of_a_growth_is_copied_to_its_own_parts(works, out):
-    """A report in an earlier part stays: it describes the run that wrote the part."""
-    work = shutil.copytree(works[1], out.parent / "work")
-    (work / "notebooks").mkdir()
-    (out / "part-1" / "report.html").write_text("of the first run")
-
-    values = {"WORK_DIR": str(work), "OUT_DIR": str(out)}
-    write_report(values, work / "notebooks")
-
-    assert (out / "part-1" / "report.html").read_text() == "of the first run"
-    assert not (out / "part-2" / "report.html").exists()
-    assert (out / "part-3" / "report.html").exists()
 
 
 def test_earlier_parts_are_compared_with_their_sums(works, grown):
