@@ -1,277 +1,419 @@
-"""report.html: a verdict, the clusters, and what the notebooks found, on one page."""
+"""report.html: a decision, its reasons, and the clusters as a person inspects them."""
 
-import base64
+import csv
+import html
 import io
 import json
+import os
 import re
+import shutil
+import subprocess
+from base64 import b64decode
 
 import nbformat
+import numpy as np
 import pandas as pd
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from PIL import Image
+from support.chain import draw_pictures, run_values, save_picture
 from support.pages import HOSTILE, Elements
+from support.scenes import scene
 
-from kaggle_tfr import notebook
-from kaggle_tfr.records import RECORDS_FOLDER
-from kaggle_tfr.report import write_report
-from kaggle_tfr.tables import ELEMENTS, clean_table, show_table
+from kaggle_tfr import gallery, notebook, report
+from kaggle_tfr.deduplicate import load_clusters
+from kaggle_tfr.explore import load_images
+from kaggle_tfr.gallery import make_gallery, read_decisions
+from kaggle_tfr.notebook import Finding
+from kaggle_tfr.report import decide, write_chapter, write_page, write_report
+from kaggle_tfr.schema import Labels
 
-MORE = "/home/somebody/more"  # further inputs, elsewhere
-TABLE = (
-    "<table><thead><tr><th></th><th>bits</th></tr></thead>"
-    "<tr><td>a cell</td></tr></table>"
+VALUES = {"TEST_CSV": "test.csv", "IMAGE_SIZE": 64, "N_FOLDS": 2, "SECOND_LOOK": False}
+NOTES = {
+    "01_explore": [("·", "1 of 25 images is rejected.", "input")],
+    "02_deduplicate": [
+        ("!", "Labels disagree in 1 of 3 clusters.", "conflicts", "Decide."),
+        ("✓", "None of 24 images is also in a/b.", "leaks: a/b"),
+    ],
+    "04_write": [
+        ("✓", "20 records.", "parts"),
+        ("·", "LICENSE is empty.", "license"),
+    ],
+}
+# Ids that a careless writer of CSV would change.
+HOSTILE_IDS = ['a,"b"', "=1+1", " padded ", "line\nbreak", "cr\r\nlf", "</script>", "é"]
+
+
+def find(mark, subject, text=""):
+    return Finding("04_write", 0, subject, mark, text)
+
+
+WRITTEN = find("✓", "parts")
+
+
+@pytest.mark.parametrize(
+    ("findings", "headline"),
+    [
+        ([], "Train: not yet, nothing is written."),
+        (
+            [find("✗", "input", "a."), find("✗", "stop", "Stopped."), WRITTEN],
+            "Stopped.",
+        ),
+        ([find("✗", "input", "Lost."), WRITTEN], "Train: no. Lost."),
+        ([find("!", "folds"), WRITTEN], "Train: yes, with 1 remark."),
+        ([WRITTEN, find("✓", "license")], "Train: yes. Publish: yes."),
+        (
+            [find("✗", "license", "No license 'my'."), find("✓", "license"), WRITTEN],
+            "Train: yes. Publish: not yet, No license 'my'.",
+        ),
+    ],
 )
+def test_the_headline_decides(findings, headline):
+    """A license that is missing or unknown prevents nothing but publishing."""
+    assert decide(findings) == headline
 
 
-def shown(**data):
-    return new_output(
-        "execute_result", {name.replace("_", "/"): v for name, v in data.items()}
-    )
+def write_input(folder):
+    """Write 17 images of classes a, b and c, and copies of some of them.
 
-
-def make_png():
-    picture = io.BytesIO()
-    Image.new("RGB", (30, 20), (200, 30, 30)).save(picture, "PNG")
-    return base64.b64encode(picture.getvalue()).decode()
-
-
-@pytest.fixture
-def page(tmp_path):
-    """Return the report of a notebook with all kinds of sections, and of a part."""
-    png = make_png()
-    bar = {"text/html": "<progress>", "text/markdown": "<progress>"}
-    lesson, printed = (
-        {"metadata": {"tags": ["lesson"]}},
-        new_output("stream", text="3 of <4>\n"),
-    )
-    cells = [
-        new_markdown_cell("# 1 · Explore: what came in\n\nReads `labels` & images."),
-        new_markdown_cell("## Parameters"),
-        new_code_cell("hidden = 1", outputs=[new_output("stream", text="parameters")]),
-        new_markdown_cell("## 1. What a lesson shows", **lesson),
-        new_code_cell(
-            "lesson", outputs=[printed, shown(text_plain="lesson")], **lesson
-        ),
-        new_markdown_cell(
-            "## 2. Sizes & <shapes>\n\nIf not, **move** [`MAX_BITS`](a.md). More text."
-            "\n\nA second paragraph."
-        ),
-        new_code_cell("", outputs=[new_output("stream", text="kaggle-tfr 0.2.0\n")]),
-        new_code_cell("secret_code()", outputs=[printed, shown(image_png=png)]),
-        new_code_cell("", outputs=[shown(text_html=TABLE)]),
-        new_code_cell("", outputs=[shown(text_html=TABLE.replace("bits", "path"))]),
-        new_code_cell("", outputs=[new_output("display_data", bar)]),
-        new_code_cell("", outputs=[shown(text_html=f"<td>{tmp_path}/in/a.jpg</td>")]),
-        new_code_cell(
-            "", outputs=[shown(text_html=f"<td>{MORE}/b.jpg {MORE}-2/c.jpg</td>")]
-        ),
-        new_markdown_cell("## 3. Nothing to see"),
-        new_markdown_cell("## Next"),
-        new_markdown_cell("Something else."),
-    ]
-    for name in ("notebooks", "part-1", "part-2", "in"):
-        (tmp_path / name).mkdir()
-    nbformat.write(
-        new_notebook(cells=cells), tmp_path / "notebooks" / "01_explore.ipynb"
-    )
-    (tmp_path / "accounting.csv").write_text("outcome,images,share\nwritten,3,0.75\n")
-    for name, fingerprint in ((".", "a1"), ("part-1", "a1"), ("part-2", "b2")):
-        (tmp_path / name / "shards.csv").write_text("file\n")
-        (tmp_path / name / "plan.json").write_text(
-            json.dumps({"fingerprint": fingerprint})
-        )
-    values = {
-        "WORK_DIR": str(tmp_path),
-        "INPUT_DIR": f"{tmp_path}/in",
-        "NAME": "roses & co",
-    }
-    values["MORE_INPUTS"] = [
-        {"INPUT_DIR": "below"},
-        {"INPUT_DIR": MORE},
-        {"INPUT_DIR": f"{MORE}-2/"},
-    ]
-    write_report(values, tmp_path / "notebooks")
-    return (tmp_path / "report.html").read_text()
-
-
-def test_it_shows_what_the_notebooks_show(page):
-    """Title, links, accounting, sections, figures, tables and lines, in order."""
-    order = ["roses &amp; co", ">Explore</a>", "75.0%", "Explore: what came in</h2>"]
-    order += ["Reads labels &amp; images.", "<h3>Sizes &amp; &lt;shapes&gt;</h3>"]
-    order += ["If not, move MAX_BITS.", "3 of &lt;4&gt;", "<img"]
-    order += ["<summary>Table: Sizes &amp; &lt;shapes&gt;</summary>", "a cell"]
-    order += ["INPUT_DIR/a.jpg"]
-    order += ["<td>more/b.jpg more-2/c.jpg</td>"]
-    assert [page.index(text) for text in order] == sorted(
-        page.index(text) for text in order
-    )
-    assert page.count("<img") == 1
-    assert page.count("a cell") == 1
-
-
-def test_it_has_findings_only(page, tmp_path):
-    """Code, all but first sentences, lists of files and empty sections are left out.
-
-    So are the folders of this machine: the page may be published.
+    a0 has two copies, a1 one in class b, b0 one in the test images; one file is empty.
     """
-    hidden = [
-        "secret_code",
-        "lesson",
-        "arameters",
-        "More text",
-        "A second paragraph",
-        "<p>kaggle-tfr",
-        "<pre>kaggle-tfr",
-        ">path<",
-        "Nothing to see",
-        "progress",
-        "Something",
-        "Next",
-        str(tmp_path),
-        "somebody",
-        "to go",
-    ]
-    assert [text for text in hidden if text in page] == []
+    names = [f"{letter}{number}" for letter in "ab" for number in range(8)]
+    names += ["c0", "t1", "t2", "t3"]
+    pictures = dict(zip(names, draw_pictures(20, 120, 160), strict=True))
+    pictures["a0-small"] = pictures["a0"].resize((80, 60))
+    pictures["a0-pale"] = pictures["a0"]
+    pictures["b-of-a1"] = pictures["a1"]
+    pictures["t0"] = pictures["b0"]
+    for name, picture in pictures.items():
+        split = "test" if name.startswith("t") else "train"
+        save_picture(picture, folder / split / f"{name}.jpg", quality=90)
+    (folder / "train" / "a-empty.jpg").touch()
+    for split in ("train", "test"):
+        stems = sorted(path.stem for path in (folder / split).glob("*.jpg"))
+        table = pd.DataFrame({"image_id": stems, "label": [stem[0] for stem in stems]})
+        table.to_csv(folder / f"{split}.csv", index=False)
 
 
-def test_it_is_one_file_and_goes_with_the_part(page, tmp_path):
-    """The page contains all its images; the part has a copy.
-
-    Without clusters it has no script. A part of another plan has no copy.
-    """
-    sources = re.findall(r'(?:src|href)="([^"]{5})', page)
-    assert set(sources) <= {"data:", "#01_e", "#over", "#top"}
-    assert "<script" not in page
-    assert "@import" not in page
-    assert (tmp_path / "part-1" / "report.html").read_text() == page
-    assert not (tmp_path / "part-2" / "report.html").exists()
-
-
-def test_its_copies_go_with_the_parts_in_out_dir(tmp_path):
-    """A part in WORK_DIR from a run without OUT_DIR is not part of the report."""
-    for place in ("work", "out"):
-        (tmp_path / place / "part-1").mkdir(parents=True)
-        (tmp_path / place / "part-1" / "shards.csv").write_text("file\n")
-    page = write_page(tmp_path / "work", ["a"], OUT_DIR=f"{tmp_path}/out")
-    assert (tmp_path / "out" / "part-1" / "report.html").read_text() == page
-    assert not (tmp_path / "work" / "part-1" / "report.html").exists()
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """A finished run with findings, in which 02 has applied two decisions."""
+    folder = tmp_path_factory.mktemp("report")
+    write_input(folder / "input")
+    values = {**VALUES, "INPUT_DIR": str(folder / "input")}
+    run_values(values, str(folder / "work"))
+    for step, notes in NOTES.items():
+        notebook.begin(step, str(folder / "work"))
+        for note in notes:
+            notebook.note(*note)
+    notebook.end()
+    rows = "image_id,action,value,effect\na0,keep,,\nb1,label,a,\n"
+    (folder / "work" / "decisions.csv").write_text(rows)
+    return folder / "work"
 
 
-def write_page(folder, names, **values):
-    """Return the report of a run whose ids, classes and columns are these names."""
-    (folder / "notebooks").mkdir(parents=True)
-    table = pd.DataFrame(
-        dict.fromkeys(names, names), index=pd.Index(names, name=names[0])
+def write(work, copies=None):
+    write_report({**VALUES, "NAME": "roses", "WORK_DIR": str(work)}, copies)
+    return (work / "report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def page(work):
+    return write(work)
+
+
+def test_the_page_has_reasons_advice_links_and_numbers(page):
+    """The most serious finding is first, and opens the clusters that it is about."""
+    texts = Elements(page).texts
+    order = ["Train: yes, with 1 remark. Publish: not yet, LICENSE is empty."]
+    order += ["Labels disagree in 1 of 3", "Decide.", "1 of 25 images is rejected"]
+    order += ["20 records", "written", "duplicates dropped"]
+    places = [texts.index(text, 200) for text in order]
+    assert places == sorted(places)
+    assert re.findall(r'<a href="#(.*?)"', page) == ["conflicts"]
+
+
+def test_the_snippet_reads_the_records(page):
+    """It is run as it is on the page, up to the reader's own model."""
+    (snippet,) = re.findall(r"(?s)<pre>(.*?)</pre>", page)
+    names = {}
+    exec(html.unescape(snippet).partition("model.fit")[0], names)
+    images, _ = next(iter(names["batches"]))
+    assert images.shape == (32, 64, 64, 3)
+    assert len(names["training"]) + len(names["validation"]) < len(names["shards"])
+
+
+def read_data(page):
+    (data,) = re.findall(r'(?s)<script type="application/json".*?>(.*?)</script>', page)
+    return json.loads(data)
+
+
+def test_conflicts_are_first_then_leaks_then_the_farthest(page):
+    """Kept images are first in a cluster. Test images cannot be changed."""
+    data = read_data(page)
+    ids = [row["name"] for row in data["rows"]]
+    assert [*map(set, (ids[:2], ids[2:4]))] == [{"a1", "b-of-a1"}, {"b0", "t0"}]
+    assert ids[4] == "a0"
+    assert [row["keep"] for row in data["rows"][4:]] == [True, False, False]
+    test_row = data["rows"][ids.index("t0")]
+    assert test_row == {"name": "t0", "keep": None, "label": None}
+    assert data["classes"] == ["a", "b", "c"]
+
+
+def load(work):
+    images, labels = load_images(str(work))
+    return images, load_clusters(str(work))[0], labels
+
+
+def test_an_id_of_two_splits_is_named_with_its_split(work):
+    """The names in the file of decisions are those of OVERRIDES."""
+    images, clusters, labels = load(work)
+    tables = [table.replace({"image_id": {"t0": "b0"}}) for table in (images, clusters)]
+    clusters = make_gallery(*tables, labels).clusters
+    names = {image["name"] for images in clusters for image in images}
+    assert {"train/b0", "test/b0", "a0", "a1"} < names
+
+
+def test_thumbnails_show_their_images(work):
+    """WebP with the colours of the image."""
+    for image in [row for rows in make_gallery(*load(work)).clusters for row in rows]:
+        webp = io.BytesIO(b64decode(image["thumbnail"]))
+        thumbnail = Image.open(webp).convert("RGB")
+        source = Image.open(image["path"]).convert("RGB").resize(thumbnail.size)
+        difference = np.asarray(source, int) - np.asarray(thumbnail, int)
+        assert np.abs(difference).mean() < 12
+
+
+def test_what_does_not_fit_is_reported(work, monkeypatch):
+    """The first images of a large cluster, and the first clusters."""
+    monkeypatch.setattr(gallery, "MAX_IMAGES", 4)
+    assert "2 of 3\nclusters" in write(work)
+    monkeypatch.setattr(gallery, "MAX_OF_CLUSTER", 1)
+    assert "(1 of them here)" in write(work)
+
+
+def put_pair(folder, images):
+    """Return tables of a cluster: an image, and one that the second look has found."""
+    for name, image in images.items():
+        image.save(folder / name, "JPEG", quality=95)
+    sizes = [image.size for image in images.values()]
+    table = pd.DataFrame(sizes, columns=["width", "height"])
+    table = table.assign(image_id=[*images], split="train", problem="")
+    clusters = table[["image_id", "split"]].assign(
+        path=[str(folder / name) for name in images],
+        keep=[True, False],
+        distance=[0, 40],
+        steps=[0, 1],
+        cluster=0,
+        conflict=False,
+        reason="",
+        label_name="rose",
     )
-    accounting = pd.DataFrame({"outcome": names, "images": 1, "share": 0.1})
-    accounting.to_csv(folder / "accounting.csv", index=False)
-    lines = "\n".join(names) + f"\n{folder}/in/a.jpg"
-    cells = [
-        new_markdown_cell("# 1 · Explore"),
-        new_code_cell("", outputs=[shown(text_html=table._repr_html_())]),
-        new_code_cell(
-            "", outputs=[shown(text_html=show_table(table, index=True)._repr_html_())]
-        ),
-        new_code_cell("", outputs=[shown(text_html=show_table(table)._repr_html_())]),
-        new_code_cell("", outputs=[new_output("stream", text=lines)]),
-        new_code_cell("", outputs=[shown(image_png=make_png())]),
-        new_code_cell("", outputs=[shown(text_markdown=names[0], text_html=names[0])]),
-    ]
-    nbformat.write(new_notebook(cells=cells), folder / "notebooks" / "01_explore.ipynb")
-    given = {"WORK_DIR": str(folder), "NAME": names[0], **values}
-    write_report(given, folder / "notebooks")
+    return table, clusters
+
+
+def test_a_crop_is_outlined_on_its_original(tmp_path):
+    """Its corners are where it was cut; within the radius nothing is compared."""
+    original = scene(300, 400, seed=1)
+    crop = original.crop((60, 40, 360, 265)).resize((400, 300))
+    tables = put_pair(tmp_path, {"a.jpg": original, "b.jpg": crop})
+    ((_, copy),) = make_gallery(*tables, Labels(), max_bits=25).clusters
+    matrix = np.reshape(copy["matrix"], (3, 2)).T * 300  # the short side is 300
+    corners = np.array([(0, 0, 1), (4 / 3, 1, 1)]) @ matrix.T
+    assert corners == pytest.approx(np.array([(60, 40), (360, 265)]), abs=4)
+    ((_, copy),) = make_gallery(*tables, Labels(), max_bits=40).clusters
+    assert copy["matrix"] == []
+
+
+def write_named(folder, name):
+    """Write a page on which the data, its folders and findings have this name."""
+    images, clusters = put_pair(folder, dict.fromkeys("ab", scene(40, 50)))
+    images = images.replace({"image_id": {"b": name}})
+    clusters = clusters.replace({"image_id": {"b": name}})
+    clusters = clusters.assign(label_name=name, reason=name)
+    write_page(
+        f"{folder}/report.html",
+        name,
+        f"Train: yes. {name}",
+        [find("!", "conflicts", name), find("·", name, f"{name}."), WRITTEN],
+        make_gallery(images, clusters, Labels(classes=(name,))),
+        values={"INPUT_DIR": name, "MORE_INPUTS": [{"INPUT_DIR": name}]},
+        parts=[name],
+        accounting=[{"outcome": name, "images": 1, "share": 1}],
+        chapters={"04_write": "notebooks/04_write.html"},
+    )
     return (folder / "report.html").read_text()
 
 
-def write_clusters(folder, names):
-    """Write the tables of 01 and 02: one cluster, whose files do not exist."""
-    folder.mkdir()
-    images = pd.DataFrame({"image_id": names, "split": "train", "problem": ""})
-    images = images.assign(label_name=names, reason=names, path=names)
-    images = images.assign(height=3, width=4, label=0, cluster=0)
-    clusters = images.drop(columns=["height", "width", "label", "problem"])
-    clusters = clusters.assign(distance=1, steps=1, keep=False, conflict=True)
-    images.to_parquet(folder / "images.parquet")
-    clusters.to_parquet(folder / "duplicates.parquet")
-    (folder / "labels.json").write_text(json.dumps({"classes": names}))
-    (folder / "duplicates.json").write_text("{}")
-    (folder / "leaks.csv").write_text("test_split,test_id,split,image_id,keep\n")
-
-
 def test_names_of_the_data_are_text(tmp_path):
-    """Hostile names are displayed, and add no element or attribute.
-
-    The script gets them exactly.
-    """
-    harmless_names = [f"name {n}" for n in range(len(HOSTILE))]
-    write_clusters(tmp_path / "a", harmless_names)
-    harmless = Elements(write_page(tmp_path / "a", harmless_names))
-    write_clusters(tmp_path / "b", list(HOSTILE))
-    page = write_page(tmp_path / "b", list(HOSTILE))
-    hostile = Elements(page)
-    assert hostile.found == harmless.found
-    assert hostile.comments == []
-    assert [name for name in HOSTILE if name not in hostile.texts] == []
-    (data,) = re.findall(r'(?s)<script type="application/json".*?>(.*?)</script>', page)
-    data = json.loads(data)
-    assert [row["name"] for row in data["rows"]] == list(HOSTILE)
-    assert data["classes"] == list(HOSTILE)
-
-
-def test_tables_that_do_not_escape_are_cleaned(tmp_path):
-    """Pandas' `style` writes names as HTML; only the elements of tables stay."""
-    table = pd.DataFrame(dict.fromkeys(HOSTILE, HOSTILE), index=list(HOSTILE))
-    folder = tmp_path / "notebooks"
-    folder.mkdir()
-    cell = new_code_cell("", outputs=[shown(text_html=table.style.to_html())])
-    nbformat.write(new_notebook(cells=[cell]), folder / "02_deduplicate.ipynb")
-    write_report({"WORK_DIR": str(tmp_path)}, folder)
-    found = Elements((tmp_path / "report.html").read_text()).found
-    own = {"html", "meta", "title", "style", "h1", "p", "nav", "a", "h2", "div"}
-    own |= {"section", "details", "summary"}
-    assert {tag for tag, _ in found} <= own | ELEMENTS
-    assert {name for tag, names in found if tag in ELEMENTS for name in names} == set()
-
-
-def test_a_cleaned_table_keeps_spans_and_shown_text_alone():
-    """A span is a number; what a browser would run or draw by is no text to show."""
-    rows = (
-        "<tr><th colspan=2 rowspan='x'>a<script>b</script><style>c</style>d</th></tr>"
-    )
-    assert clean_table(f"<table>{rows}</table>") == (
-        '<table><tr><th colspan="2">ad</th></tr></table>'
-    )
-
-
-def test_a_dollar_in_a_name_is_no_formula(tmp_path, monkeypatch):
-    """MathJax ignores all tables of the notebooks, ours and those of pandas."""
-    monkeypatch.setenv(RECORDS_FOLDER, "")  # which the first call of a notebook sets
-    names = pd.DataFrame({"class": ["$a$"]})
-    with pd.option_context("display.html.use_mathjax", True):
-        assert "tex2jax_ignore" not in names._repr_html_()
-        assert "tex2jax_ignore" in show_table(names)._repr_html_()
-        notebook.start("01_explore", {"WORK_DIR": str(tmp_path)})
-        assert "tex2jax_ignore" in names._repr_html_()
-
-
-@pytest.mark.parametrize("place", ["/", "/in", "/a", "i", "/i/m"])
-def test_short_folders_change_paths_alone(tmp_path, place):
-    """Elements, figures and words are as ever, however short INPUT_DIR is."""
-    page = write_page(
-        tmp_path, ["/in/a.jpg", "train/in/b", "a/b", "/inner", "a / b"], INPUT_DIR=place
-    )
+    """Hostile names add no element or attribute; the script gets them exactly."""
+    name = "\n".join([*HOSTILE, *HOSTILE_IDS, "{{ 7*7 }}"])
+    page = write_named(tmp_path, name)
     elements = Elements(page)
-    figure = elements.images[-1]
-    Image.open(io.BytesIO(base64.b64decode(figure.partition("base64,")[2]))).load()
-    assert figure.startswith("data:image/webp;base64,")
-    first = "INPUT_DIR/a.jpg" if place == "/in" else "/in/a.jpg"
-    for text in (first, "train/in/b", "a/b", "/inner", "a / b", "WORK_DIR/in/a.jpg"):
-        assert text in elements.texts
+    assert elements.found == Elements(write_named(tmp_path, "harmless")).found
+    assert elements.comments == []
+    assert elements.texts.count("{{ 7*7 }}") > 5
+    assert read_data(page)["rows"][1] == {"name": name, "keep": False, "label": name}
+    assert read_data(page)["classes"] == [name]
 
 
-def test_a_path_that_pandas_has_cut_is_hidden(tmp_path):
-    """Pandas ends a long text in "..."; the cut folder is private too."""
-    folder = "/home/somebody/" + "photographs/" * 5
-    page = write_page(tmp_path, [f"{folder}a.jpg"] * 2, INPUT_DIR=folder, NAME="")
-    assert "somebody" not in page
+def write_copies(work):
+    """Write an executed 01 with hostile outputs, and an executed 02."""
+    folder = work / "notebooks"
+    folder.mkdir()
+    printed = new_output("stream", text=HOSTILE[0])
+    table = new_output("display_data", {"text/html": "<td>$a$</td>" + HOSTILE[0]})
+    cells = [
+        new_markdown_cell("# 1\n\n[2](02_deduplicate.ipynb) [3 *Plan*](03_plan.ipynb)"),
+        new_code_cell("secret = 1", outputs=[printed, table]),
+    ]
+    for name in ("01_explore", "02_deduplicate"):
+        nbformat.write(new_notebook(cells=cells), folder / f"{name}.ipynb")
+    return folder
+
+
+def test_a_stopped_run_has_a_page_with_chapters(tmp_path):
+    """Code is folded; links lead to other chapters; a chapter runs and loads nothing.
+
+    A copy that is older than 01 is of an earlier run.
+    """
+    notebook.note_stop("01_explore", str(tmp_path), 0, "Stopped in 01: no images.")
+    copies = write_copies(tmp_path)
+    page = write(tmp_path, copies)
+    assert page.count("Stopped in 01: no images.") == 2  # title, headline
+    chapter = (copies / "01_explore.html").read_text()
+    assert re.search(r"(?s)<details>.*secret.*</details>", chapter)
+    assert '<a href="02_deduplicate.html">2</a> 3 <em>Plan</em>' in chapter
+    assert "default-src 'none'; img-src data:" in chapter
+    assert "://" not in chapter
+    assert "<script" not in chapter
+
+    assert 'href="notebooks/02_deduplicate.ipynb"' in write(tmp_path)
+    os.utime(copies / "02_deduplicate.ipynb", (0, 0))
+    assert "02_deduplicate" not in write(tmp_path)
+
+
+def test_without_nbconvert_the_notebooks_are_linked(tmp_path, monkeypatch):
+    """A machine that lacks it gets the page all the same."""
+    monkeypatch.setattr(report, "HAS_CHAPTERS", False)
+    copies = write_copies(tmp_path)
+    write_chapter(copies / "01_explore.ipynb", ["01_explore"])
+    assert 'href="notebooks/01_explore.ipynb"' in write(tmp_path, copies)
+    assert list(copies.glob("*.html")) == []
+
+
+def test_clusters_of_an_earlier_table_are_not_displayed(work, tmp_path):
+    """01 has run again, or 02 has stopped, so the files are of other images."""
+    folder = str(shutil.copytree(work, tmp_path / "work"))
+    notebook.note_stop("02_deduplicate", folder, 0, "Stopped in 02: disk full.")
+    assert 'class="cluster' not in write(tmp_path / "work")
+    notebook.begin("01_explore", folder)
+    notebook.end()
+    page = write(tmp_path / "work")
+    assert "nothing is written" in page
+    assert 'class="cluster' not in page
+
+
+def test_ids_are_written_exactly(root, tmp_path):
+    """The script's CSV gives Python's reader the same texts."""
+    node = shutil.which("node")
+    if not node:
+        pytest.skip("there is no Node.js on this machine")
+    rows = [[one, "different", other] for one in HOSTILE_IDS for other in HOSTILE_IDS]
+    rows = [["image_id", "action", "value"], *rows]
+    script = (root / "kaggle_tfr" / "report.js").read_text()
+    script += f"process.stdout.write(formatCsv({json.dumps(rows)}));"
+    done = subprocess.run([node, "-e", script], capture_output=True, check=True)
+    (tmp_path / "decisions.csv").write_bytes(done.stdout)
+    assert read_decisions(str(tmp_path)) == rows[1:]
+
+
+# What a person does with the page; the file is sent to the page around it instead of
+# being downloaded.
+CLICKS = """
+const figures = [...document.querySelectorAll("#clusters figure")];
+const find = (id, part) => figures[ids.indexOf(id)].querySelector(part);
+find("a0-small", "button.action").click();
+find("b0", "button.action").click();
+find("b0", "button.action").click();
+find("a0", "button.action").click();
+find("a0", "button.action").click();
+const input = find("a0-pale", "input.label");
+input.value = 'b, "or" c';
+input.dispatchEvent(new Event("change"));
+for (const id of ["a0", "b0", "t0"]) find(id, ".thumbnail").click();
+document.querySelector("#different").click();
+let file;
+URL.createObjectURL = (blob) => { file = blob; return "#"; };
+document.querySelector("#download").click();
+const list = () => [...document.querySelectorAll(".cluster:not([hidden]) code")]
+  .map((name) => name.textContent);
+const conflicts = list();
+const filter = document.querySelector("#topic");
+filter.value = "leaks";
+filter.dispatchEvent(new Event("change"));
+const made = document.querySelector("#made").textContent;
+const overflow = document.documentElement.scrollWidth - window.innerWidth;
+const found = { overflow, conflicts, leaks: list(), made };
+file.text().then((text) => parent.postMessage({ text, ...found }, "*"));
+"""
+
+# Chromium has no window of 390 pixels, as a telephone has, but a frame may have them.
+FRAME = """
+<iframe src="report.html#conflicts" width="390" height="800"></iframe>
+<pre id="found"></pre>
+<script>
+onmessage = ({ data }) => {
+  document.querySelector("#found").textContent = JSON.stringify(data);
+};
+</script>
+"""
+
+
+def run_in_chromium(folder, page, script):
+    """Return what a script in the page sends, on a screen 390 pixels wide."""
+    browser = shutil.which("chromium")
+    if not browser:
+        pytest.skip("there is no chromium on this machine")
+    page = page.replace("</html>", f"<script>{script}</script></html>")
+    (folder / "report.html").write_text(page)
+    (folder / "frame.html").write_text(FRAME)
+    call = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    call += [f"--user-data-dir={folder}/profile", "--virtual-time-budget=5000"]
+    call += [(folder / "frame.html").as_uri()]
+    done = subprocess.run(call, capture_output=True, text=True, check=True, timeout=120)
+    found = done.stdout.partition('<pre id="found">')[2].partition("</pre>")[0]
+    return json.loads(html.unescape(found))
+
+
+def test_decisions_become_a_file(page, tmp_path):
+    """In Chromium: two clicks undo each other, earlier decisions stay.
+
+    A link of a finding, and the filter, show only what they name. On a telephone
+    nothing is wider than the screen.
+    """
+    ids = [row["name"] for row in read_data(page)["rows"]]
+    script = f"const ids = {json.dumps(ids)};{CLICKS}"
+    found = run_in_chromium(tmp_path, page, script)
+    assert found["overflow"] <= 0
+    assert sorted(found["conflicts"]) == ["a1", "b-of-a1"]
+    assert sorted(found["leaks"]) == ["b0", "t0"]
+    assert found["made"] == "5 decisions made"
+    assert list(csv.reader(io.StringIO(found["text"], newline=""))) == [
+        ["image_id", "action", "value"],
+        ["a0", "keep", ""],
+        ["b1", "label", "a"],
+        ["a0-small", "keep", ""],
+        ["a0-pale", "label", 'b, "or" c'],
+        ["b0", "different", "t0"],
+    ]
+
+
+def test_hostile_names_do_nothing_in_a_browser(tmp_path):
+    """No alert, and the gallery works."""
+    page = write_named(tmp_path, "\n".join([*HOSTILE, *HOSTILE_IDS]))
+    counter = "<script>let n = 0; alert = () => n++;</script>"
+    page = page.replace("<title>", f"{counter}<title>")
+    made = "document.querySelector('#made').textContent"
+    script = f"setTimeout(() => parent.postMessage([n, {made}], '*'), 500)"
+    assert run_in_chromium(tmp_path, page, script) == [0, "0 decisions made"]
