@@ -19,7 +19,7 @@ from kaggle_tfr.explore import load_images
 from kaggle_tfr.figures import count_of
 from kaggle_tfr.gallery import Gallery, make_gallery, read_decisions
 from kaggle_tfr.mounts import output_dir
-from kaggle_tfr.notebook import MARKS, Finding, read_accounting, read_findings
+from kaggle_tfr.notebook import MARKS, WRITING, Finding, read_accounting, read_findings
 from kaggle_tfr.parameters import DEFAULTS, Values
 from kaggle_tfr.shards import list_own_parts
 from kaggle_tfr.version import __version__
@@ -77,7 +77,7 @@ def write_report(values: Values, copies: Path | None = None) -> None:
         values=values,
         parts=list_own_parts(output_dir(values["OUT_DIR"] or work), work),
         accounting=read_accounting(work).to_dict("records"),
-        chapters=_link_notebooks(work, copies),
+        chapters=_link_notebooks(work, copies, {finding.step for finding in findings}),
     )
 
 
@@ -118,16 +118,18 @@ def _load_gallery(work: str, n_jobs: int) -> Gallery | None:
     return make_gallery(images, clusters, labels, decisions, settings.max_bits)
 
 
-def _link_notebooks(work: str, copies: Path | None) -> dict[str, str]:
+def _link_notebooks(
+    work: str, copies: Path | None, steps: Collection[str]
+) -> dict[str, str]:
     """Return the address of each executed notebook, or of its chapter, by its name.
 
-    One that is older than the first notebook is of an earlier run, and is left out.
+    steps: those with findings. Before 04 has any, others are of an earlier run.
     """
     folder = copies or Path(work, "notebooks")
     address = folder.as_uri() if storage.is_remote(work) else folder.name
     suffix = ".html" if copies and HAS_CHAPTERS else ".ipynb"
     paths = sorted(folder.glob("0?_*.ipynb"))
-    current = [path for path in paths if getmtime(path) >= getmtime(paths[0])]
+    current = [path for path in paths if WRITING in steps or path.stem in steps]
     links = {}
     for copy in current:
         page = copy.with_suffix(suffix)
