@@ -93,7 +93,6 @@ function startGallery() {
       const button = figure.querySelector(".action");
       figure.classList.toggle("dropped", action === "drop");
       button.textContent = action === "keep" ? "kept" : "dropped";
-      button.title = action === "keep" ? "Drop this image" : "Keep this image";
       button.classList.toggle("changed", row.keep !== (action === "keep"));
     }
     if (row.label !== null) {
@@ -115,13 +114,11 @@ function startGallery() {
 
   function showBar() {
     const count = decisions.size;
-    const counted = `${count} ${count === 1 ? "decision" : "decisions"}`;
-    find("#made").textContent = data.decisions ? `${counted} made` : "";
     bar.hidden = !data.decisions || (count === 0 && selected.length === 0);
     find("#pair").hidden = selected.length === 0;
     find("#selected").textContent = selected.map((row) => row.name).join(" and ");
     find("#same").disabled = find("#different").disabled = selected.length < 2;
-    find("#count").textContent = counted;
+    find("#count").textContent = `${count} ${count === 1 ? "decision" : "decisions"}`;
     find("#list").replaceChildren(...[...decisions].map(showDecision));
     find("#download").disabled = count === 0;
   }
@@ -139,10 +136,6 @@ function startGallery() {
       decide(nameSubject(decision), decision);
     });
   }
-  find("#clear").addEventListener("click", () => {
-    selected = [];
-    show();
-  });
   find("#download").addEventListener("click", () => {
     const csv = formatCsv([["image_id", "action", "value"], ...decisions.values()]);
     const link = document.createElement("a");

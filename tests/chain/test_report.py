@@ -350,7 +350,7 @@ const conflicts = list();
 const filter = document.querySelector("#topic");
 filter.value = "leaks";
 filter.dispatchEvent(new Event("change"));
-const made = document.querySelector("#made").textContent;
+const made = document.querySelector("#count").textContent;
 const overflow = document.documentElement.scrollWidth - window.innerWidth;
 const found = { overflow, conflicts, leaks: list(), made };
 file.text().then((text) => parent.postMessage({ text, ...found }, "*"));
@@ -396,7 +396,7 @@ def test_decisions_become_a_file(page, tmp_path):
     assert found["overflow"] <= 0
     assert sorted(found["conflicts"]) == ["a1", "b-of-a1"]
     assert sorted(found["leaks"]) == ["b0", "t0"]
-    assert found["made"] == "5 decisions made"
+    assert found["made"] == "5 decisions"
     assert list(csv.reader(io.StringIO(found["text"], newline=""))) == [
         ["image_id", "action", "value"],
         ["a0", "keep", ""],
@@ -412,6 +412,6 @@ def test_hostile_names_do_nothing_in_a_browser(tmp_path):
     page = write_named(tmp_path, "\n".join([*HOSTILE, *HOSTILE_IDS]))
     counter = "<script>let n = 0; alert = () => n++;</script>"
     page = page.replace("<title>", f"{counter}<title>")
-    made = "document.querySelector('#made').textContent"
+    made = "document.querySelector('#count').textContent"
     script = f"setTimeout(() => parent.postMessage([n, {made}], '*'), 500)"
-    assert run_in_chromium(tmp_path, page, script) == [0, "0 decisions made"]
+    assert run_in_chromium(tmp_path, page, script) == [0, "0 decisions"]
