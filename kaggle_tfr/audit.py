@@ -355,7 +355,7 @@ def _write(audit: Audit, name: str, command: str) -> None:
         "findings": [asdict(finding) for finding in audit.findings],
     }
     lines = [
-        f"- {ICONS[finding.mark]} {_to_markdown(finding.sentence)}"
+        f"- {ICONS[finding.mark]} {_to_markdown(finding.text)} {_to_markdown(finding.advice)}"
         for finding in audit.findings
     ]
     pieces = [
