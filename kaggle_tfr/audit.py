@@ -262,7 +262,7 @@ def _count(
 
 
 def _note_conflicts(counts: dict[str, Any], labels: Labels) -> None:
-    """Note the groups of copies with several labels, also those of test images."""
+    """Note the groups of copies with several labels, as 02, which ignores test labels."""
     if not labels.classes:
         notebook.note("·", "No labels were read, so none are compared.", "conflicts")
     elif counts["conflicts"]:
@@ -270,8 +270,6 @@ def _note_conflicts(counts: dict[str, Any], labels: Labels) -> None:
         images = count_of(counts["images_in_conflicts"], "image")
         text = f"Labels disagree in {groups} of copies ({images})."
         notebook.note("!", text, "conflicts")
-    else:
-        notebook.note("✓", "No copies have different labels.", "conflicts")
 
 
 def _note_limits(
@@ -355,7 +353,7 @@ def _write(audit: Audit, name: str, command: str) -> None:
         "findings": [asdict(finding) for finding in audit.findings],
     }
     lines = [
-        f"- {ICONS[finding.mark]} {_to_markdown(finding.text)} {_to_markdown(finding.advice)}"
+        f"- {ICONS[finding.mark]} {_to_markdown(str(finding)[2:])}"
         for finding in audit.findings
     ]
     pieces = [
