@@ -262,7 +262,7 @@ def _count(
 
 
 def _note_conflicts(counts: dict[str, Any], labels: Labels) -> None:
-    """Note the groups of copies with several labels, as 02, which ignores test labels."""
+    """Note the copies with several labels; 02 ignores the labels of test images."""
     if not labels.classes:
         notebook.note("·", "No labels were read, so none are compared.", "conflicts")
     elif counts["conflicts"]:
