@@ -115,7 +115,8 @@ def note_doubts(
         reason, _, _ = unusable["problem"].iloc[0].partition(":")
         text = f"{share:.0%} of the images cannot be used for one reason: {reason}."
         note("✗", text, "input: unusable", ADVICE.get(reason, LISTED))
-    note_combs(images, labels)
+    if labels.kind == "masks":
+        note_combs(images, labels)
     names = list(number_names(labels.classes))
     n_classes = len(names)
     n_good = ((images["problem"] == "") & (images["label"] >= 0)).sum()
