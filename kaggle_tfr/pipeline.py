@@ -73,8 +73,6 @@ def deduplicate_images(values: Values, work: str) -> pd.DataFrame:
     print(candidates.explanation)
     pairs = deduplicate.accept_pairs(images, hashes, candidates, settings, work)
     copies = deduplicate.compare_datasets(hashes, others, settings)
-    if len(others):
-        print(deduplicate.describe_overlap(images, others, copies))
     rules = {name: values[name.upper()] for name in ("keep", "conflicts", "leaks")}
     rules["copies"] = deduplicate.name_copies(copies)
     clusters = deduplicate.find_clusters(images, pairs, **rules)
@@ -88,6 +86,7 @@ def deduplicate_images(values: Values, work: str) -> pd.DataFrame:
     deduplicate.save_overrides(overrides, corrected.effects, work)
     settings = replace(settings, second_look=candidates.second_look)
     deduplicate.save_clusters(corrected.clusters, leaks, settings, work, overlap)
+    deduplicate.note_findings(corrected, leaks, others, overlap)
     return corrected.pairs
 
 
