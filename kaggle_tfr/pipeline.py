@@ -112,8 +112,6 @@ def plan_dataset(values: Values, work: str) -> None:
         group_column=values["GROUP_COLUMN"],
         extra_in_validation=values["EXTRA_IN_VALIDATION"],
     )
-    if "earlier" in folded:
-        print(plan.describe_drift(plan.measure_drift(folded)))
     hashes = explore.load_hashes(images, work)
     checks = plan.check_leakage(
         folded,
@@ -122,6 +120,7 @@ def plan_dataset(values: Values, work: str) -> None:
         group_column=values["GROUP_COLUMN"],
         cut_pairs=deduplicate.list_cut_pairs(images, overrides),
     )
+    plan.note_folds(folded, labels, checks, duplicates.max_bits, values["GROUP_COLUMN"])
     outcomes = deduplicate.count_outcomes(images, clusters)
     folds = plan.list_folds(images, clusters, folded, labels.label_columns)
     folds_file = plan.save_folds(folds, outcomes, work)

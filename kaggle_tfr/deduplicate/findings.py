@@ -1,5 +1,7 @@
 """Note what 02 found: copies, labels that disagree, leaks, and other datasets."""
 
+from collections.abc import Hashable, Mapping
+
 import numpy as np
 import pandas as pd
 
@@ -29,7 +31,7 @@ def note_findings(
     copies = find_copies(images, accepted[["a", "b", "distance"]])
     counts = count_copies(images, copies)
     counts = counts[counts["copies"] > 0]
-    n_images = images["split"][images["problem"] == ""].value_counts()
+    n_images = images["split"][images["problem"] == ""].value_counts().to_dict()
     n_clusters = (clusters["cluster"].value_counts() > 1).sum()
 
     _note_copies(copies, counts, n_images, n_clusters)
@@ -37,27 +39,31 @@ def note_findings(
     keep = match_clusters(images[["image_id", "split"]], clusters)["keep"].to_numpy()
     is_whole = keep[leaks["a"]] & keep[leaks["b"]]
     _note_leaks(counts, n_images, set(leaks["test_split"][is_whole]))
-    _note_overlap(others, overlap, n_images.sum())
+    _note_overlap(others, overlap, sum(n_images.values()))
 
 
 def _note_copies(
-    copies: pd.DataFrame, counts: pd.DataFrame, n_images: pd.Series, n_clusters: int
+    copies: pd.DataFrame,
+    counts: pd.DataFrame,
+    n_images: Mapping[Hashable, int],
+    n_clusters: int,
 ) -> None:
     """Note how many images have a copy, and how many in their own split."""
     n_copied = np.unique(copies[["a", "b"]]).size
+    total = count_of(sum(n_images.values()), "image")
     if not n_copied:
-        text = f"None of {count_of(n_images.sum(), 'image')} has a near-duplicate."
+        text = f"None of {total} has a near-duplicate."
         note("✓", text, "copies")
         return
 
     text = (
-        f"{n_copied:,} of {n_images.sum():,} images have a near-duplicate "
+        f"{n_copied:,} of {total} have a near-duplicate "
         f"({count_of(n_clusters, 'cluster')})."
     )
     within = counts[counts["split"] == counts["other"]]
     places = [
-        f"{row.images:,} of {n_images[row.split]:,} {row.split} images"
-        for row in within.itertuples()
+        f"{row['images']:,} of {n_images[row['split']]:,} {row['split']} images"
+        for row in within.to_dict("records")
     ]
     if places:
         text += f" Copies in the same split: {', '.join(places)}."
@@ -89,7 +95,7 @@ def _note_conflicts(clusters: pd.DataFrame, n_clusters: int) -> None:
 
 
 def _note_leaks(
-    counts: pd.DataFrame, n_images: pd.Series, leaking_splits: set[str]
+    counts: pd.DataFrame, n_images: Mapping[Hashable, int], leaking_splits: set[str]
 ) -> None:
     """Note the copies in two splits, with all copies of a split in one finding.
 
@@ -106,21 +112,23 @@ def _note_leaks(
                 "test images; 03 puts other copies in one split."
             )
         texts = []
-        for row in rows.itertuples():
-            verb = "has" if row.images == 1 else "have"
+        for row in rows.to_dict("records"):
+            other = row["other"]
+            verb = "has" if row["images"] == 1 else "have"
             texts.append(
-                f"{row.images:,} of {n_images[split]:,} {split} images {verb} a copy "
-                f"in {row.other} ({row.other_images:,} of {n_images[row.other]:,} "
+                f"{row['images']:,} of {n_images[str(split)]:,} {split} images {verb} "
+                f"a copy in {other} ({row['other_images']:,} of {n_images[other]:,} "
                 "there)."
             )
         note(mark, " ".join(texts), f"leaks: {split}", advice)
     if between.empty:
-        *others, _ = list_splits(n_images.index)
-        text = f"All {count_of(n_images.sum(), 'image')} are in one split: no leaks."
+        *others, last = list_splits(map(str, n_images))
+        n_others = sum(n_images[split] for split in others)
+        text = f"All {count_of(n_images[last], 'image')} are in one split: no leaks."
         if others:
             text = (
-                f"None of {n_images[others].sum():,} {join_words(others)} images has a "
-                "copy in another split."
+                f"None of {n_others:,} {join_words(others)} images has a copy in "
+                "another split."
             )
         note("✓", text, "leaks")
 

@@ -1,5 +1,6 @@
 """Find copies, and leaks: copies in two splits, such as test and train."""
 
+from collections.abc import Iterable
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -89,9 +90,9 @@ def count_copies(images: pd.DataFrame, copies: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COUNTS)
 
 
-def list_splits(split: pd.Series | pd.Index) -> list[str]:
+def list_splits(split: Iterable[str]) -> list[str]:
     """Return the distinct splits: test, those of validation, train."""
-    names = sorted(split.unique())
+    names = sorted(set(split))
     return sorted(names, key=lambda name: RANKS[SPLIT_NAMES[name]])
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kaggle_tfr import storage
+from kaggle_tfr.figures import count_of
 from kaggle_tfr.fingerprints import FINGERPRINTS_FILE
 from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.naming import (
@@ -26,6 +27,7 @@ from kaggle_tfr.naming import (
     check_template,
     format_shard_name,
 )
+from kaggle_tfr.notebook import note
 from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.plan.folds import assign_shards
@@ -576,12 +578,23 @@ def _apportion(counts: pd.Series, n_shards: int) -> pd.Series:
 
 
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
-    """Write plan.parquet, a row group per shard, then plan.json."""
+    """Write plan.parquet, a row group per shard, then plan.json; note their numbers."""
     storage.remove_leftovers(work_dir)
     path = storage.join(work_dir, "plan.parquet")
     storage.write_atomically(path, _encode_rows(table, plan.shards))
     path = storage.join(work_dir, "plan.json")
     storage.write_atomically(path, plan.to_json().encode())
+
+    n_tests = (table["split"] == "test").sum()
+    parts = count_of(plan.n_parts, "part")
+    high = format_bytes(sum(shard.bytes_high for shard in plan.shards))
+    note(
+        "·",
+        f"Planned: {count_of(len(table), 'image')} ({len(table) - n_tests:,} labelled, "
+        f"{n_tests:,} test) in {count_of(len(plan.shards), 'shard')}, {parts}, at most "
+        f"{high}.",
+        "plan",
+    )
 
 
 def _encode_rows(table: pd.DataFrame, shards: Sequence[Shard]) -> bytes:
