@@ -44,16 +44,16 @@ def note_folds(
 
 def _describe_sizes(folded: pd.DataFrame) -> str:
     """Return how many labelled images each fold and each other split has."""
-    has_fold = folded["fold"] >= 0
-    sizes = folded["fold"][has_fold].value_counts().sort_index().tolist()
-    counts = folded["split"][~has_fold].value_counts().drop("test", errors="ignore")
-    counts = counts.rename({"train": "train of every fold (MORE_INPUTS)"})
-    texts = [f"{count_of(n, 'image')} in {split}" for split, n in counts.items()]
-    if len(sizes) == 1:
-        texts.insert(0, f"{count_of(sizes[0], 'image')} in train")
-    elif sizes:
+    n_folds = folded["fold"].max() + 1
+    is_in_folds = (folded["fold"] >= 0) & (n_folds > 1)
+    counts = folded["split"][~is_in_folds].value_counts().drop("test", errors="ignore")
+    texts = []
+    if n_folds > 1:
+        sizes = folded["fold"][is_in_folds].value_counts().sort_index()
         listed = join_words([f"{size:,}" for size in sizes])
-        texts.insert(0, f"{len(sizes)} folds of {listed} images")
+        texts.append(f"{n_folds} folds of {listed} images")
+        counts = counts.rename({"train": "train of every fold (MORE_INPUTS)"})
+    texts += [f"{count_of(n, 'image')} in {split}" for split, n in counts.items()]
     return ", ".join(texts) or "0 labelled images"
 
 
@@ -69,8 +69,10 @@ def _note_classes(folded: pd.DataFrame, labels: Labels) -> None:
     if named:
         text = f"Class {'; '.join(named)}."
         if len(missing) > 1:
-            counted = f"{len(missing):,} of {n_classes:,} classes"
-            text = f"{counted} are not in every fold and split. {text}"
+            text = (
+                f"{len(missing):,} of {n_classes:,} classes are not in every fold and "
+                f"split. {text}"
+            )
         note("!", text, "folds: classes")
     elif n_classes > 1:
         text = f"Each fold and split has images of all {n_classes:,} classes."

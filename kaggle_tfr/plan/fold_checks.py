@@ -104,7 +104,7 @@ def find_missing_classes(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
     counts = _count_by_place(labelled, columns)
     if not columns:
         counts.index = np.unique(labelled["label"])
-    classes = number_names(columns or labels.classes)
+    classes = number_names(labels.classes)
     names = {label: name for name, label in classes.items()}
     counts = counts.reindex(list(names), fill_value=0)
     is_missing = _mark_missing(counts, _name_folds(labelled))

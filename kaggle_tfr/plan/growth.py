@@ -136,7 +136,13 @@ def check_growth(
     settings["bit_depth"] = bit_depth
     check_settings(earlier, settings, values["FOLDS_FROM"])
     if earlier.source and not earlier.plans:
-        _check_number_of_folds(work_dir, values["N_FOLDS"])
+        last = load_earlier_images(work_dir)["fold"].max()
+        if last >= max(1, values["N_FOLDS"]):
+            raise ValueError(
+                f"N_FOLDS is {values['N_FOLDS']}, but FOLDS_FROM has images in fold "
+                f"{last}. Set N_FOLDS to {last + 1}, or to the number of folds that it "
+                "was made with."
+            )
     return earlier.plans
 
 
@@ -147,14 +153,4 @@ def check_schema(schema: RecordSchema, work_dir: str) -> None:
         raise ValueError(
             "SCHEMA does not give the features that the parts of FOLDS_FROM have. Set "
             "it to theirs, or make a new dataset without FOLDS_FROM."
-        )
-
-
-def _check_number_of_folds(work_dir: str, n_folds: int) -> None:
-    """Raise a ValueError if the CSV of FOLDS_FROM has more folds than N_FOLDS."""
-    last = load_earlier_images(work_dir)["fold"].max()
-    if last >= max(1, n_folds):
-        raise ValueError(
-            f"N_FOLDS is {n_folds}, but FOLDS_FROM has images in fold {last}. Set "
-            f"N_FOLDS to {last + 1}, or to the number of folds that it was made with."
         )

@@ -436,13 +436,8 @@ def _fit_parts(
             return planned, limit_bytes - other_bytes
         estimate = floor(n_parts * shard_bytes / max(limit_bytes - fixed_bytes, 1))
         n_parts = max(n_parts + 1, estimate)
-    raise ValueError(_explain_no_fit(forecast, limit_bytes))
-
-
-def _explain_no_fit(forecast: Forecast, limit_bytes: int) -> str:
-    """Return the error for images that no number of parts can hold."""
     _, _, largest_bytes = forecast.size
-    return (
+    raise ValueError(
         f"No number of parts fits PART_LIMIT_GB = {limit_bytes / 1e9:g}: one record "
         f"alone may take {largest_bytes / 1e6:,.2f} MB. Raise PART_LIMIT_GB, or "
         "lower IMAGE_SIZE or QUALITY."
@@ -586,13 +581,12 @@ def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
     storage.write_atomically(path, plan.to_json().encode())
 
     n_tests = (table["split"] == "test").sum()
-    parts = count_of(plan.n_parts, "part")
     high = format_bytes(sum(shard.bytes_high for shard in plan.shards))
     note(
         "·",
         f"Planned: {count_of(len(table), 'image')} ({len(table) - n_tests:,} labelled, "
-        f"{n_tests:,} test) in {count_of(len(plan.shards), 'shard')}, {parts}, at most "
-        f"{high}.",
+        f"{n_tests:,} test) in {count_of(len(plan.shards), 'shard')}, "
+        f"{count_of(plan.n_parts, 'part')}, at most {high}.",
         "plan",
     )
 
