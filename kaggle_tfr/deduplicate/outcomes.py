@@ -110,13 +110,9 @@ def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
 
 
 def load_leaks(work_dir: str) -> pd.DataFrame:
-    """Return the rows of leaks.csv as texts.
-
-    A file of an earlier version gets the column dataset.
-    """
+    """Return the rows of leaks.csv as texts."""
     data = storage.read_bytes(storage.join(work_dir, "leaks.csv"))
-    leaks = pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False)
-    return leaks if "dataset" in leaks else leaks.assign(dataset="")
+    return pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False)
 
 
 def choose_rows(
