@@ -581,7 +581,7 @@ def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
     storage.write_atomically(path, plan.to_json().encode())
 
     n_tests = (table["split"] == "test").sum()
-    high = format_bytes(sum(shard.bytes_high for shard in plan.shards))
+    high = format_bytes(plan.forecast["high"] * len(table))
     note(
         "·",
         f"Planned: {count_of(len(table), 'image')} ({len(table) - n_tests:,} labelled, "
