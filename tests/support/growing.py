@@ -47,7 +47,8 @@ class Step:
     def fold_sizes(self):
         """The numbers of images that the run has printed."""
         sizes = re.search(r"\d+ folds of ([\d, and]+) images", self.output)[1]
-        return list(map(int, re.findall(r"\d+", sizes)))
+        numbers = re.findall(r"\d+(?:,\d{3})*", sizes)
+        return [int(number.replace(",", "")) for number in numbers]
 
 
 class Competition:
