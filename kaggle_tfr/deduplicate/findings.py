@@ -35,8 +35,10 @@ def note_findings(
     n_clusters = (clusters["cluster"].value_counts() > 1).sum()
 
     _note_copies(copies, counts, n_images, n_clusters)
-    _note_conflicts(clusters, n_clusters)
-    keep = match_clusters(images[["image_id", "split"]], clusters)["keep"].to_numpy()
+    columns = images[["image_id", "split", "label", "problem"]]
+    matched = match_clusters(columns, clusters, ["reason"])
+    _note_conflicts(matched, n_clusters)
+    keep = matched["keep"].to_numpy()
     is_whole = keep[leaks["a"]] & keep[leaks["b"]]
     _note_leaks(counts, n_images, set(leaks["test_split"][is_whole]))
     _note_overlap(others, overlap, sum(n_images.values()))
@@ -70,12 +72,14 @@ def _note_copies(
     note("·", text, "copies")
 
 
-def _note_conflicts(clusters: pd.DataFrame, n_clusters: int) -> None:
-    """Note the clusters whose labels disagree, also those of test images."""
-    has_vote = clusters["label_name"] != ""
-    has_vote &= clusters["reason"] != "override: dropped"
-    labelled = clusters[has_vote]
-    n_labels = labelled.groupby("cluster")["label_name"].transform("nunique")
+def _note_conflicts(images: pd.DataFrame, n_clusters: int) -> None:
+    """Note the clusters whose labels disagree, also with those of test images."""
+    has_vote = (images["cluster"] >= 0) & (images["label"] >= 0)
+    # A rejected row may repeat the id of an image in a cluster.
+    has_vote &= images["problem"] == ""
+    has_vote &= images["reason"] != "override: dropped"
+    labelled = images[has_vote]
+    n_labels = labelled.groupby("cluster")["label"].transform("nunique")
     conflicts = labelled[n_labels > 1]
     if len(conflicts):
         n_conflicts = conflicts["cluster"].nunique()
@@ -85,8 +89,8 @@ def _note_conflicts(clusters: pd.DataFrame, n_clusters: int) -> None:
             f"Labels disagree in {n_conflicts:,} of {n_clusters:,} clusters of "
             f"near-duplicates ({len(conflicts):,} images).",
             "conflicts",
-            f"CONFLICTS drops {n_dropped:,} of these images. Inspect them in "
-            "report.html, and correct them with OVERRIDES.",
+            f"CONFLICTS decides which are kept: {n_dropped:,} of {len(conflicts):,} "
+            "are dropped. Inspect them in report.html, and correct them in OVERRIDES.",
         )
     elif labelled["cluster"].duplicated().any():
         counted = count_of(n_clusters, "cluster")
