@@ -87,9 +87,7 @@ clean:  ## remove the environments and the demo's output
 
 pictures: $(READY)  ## the README's pictures, from a run of the sample
 	$(BIN)/python -m kaggle_tfr run recipes/sample.yaml -p WORK_DIR=work/pictures --until write
-	$(BIN)/python -c 'from kaggle_tfr import overview, waterfall; \
-		figure = waterfall.plot_overview(overview.load_overview("work/pictures")); \
-		waterfall.save_overview(figure, "docs/overview.png")'
+	$(BIN)/python docs/draw_overview.py work/pictures docs/overview.png
 	$(CHROMIUM) --headless --hide-scrollbars --force-device-scale-factor=1.5 \
 		--window-size=1000,585 --screenshot=docs/report.png \
 		"file://$(CURDIR)/work/pictures/report.html"

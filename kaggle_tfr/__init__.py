@@ -13,7 +13,7 @@ from kaggle_tfr.version import __version__ as __version__
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kaggle_tfr.audit_result import AuditResult
+    from kaggle_tfr.audit import Audit
 
 
 def build_dataset(**parameters: Any) -> "pd.DataFrame":
@@ -28,9 +28,7 @@ def build_dataset(**parameters: Any) -> "pd.DataFrame":
     return pipeline.build_dataset(**parameters)
 
 
-def audit_dataset(
-    source: str, out: str | None = None, **parameters: Any
-) -> "AuditResult":
+def audit_dataset(source: str, out: str | None = None, **parameters: Any) -> "Audit":
     """Find copies, leaks, conflicts and rejected files in the splits of a dataset.
 
     source: a folder or Kaggle slug. out: the folder that gets audit.html, audit.md,

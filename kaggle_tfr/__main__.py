@@ -189,12 +189,11 @@ def _audit(
 ) -> int:
     """Find copies, leaks and rejected files in the splits that a dataset has."""
     from kaggle_tfr.audit import audit_dataset
-    from kaggle_tfr.audit_page import format_lines
 
-    result = audit_dataset(source, out, against, **_parse_parameters(parameters))
-    page = Path(result.out_dir, "audit.html").as_uri()  # terminals open it on a click
-    print(*format_lines(result), f" page  {page}", sep="\n")
-    return 3 if result.found else 0
+    audit = audit_dataset(source, out, against, **_parse_parameters(parameters))
+    page = Path(audit.out_dir, "audit.html").as_uri()  # terminals open it on a click
+    print(audit.headline, *audit.findings, page, sep="\n")
+    return 3 if audit.found else 0
 
 
 def _verify(folders: Sequence[str]) -> int:

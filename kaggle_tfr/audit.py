@@ -1,32 +1,32 @@
 """Audit a dataset with the splits that it has: copies, leaks, conflicts and rejects.
 
 The work of 01 and 02, without a recipe. Nothing is written but the folder of the audit;
-its subfolder cache/ holds what a second audit need not read again.
+its subfolder cache/ holds what a second audit need not read again. A copy is a pair of
+images that 02 accepts.
 """
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import yaml
 
 from kaggle_tfr import deduplicate, explore, notebook, pipeline, storage
-from kaggle_tfr.audit_page import (
-    format_copies,
-    format_json,
-    format_markdown,
-    format_page,
-)
-from kaggle_tfr.audit_result import AuditResult, Dataset, judge
+from kaggle_tfr.deduplicate.leaks import find_copies
+from kaggle_tfr.explore.checks import name_reasons
 from kaggle_tfr.explore.features import UnclearLabelError
 from kaggle_tfr.explore.files import list_files
 from kaggle_tfr.explore.layout import Recipe, format_recipe, propose_recipe, to_line
+from kaggle_tfr.figures import count_of
 from kaggle_tfr.mounts import locate_input, output_dir
 from kaggle_tfr.naming import is_shard_name
+from kaggle_tfr.notebook import Finding
 from kaggle_tfr.parameters import (
     DEFAULTS,
     FOLDERS,
@@ -34,12 +34,38 @@ from kaggle_tfr.parameters import (
     Values,
     check_parameters,
 )
+from kaggle_tfr.report import make_gallery, write_page
+from kaggle_tfr.schema import Labels
+from kaggle_tfr.tables import format_csv
+from kaggle_tfr.version import __version__
 
 CACHE = "cache"
 RECIPE = "recipe.yaml"  # in the cache: how the input was read
 # Of more images, mirrored copies are not searched by default: they take 9 times as
 # long as the others, for 200,000 images half a minute.
 MOST_MIRRORED = 500_000
+ICONS = {"✗": "❌", "!": "❌", "·": "ℹ️", "✓": "✅"}  # in an issue on GitHub
+MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&@-])")
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found.
+
+    headline: the result in a line. findings: of 01 and 02, the most serious first.
+    copies: the rows of copies.csv. counts: of audit.json. out_dir: has the files.
+    """
+
+    headline: str
+    findings: Sequence[Finding]
+    copies: pd.DataFrame
+    counts: dict[str, Any]
+    out_dir: str
+
+    @property
+    def found(self) -> bool:
+        """Return whether there is a copy, here or in another dataset, or a reject."""
+        return bool(len(self.copies) or self.counts["rejected"])
 
 
 def audit_dataset(
@@ -47,55 +73,46 @@ def audit_dataset(
     out: str | None = None,
     against: Sequence[str] = (),
     **parameters: Any,
-) -> AuditResult:
+) -> Audit:
     """Audit a folder or Kaggle input; write the findings to a folder and return them.
 
     The folder gets audit.html, audit.md, audit.json and copies.csv.
-    out: the folder, by default audit-NAME. against: published parts that may contain
-    the same images, as COMPARE_WITH; only their fingerprints are read. parameters:
-    those of 01 and 02 that differ from what the layout of the input suggests, such as
-    MAX_BITS=20.
+    out: the folder, by default audit-NAME. against: COMPARE_WITH, published parts that
+    may contain the same images. parameters: those of 01 and 02 that differ from what
+    the layout of the input suggests, such as MAX_BITS=20.
     Raises: OSError, ValueError: there is no such input or part, it contains no image,
     or its layout is not clear; FileExistsError: `out` contains something else.
     """
     _check_changes(parameters)
-    others = deduplicate.read_datasets(against)
-    recipe = _describe_input(source, parameters)
-    values = recipe.parameters
+    deduplicate.read_datasets(against)  # before any work
+    recipe = propose_recipe(source)
+    recipe = replace(recipe, parameters={**recipe.parameters, **parameters})
+    values = {**recipe.parameters, "COMPARE_WITH": list(against)}
     out_dir = output_dir(out or f"audit-{values['NAME']}")
     _prepare_folder(out_dir, recipe)
-    values = {**values, "WORK_DIR": f"{out_dir}/{CACHE}", "OUT_DIR": out_dir}
+    values |= {"WORK_DIR": f"{out_dir}/{CACHE}", "OUT_DIR": out_dir}
     try:
         work = notebook.start("01_explore", {**DEFAULTS, **values})
-        command = _format_command(source, values, parameters, against)
-        result = _run(values, work, command, others)
-        _write(result)
+        audit = _run(values, work)
     finally:
         notebook.end()
-    return result
+    command = _format_command(source, values, parameters, against)
+    _write(audit, values["NAME"], command)
+    return audit
 
 
 def _check_changes(parameters: Values) -> None:
     """Raise a ValueError unless the parameters are those of 01 and 02."""
     check_parameters(parameters)
-    if "COMPARE_WITH" in parameters:
-        raise ValueError(
-            "An audit takes the parts to compare with as --against, in Python as "
-            "`against`, not as COMPARE_WITH."
-        )
     for name in parameters:
         numbers = PARAMETERS[name].notebooks
-        if name in FOLDERS or ("01" not in numbers and "02" not in numbers):
+        is_argument = name in FOLDERS or name == "COMPARE_WITH"
+        if is_argument or ("01" not in numbers and "02" not in numbers):
             raise ValueError(
                 f"An audit does not use {name}: it takes the parameters of 01 and 02, "
-                "the input as its first argument, and the folder to write as --out."
+                "the input as its first argument, the folder to write as --out, and "
+                "COMPARE_WITH as --against, in Python as `against`."
             )
-
-
-def _describe_input(source: str, parameters: Values) -> Recipe:
-    """Return the recipe for an input, with these parameters."""
-    recipe = propose_recipe(source)
-    return replace(recipe, parameters={**recipe.parameters, **parameters})
 
 
 def _prepare_folder(out_dir: str, recipe: Recipe) -> None:
@@ -136,11 +153,8 @@ def _format_command(
     return to_line(shlex.join(words))
 
 
-def _run(values: Values, work: str, command: str, others: pd.DataFrame) -> AuditResult:
-    """Do the work of 01 and 02, and return what was found.
-
-    others: of `read_datasets`.
-    """
+def _run(values: Values, work: str) -> Audit:
+    """Do the work of 01 and 02, and return what was found."""
     _explore(values, work)
     images, labels = explore.load_images(work)
     if "MIRRORED" not in values:
@@ -150,18 +164,133 @@ def _run(values: Values, work: str, command: str, others: pd.DataFrame) -> Audit
     clusters, settings = deduplicate.load_clusters(work)
 
     folder = os.path.abspath(locate_input(values["INPUT_DIR"]))
-    unread = _list_unread(folder, images["path"])
-    dataset = Dataset(
-        name=values["NAME"],
-        out_dir=values["OUT_DIR"],
-        command=command,
-        images=images.assign(file=images["path"].str.removeprefix(f"{folder}/")),
-        labels=labels,
-        hashes=explore.load_hashes(images, work),
-        unread=unread,
-        others=others,
+    images["file"] = images["path"].str.removeprefix(f"{folder}/")
+    hashes = explore.load_hashes(images, work)
+    others = deduplicate.read_datasets(values["COMPARE_WITH"])
+    overlap = deduplicate.compare_datasets(hashes, others, settings)
+    copies = _list_copies(images, pairs, hashes, settings)
+    counts = _count(images, copies, clusters)
+    counts["images_in_other_datasets"] = overlap["a"].nunique()
+    _note_conflicts(counts, labels)
+    _note_limits(settings, _list_unread(folder, images["path"]))
+
+    headline = _format_headline(counts, settings)
+    findings = notebook.read_findings(work)
+    write_page(
+        storage.join(values["OUT_DIR"], "audit.html"),
+        f"Audit of {values['NAME']}",
+        headline,
+        findings,
+        make_gallery(images, clusters, labels, max_bits=settings.max_bits),
     )
-    return judge(dataset, pairs, clusters, settings)
+    ends = images[["file", "split", "label_name"]].iloc[copies["b"]]
+    here = _tabulate(images, copies.assign(dataset_b=""), ends)
+    ends = overlap[["test_id", "test_split", "test_label"]]
+    # Another dataset may have other names for the same classes.
+    overlap = overlap.assign(conflict=False, dataset_b=overlap["dataset"])
+    elsewhere = _tabulate(images, overlap, ends)
+    table = pd.concat([here, elsewhere], ignore_index=True)
+    return Audit(headline, findings, table, counts, values["OUT_DIR"])
+
+
+def _explore(values: Values, work: str) -> None:
+    """Do the work of 01; shards without a clear label are read without labels."""
+    values = {**DEFAULTS, **values}
+    try:
+        pipeline.explore_images(values, work)
+    except UnclearLabelError as error:
+        pipeline.explore_images({**values, "LABEL_COLUMN": []}, work)
+        notebook.note("!", f"No labels were read: {error}", "labels: unclear")
+
+
+def _list_copies(
+    images: pd.DataFrame,
+    pairs: pd.DataFrame,
+    hashes: pd.DataFrame,
+    settings: deduplicate.DuplicateSettings,
+) -> pd.DataFrame:
+    """Return the copies: a, b (row numbers of `images`), distance, match, conflict.
+
+    match: "file" for equal files, "hash" within MAX_BITS, "mirrored" within four fifths
+    of it, "details" if the second look confirmed the pair; the first that fits.
+    """
+    beyond = deduplicate.pairs_added(pairs, hashes, settings.max_bits)
+    match = pd.Series("hash", pairs.index)
+    match[beyond.index] = "mirrored"
+    if "inliers" in beyond:  # -1: not verified
+        match[beyond.index[beyond["inliers"] >= 0]] = "details"
+    columns = pairs[["a", "b", "distance"]].assign(match=match)
+    copies = find_copies(images, columns)
+
+    a = copies["a"]
+    b = copies["b"]
+    digest = images["digest"].to_numpy()
+    label = images["label"].to_numpy()
+    is_labelled = (label[a] >= 0) & (label[b] >= 0)
+    is_equal = digest[a] == digest[b]
+    return copies.assign(
+        match=copies["match"].mask(is_equal, "file"),
+        conflict=is_labelled & (label[a] != label[b]),
+    )
+
+
+def _count(
+    images: pd.DataFrame, copies: pd.DataFrame, clusters: pd.DataFrame
+) -> dict[str, Any]:
+    """Return the counts of audit.json."""
+    good = images[images["problem"] == ""]
+    reasons = name_reasons(images["problem"].drop(good.index))
+    split = images["split"].to_numpy()
+    is_leak = split[copies["a"]] != split[copies["b"]]
+    # In 02, test images have no labels.
+    labelled = good[good["label"] >= 0].merge(
+        clusters[["image_id", "split", "cluster"]]
+    )
+    label_names = labelled.groupby("cluster")["label_name"]
+    n_names = label_names.nunique()
+    n_labelled = label_names.size()[n_names >= 2]
+    return {
+        "images": len(good),
+        "rejected": len(images) - len(good),
+        "reasons": reasons.value_counts().to_dict(),
+        "splits": good["split"].value_counts().to_dict(),
+        "leaking_images": np.unique(copies.loc[is_leak, ["a", "b"]]).size,
+        "copies": deduplicate.count_copies(images, copies).to_dict("records"),
+        "conflicts": len(n_labelled),
+        "images_in_conflicts": int(n_labelled.sum()),
+    }
+
+
+def _note_conflicts(counts: dict[str, Any], labels: Labels) -> None:
+    """Note the copies with several labels; 02 ignores the labels of test images."""
+    if not labels.classes:
+        notebook.note("·", "No labels were read, so none are compared.", "conflicts")
+    elif counts["conflicts"]:
+        groups = count_of(counts["conflicts"], "group")
+        images = count_of(counts["images_in_conflicts"], "image")
+        text = f"Labels disagree in {groups} of copies ({images})."
+        notebook.note("!", text, "conflicts")
+
+
+def _note_limits(
+    settings: deduplicate.DuplicateSettings, unread: Sequence[str]
+) -> None:
+    """Note what was not read and not searched."""
+    if unread:
+        files = count_of(len(unread), "image or shard", " files")
+        notebook.note(
+            "!",
+            f"{files} in the folder were not read, such as '{to_line(unread[0])}'.",
+            "input: not read",
+            "Set PATTERN or LABELS_CSV if they belong to the dataset.",
+        )
+    missed = ["copies rotated by other than right angles", "most smaller crops"]
+    if not settings.mirrored:
+        missed.append("mirrored and rotated copies")
+    if not settings.second_look:
+        missed.append("crops, and copies with borders or other colours")
+    text = f"Not searched: {', '.join(missed)}, and images that only mean the same."
+    notebook.note("·", text, "copies: limits")
 
 
 def _list_unread(folder: str, paths: pd.Series) -> list[str]:
@@ -175,24 +304,75 @@ def _list_unread(folder: str, paths: pd.Series) -> list[str]:
     return sorted(names.difference(read))
 
 
-def _explore(values: Values, work: str) -> None:
-    """Do the work of 01; shards without a clear label are read without labels."""
-    values = {**DEFAULTS, **values}
-    try:
-        pipeline.explore_images(values, work)
-    except UnclearLabelError as error:
-        print(f"WARNING: {error}\nThe audit reads the images without labels.")
-        pipeline.explore_images({**values, "LABEL_COLUMN": []}, work)
+def _format_headline(
+    counts: dict[str, Any], settings: deduplicate.DuplicateSettings
+) -> str:
+    """Return the result, such as "0 of 7,774 images leak at 25 bits."."""
+    n_copied = counts["leaking_images"]
+    verb = "leak"
+    if len(counts["splits"]) == 1:
+        n_copied = counts["copies"][0]["images"]
+        verb = "have a copy"
+    text = f"{n_copied:,} of {counts['images']:,} images {verb}"
+    text += f" at {settings.max_bits} bits"
+    if settings.second_look:
+        text += " or by details"
+    n_others = counts["images_in_other_datasets"]
+    if n_others:
+        text += f"; {n_others:,} are also in other datasets"
+    return f"{text}."
 
 
-def _write(result: AuditResult) -> None:
-    """Write the files of the audit."""
-    texts = {
-        # First: it makes the folder one that is never taken for an input.
-        "audit.json": format_json(result),
-        "copies.csv": format_copies(result),
-        "audit.md": format_markdown(result),
-        "audit.html": format_page(result),
+def _tabulate(
+    images: pd.DataFrame, pairs: pd.DataFrame, others: pd.DataFrame
+) -> pd.DataFrame:
+    """Return rows of copies.csv.
+
+    pairs: a, distance, match, conflict, dataset_b. others: file, split and label of the
+    other image of each pair.
+    """
+    names = ["file", "split", "label_name"]
+    first = images[names].iloc[pairs["a"]].reset_index(drop=True)
+    second = others.set_axis(names, axis=1).reset_index(drop=True)
+    facts = pairs[["distance", "match", "conflict", "dataset_b"]]
+    table = pd.concat([first.add_suffix("_a"), second.add_suffix("_b"), facts], axis=1)
+    is_within = table["split_a"] == table["split_b"]
+    is_here = table["dataset_b"] == ""
+    return table.iloc[(is_within & is_here).argsort(kind="stable")]
+
+
+def _write(audit: Audit, name: str, command: str) -> None:
+    """Write the files of the audit beside its page."""
+    content = {
+        "name": name,
+        "headline": audit.headline,
+        "found": audit.found,
+        "version": __version__,
+        "command": command,
+        "counts": audit.counts,
+        "findings": [asdict(finding) for finding in audit.findings],
     }
-    for name, text in texts.items():
-        storage.write_atomically(storage.join(result.out_dir, name), text.encode())
+    lines = [
+        f"- {ICONS[finding.mark]} {_to_markdown(str(finding)[2:])}"
+        for finding in audit.findings
+    ]
+    pieces = [
+        f"## Audit of {_to_markdown(name)}",
+        f"**{audit.headline}**",
+        "\n".join(lines),
+        f"kaggle-tfr {__version__}:\n\n    {command}\n",
+    ]
+    # Readers take a carriage return for the end of a line.
+    copies = audit.copies.replace("\r", r"\\r", regex=True)
+    texts = {
+        "audit.json": json.dumps(content, ensure_ascii=False, indent=1) + "\n",
+        "copies.csv": format_csv(copies),
+        "audit.md": "\n\n".join(pieces),
+    }
+    for file, text in texts.items():
+        storage.write_atomically(storage.join(audit.out_dir, file), text.encode())
+
+
+def _to_markdown(text: str) -> str:
+    """Return the text as a line whose characters mean nothing in Markdown."""
+    return MARKDOWN.sub(r"\\\1", to_line(text))

@@ -10,16 +10,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from textwrap import indent
 from threading import Thread
-from typing import Any
+from typing import Any, TextIO
 
 from kaggle_tfr import lock
 from kaggle_tfr.mounts import bundled, output_dir, work_dir
 from kaggle_tfr.naming import FOLDS_FILE
-from kaggle_tfr.notebook import read_accounting
+from kaggle_tfr.notebook import note_stop, read_findings
 from kaggle_tfr.parameters import (
     DEFAULT_NOTEBOOKS,
     DEFAULTS,
@@ -30,7 +31,7 @@ from kaggle_tfr.parameters import (
 )
 from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.session import TERMINAL
-from kaggle_tfr.shards import is_of_plan, list_parts, read_part_table
+from kaggle_tfr.shards import list_own_parts
 from kaggle_tfr.storage import (
     exists,
     explain_os_errors,
@@ -63,7 +64,7 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     Raises: ValueError: a wrong parameter or work folder, before any run;
     WorkDirBusyError: another run works in the folder; RuntimeError: a cell failed.
     """
-    from kaggle_tfr.report import write_report
+    from kaggle_tfr.report import write_chapter
 
     work, runs = _list_runs(values, notebooks)
     lock_of_run = lock.take(work, _choose_part(values, runs), holder="a run")
@@ -71,15 +72,28 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
         values = {**DEFAULTS, **values, "WORK_DIR": work}
         copies = _copies_folder(values)
         copies.mkdir(parents=True, exist_ok=True)
-        for number, (name, parameters) in enumerate(runs.items(), 1):
-            print(f"[{number}/{len(runs)}] {name}", flush=True)
-            source = bundled("notebooks") / f"{name}.ipynb"
-            _run_notebook(source, copies / source.name, parameters)
-        with _environment({RECORDS_FOLDER: join(work, "records")}):
-            write_report(values, copies)
+        try:
+            for number, (name, parameters) in enumerate(runs.items(), 1):
+                print(f"[{number}/{len(runs)}] {name}", flush=True)
+                source = bundled("notebooks") / f"{name}.ipynb"
+                _run_notebook(source, copies / source.name, parameters)
+                write_chapter(copies / source.name, runs)
+        except RuntimeError:
+            with suppress(OSError):  # of a full disk, for example
+                _report(values, copies)
+            raise
+        _report(values, copies)
     finally:
         lock_of_run.release()
     return work
+
+
+def _report(values: Values, copies: Path) -> None:
+    """Write report.html."""
+    from kaggle_tfr.report import write_report
+
+    with _environment({RECORDS_FOLDER: join(values["WORK_DIR"], "records")}):
+        write_report(values, copies)
 
 
 def _choose_part(values: Values, notebooks: Iterable[str]) -> int:
@@ -146,29 +160,30 @@ def _name_input(input_dir: str) -> str:
 
 
 def summarize(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> str:
-    """Return, as lines to print, where the files of a run are, and the accounting.
+    """Return lines to print: the decision, what to look at, and where the files are.
 
     values, notebooks: of the run, as `run_recipe` takes them.
     """
+    from kaggle_tfr.report import decide
+
     values = {**DEFAULTS, **values}
     work = work_dir(values["WORK_DIR"], values["NAME"])
     values["WORK_DIR"] = work
-    parts = list_parts(_parts_folder(values))
-    lines = [f"shards     {_describe_part(part, work)}" for part in parts]
+    findings = read_findings(work)
+    lines = [decide(findings)]
+    lines += [str(finding) for finding in findings if finding.mark in ("✗", "!")]
+    parts = list_own_parts(output_dir(values["OUT_DIR"] or work), work)
+    lines += [f"shards     {part}/" for part in parts]
     folds = join(work, FOLDS_FILE)
     if exists(folds):
         lines.append(f"folds      {folds}")
     if "06_train" in map(find_notebook, notebooks):
         lines += _list_training_files(work)
-    lines.append(f"notebooks  {_copies_folder(values)}/")
     report = f"{work}/report.html"
     if not is_remote(work):  # in a bucket, figures are in the notebooks only
-        lines.append(f"figures    {work}/figures/")
         report = Path(report).as_uri()  # terminals open it on a click
+    lines.append(f"notebooks  {_copies_folder(values)}/")
     lines.append(f"report     {report}")
-    accounting = read_accounting(work)
-    if len(accounting):
-        lines += ["", accounting.to_string(index=False)]
     return "\n".join(lines)
 
 
@@ -182,21 +197,6 @@ def _list_training_files(work: str) -> Iterator[str]:
         path = join(work, name)
         if exists(path):
             yield f"{title:<10} {path}"
-
-
-def _parts_folder(values: Values) -> str:
-    """Return the folder of the part folders."""
-    return output_dir(values["OUT_DIR"] or values["WORK_DIR"])
-
-
-def _describe_part(part: str, work: str) -> str:
-    """Return a part's folder, its number of shards and records, and its size."""
-    note = "" if is_of_plan(part, work) else "; of another plan than this run's"
-    shards = read_part_table(part)
-    return (
-        f"{part}/ ({len(shards)} files, {shards['count'].sum():,} records, "
-        f"{shards['bytes'].sum() / 1e6:,.1f} MB{note})"
-    )
 
 
 def _copies_folder(values: Values) -> Path:
@@ -222,6 +222,7 @@ def _run_notebook(source: Path, copy: Path, values: Values) -> None:
         with _environment(variables), explain_os_errors(copy):
             _wait_or_stop(partial(_execute, source, copy, values))
     except papermill.PapermillExecutionError as error:
+        _note_stop(source, values, f"{error.ename}: {error.evalue}")
         cell = indent(error.source.strip(), "    ")
         raise RuntimeError(
             f"{source.name} stopped at cell [{error.exec_count}]. "
@@ -229,6 +230,7 @@ def _run_notebook(source: Path, copy: Path, values: Values) -> None:
             f"The executed copy, with the traceback: {copy}"
         ) from None
     except RuntimeError as error:  # nbclient's, when the kernel died
+        _note_stop(source, values, str(error))
         raise RuntimeError(
             f"{source.name}: {error}. Was there too little memory? Set N_JOBS to fewer "
             "workers, and run the same command again; it resumes where it stopped."
@@ -236,14 +238,26 @@ def _run_notebook(source: Path, copy: Path, values: Values) -> None:
     print(f"done in {time.monotonic() - started:,.0f} s", flush=True)
 
 
+def _note_stop(source: Path, values: Values, problem: str) -> None:
+    """Keep the error for the report."""
+    step = source.stem
+    text = f"Stopped in {step[:2]}: {problem}"
+    note_stop(step, values["WORK_DIR"], values.get("PART", 0), text)
+
+
+@dataclass
 class _Console:
-    """The standard error of this process, without the lines of NOISE."""
+    """A stream of this process, without the lines of NOISE, and while it is muted."""
+
+    stream: TextIO
+    is_muted: bool = False
 
     def write(self, text: str) -> None:
-        sys.stderr.write(NOISE.sub("", text))
+        if not self.is_muted:
+            self.stream.write(NOISE.sub("", text))
 
     def flush(self) -> None:
-        sys.stderr.flush()
+        self.stream.flush()
 
 
 def _execute(source: Path, copy: Path, values: Values) -> None:
@@ -253,6 +267,13 @@ def _execute(source: Path, copy: Path, values: Values) -> None:
 
     # Its messages repeat errors that it raises; without a handler they are printed.
     logging.getLogger("papermill").addHandler(logging.NullHandler())
+    output = _Console(sys.stdout)
+    errors = _Console(sys.stderr)
+
+    def mute_lessons(cell: Any, cell_index: int) -> None:  # noqa: ARG001  # nbclient's
+        is_lesson = "lesson" in cell.metadata.get("tags", ())
+        output.is_muted = errors.is_muted = is_lesson
+
     with tempfile.TemporaryDirectory() as folder, _filtered_stderr() as stderr:
         # Sockets in a folder: another process may take a port before the kernel does.
         sockets = {"transport": "ipc", "connection_file": f"{folder}/kernel.json"}
@@ -261,8 +282,9 @@ def _execute(source: Path, copy: Path, values: Values) -> None:
             _escape(copy),
             values,
             progress_bar=False,
-            stdout_file=sys.stdout,
-            stderr_file=_Console(),
+            on_cell_start=mute_lessons,
+            stdout_file=output,
+            stderr_file=errors,
             coalesce_streams=True,  # a progress bar is saved as its last state
             config=Config({"KernelManager": sockets}),
             kernel_manager_class=_make_manager(stderr),
@@ -285,7 +307,7 @@ def _filtered_stderr() -> Iterator[int]:
 
 def _relay(pipe: int) -> None:
     """Write the lines that arrive in a pipe to the standard error of this process."""
-    console = _Console()
+    console = _Console(sys.stderr)
     with open(pipe, errors="replace") as lines:
         for line in lines:
             console.write(line)

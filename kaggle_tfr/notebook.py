@@ -27,6 +27,7 @@ __all__ = ["account", "make_settings", "note", "start"]  # what notebooks call
 FINDINGS = "findings.json"  # in WORK_DIR
 # The result is wrong or incomplete; the reader decides; for information; all is well.
 MARKS = ("✗", "!", "·", "✓")
+STOP = "stop"  # subject of the error that ended a step
 WRITING = "04_write"  # the first step that rewrites nothing another step has read
 
 # Of a notebook that was opened by hand; one at most.
@@ -47,6 +48,9 @@ class Finding:
     mark: str
     text: str
     advice: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.mark} {self.text} {self.advice}".rstrip()
 
 
 @dataclass
@@ -123,6 +127,12 @@ def note(mark: str, text: str, subject: str, advice: str = "") -> None:
         # All of the step: another process, which writes another part, may have saved
         # the file at the same time.
         _save([*others, *place.findings.values()], place.work)
+
+
+def note_stop(step: str, work: str, part: int, text: str) -> None:
+    """Keep the error that has ended a step, until that step starts again."""
+    findings = [finding for finding in read_findings(work) if finding.subject != STOP]
+    _save([*findings, Finding(step, part, STOP, "✗", text)], work)
 
 
 def read_findings(work: str) -> list[Finding]:

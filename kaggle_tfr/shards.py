@@ -286,17 +286,6 @@ def is_earlier_part(
     )
 
 
-def is_of_plan(part_dir: str, work_dir: str) -> bool:
-    """Return whether a part is of the dataset that the plan of a work folder continues.
-
-    So are the plan's own parts, the earlier parts, and parts whose plan is unknown.
-    """
-    fingerprint = read_fingerprint(part_dir)
-    lineage = read_lineage(work_dir)
-    is_known = bool(fingerprint and lineage.fingerprint)
-    return not is_known or fingerprint in lineage.fingerprints
-
-
 def list_own_parts(parts_dir: str, work_dir: str) -> list[str]:
     """Return the finished parts that the plan of a work folder wrote, without earlier.
 
