@@ -18,12 +18,10 @@ import pandas as pd
 import yaml
 
 from kaggle_tfr import deduplicate, explore, notebook, pipeline, storage
-from kaggle_tfr.deduplicate.leaks import find_copies
 from kaggle_tfr.explore.checks import name_reasons
 from kaggle_tfr.explore.features import UnclearLabelError
 from kaggle_tfr.explore.files import list_files
 from kaggle_tfr.explore.layout import Recipe, format_recipe, propose_recipe, to_line
-from kaggle_tfr.figures import count_of
 from kaggle_tfr.mounts import locate_input, output_dir
 from kaggle_tfr.naming import is_shard_name
 from kaggle_tfr.notebook import Finding
@@ -160,7 +158,9 @@ def _run(values: Values, work: str) -> Audit:
     if "MIRRORED" not in values:
         n_images = int((images["problem"] == "").sum())
         values = {**values, "MIRRORED": n_images <= MOST_MIRRORED}
-    pairs = pipeline.deduplicate_images({**DEFAULTS, **values}, work)
+    # Nothing is dropped, so that each copy is a remark.
+    values = {**DEFAULTS, "KEEP": "all", "CONFLICTS": "keep", **values}
+    pairs = pipeline.deduplicate_images(values, work)
     clusters, settings = deduplicate.load_clusters(work)
 
     folder = os.path.abspath(locate_input(values["INPUT_DIR"]))
@@ -169,10 +169,10 @@ def _run(values: Values, work: str) -> Audit:
     others = deduplicate.read_datasets(values["COMPARE_WITH"])
     overlap = deduplicate.compare_datasets(hashes, others, settings)
     copies = _list_copies(images, pairs, hashes, settings)
-    counts = _count(images, copies, clusters)
+    counts = _count(images, copies)
     counts["images_in_other_datasets"] = overlap["a"].nunique()
-    _note_conflicts(counts, labels)
-    _note_limits(settings, _list_unread(folder, images["path"]))
+    _note_unread(folder, images["path"])
+    _note_limits(settings, labels)
 
     headline = _format_headline(counts, settings)
     findings = notebook.read_findings(work)
@@ -220,7 +220,7 @@ def _list_copies(
     if "inliers" in beyond:  # -1: not verified
         match[beyond.index[beyond["inliers"] >= 0]] = "details"
     columns = pairs[["a", "b", "distance"]].assign(match=match)
-    copies = find_copies(images, columns)
+    copies = deduplicate.find_copies(images, columns)
 
     a = copies["a"]
     b = copies["b"]
@@ -234,21 +234,12 @@ def _list_copies(
     )
 
 
-def _count(
-    images: pd.DataFrame, copies: pd.DataFrame, clusters: pd.DataFrame
-) -> dict[str, Any]:
+def _count(images: pd.DataFrame, copies: pd.DataFrame) -> dict[str, Any]:
     """Return the counts of audit.json."""
     good = images[images["problem"] == ""]
     reasons = name_reasons(images["problem"].drop(good.index))
     split = images["split"].to_numpy()
     is_leak = split[copies["a"]] != split[copies["b"]]
-    # In 02, test images have no labels.
-    labelled = good[good["label"] >= 0].merge(
-        clusters[["image_id", "split", "cluster"]]
-    )
-    label_names = labelled.groupby("cluster")["label_name"]
-    n_names = label_names.nunique()
-    n_labelled = label_names.size()[n_names >= 2]
     return {
         "images": len(good),
         "rejected": len(images) - len(good),
@@ -256,54 +247,41 @@ def _count(
         "splits": good["split"].value_counts().to_dict(),
         "leaking_images": np.unique(copies.loc[is_leak, ["a", "b"]]).size,
         "copies": deduplicate.count_copies(images, copies).to_dict("records"),
-        "conflicts": len(n_labelled),
-        "images_in_conflicts": int(n_labelled.sum()),
+        "conflicting_pairs": int(copies["conflict"].sum()),
     }
 
 
-def _note_conflicts(counts: dict[str, Any], labels: Labels) -> None:
-    """Note the groups of copies with several labels, also those of test images."""
-    if not labels.classes:
-        notebook.note("·", "No labels were read, so none are compared.", "conflicts")
-    elif counts["conflicts"]:
-        groups = count_of(counts["conflicts"], "group")
-        images = count_of(counts["images_in_conflicts"], "image")
-        text = f"Labels disagree in {groups} of copies ({images})."
-        notebook.note("!", text, "conflicts")
-    else:
-        notebook.note("✓", "No copies have different labels.", "conflicts")
-
-
-def _note_limits(
-    settings: deduplicate.DuplicateSettings, unread: Sequence[str]
-) -> None:
-    """Note what was not read and not searched."""
+def _note_unread(folder: str, paths: pd.Series) -> None:
+    """Note the images and shards in a folder that were not read."""
+    if storage.is_remote(folder):
+        return
+    files = list_files(folder)
+    shards = [name for name in files.others if is_shard_name(name)]
+    names = {*files.images, *files.masks, *shards}
+    unread = names.difference(
+        paths.str.removeprefix(f"{folder}/").str.partition("#")[0]
+    )
     if unread:
-        files = count_of(len(unread), "image or shard", " files")
         notebook.note(
             "!",
-            f"{files} in the folder were not read, such as '{to_line(unread[0])}'.",
+            f"Images, masks and shards that were not read: {len(unread):,}, such as "
+            f"'{to_line(min(unread))}'.",
             "input: not read",
             "Set PATTERN or LABELS_CSV if they belong to the dataset.",
         )
+
+
+def _note_limits(settings: deduplicate.DuplicateSettings, labels: Labels) -> None:
+    """Note what was not searched."""
     missed = ["copies rotated by other than right angles", "most smaller crops"]
     if not settings.mirrored:
         missed.append("mirrored and rotated copies")
     if not settings.second_look:
         missed.append("crops, and copies with borders or other colours")
+    if not labels.classes:
+        missed.append("conflicts of labels, of which none were read")
     text = f"Not searched: {', '.join(missed)}, and images that only mean the same."
     notebook.note("·", text, "copies: limits")
-
-
-def _list_unread(folder: str, paths: pd.Series) -> list[str]:
-    """Return the images and shards in a folder that were not read."""
-    if storage.is_remote(folder):
-        return []
-    files = list_files(folder)
-    shards = [name for name in files.others if is_shard_name(name)]
-    names = {*files.images, *files.masks, *shards}
-    read = paths.str.removeprefix(f"{folder}/").str.partition("#")[0]
-    return sorted(names.difference(read))
 
 
 def _format_headline(
@@ -355,7 +333,7 @@ def _write(audit: Audit, name: str, command: str) -> None:
         "findings": [asdict(finding) for finding in audit.findings],
     }
     lines = [
-        f"- {ICONS[finding.mark]} {_to_markdown(finding.sentence)}"
+        f"- {ICONS[finding.mark]} {_to_markdown(str(finding)[2:])}"
         for finding in audit.findings
     ]
     pieces = [

@@ -46,12 +46,11 @@ def explore_images(values: Values, work: str) -> None:
     inputs = explore.input_or_sample(values["INPUT_DIR"], work)
     settings = make_settings(explore.InputSettings, values)
     listed, labels = explore.read_table(inputs, settings, [work, values["OUT_DIR"]])
-    print(explore.reuse_hashes(values["FOLDS_FROM"], work))
+    explore.reuse_hashes(values["FOLDS_FROM"], work)
     images = explore.measure(listed, labels, work, values["RLE_ORDER"])
     explore.save_rejects(images, work)
     explore.check_table(images)
-    doubts = explore.find_doubts(images, labels, values["LABEL_COLUMN"])
-    print(*doubts, explore.find_combs(images, labels), sep="\n")
+    explore.note_doubts(images, labels, values["LABEL_COLUMN"])
     explore.save_images(images, labels, work)
     explore.save_submission(images, inputs, settings, work)
 
@@ -73,8 +72,6 @@ def deduplicate_images(values: Values, work: str) -> pd.DataFrame:
     print(candidates.explanation)
     pairs = deduplicate.accept_pairs(images, hashes, candidates, settings, work)
     copies = deduplicate.compare_datasets(hashes, others, settings)
-    if len(others):
-        print(deduplicate.describe_overlap(images, others, copies))
     rules = {name: values[name.upper()] for name in ("keep", "conflicts", "leaks")}
     rules["copies"] = deduplicate.name_copies(copies)
     clusters = deduplicate.find_clusters(images, pairs, **rules)
@@ -88,6 +85,7 @@ def deduplicate_images(values: Values, work: str) -> pd.DataFrame:
     deduplicate.save_overrides(overrides, corrected.effects, work)
     settings = replace(settings, second_look=candidates.second_look)
     deduplicate.save_clusters(corrected.clusters, leaks, settings, work, overlap)
+    deduplicate.note_findings(corrected, leaks, others, overlap)
     return corrected.pairs
 
 
@@ -113,8 +111,6 @@ def plan_dataset(values: Values, work: str) -> None:
         group_column=values["GROUP_COLUMN"],
         extra_in_validation=values["EXTRA_IN_VALIDATION"],
     )
-    if "earlier" in folded:
-        print(plan.describe_drift(plan.measure_drift(folded)))
     hashes = explore.load_hashes(images, work)
     checks = plan.check_leakage(
         folded,
@@ -123,6 +119,7 @@ def plan_dataset(values: Values, work: str) -> None:
         group_column=values["GROUP_COLUMN"],
         cut_pairs=deduplicate.list_cut_pairs(images, overrides),
     )
+    plan.note_folds(folded, labels, checks, duplicates.max_bits, values["GROUP_COLUMN"])
     outcomes = deduplicate.count_outcomes(images, clusters)
     folds = plan.list_folds(images, clusters, folded, labels.label_columns)
     folds_file = plan.save_folds(folds, outcomes, work)

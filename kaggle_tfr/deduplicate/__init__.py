@@ -4,16 +4,13 @@ copies in other datasets.
 
 from kaggle_tfr.deduplicate.candidates import (
     accept_pairs,
-    describe_verified,
     find_candidates,
     verify_candidates,
 )
 from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.compare import (
     compare_datasets,
-    describe_overlap,
     list_overlap,
-    load_overlap,
     name_copies,
     name_datasets,
     read_datasets,
@@ -24,21 +21,18 @@ from kaggle_tfr.deduplicate.display import (
     choose_disjoint,
     choose_verified,
     compare_pairs,
-    count_by_radius,
-    describe_naive_drop,
     examples_around,
-    load_chain,
     load_pairs,
     pairs_added,
     pairs_of_clusters,
 )
+from kaggle_tfr.deduplicate.findings import note_findings
 from kaggle_tfr.deduplicate.geometry import verify_geometry
-from kaggle_tfr.deduplicate.leaks import find_leaks
+from kaggle_tfr.deduplicate.leaks import count_copies, find_copies, find_leaks
 from kaggle_tfr.deduplicate.outcomes import (
     DuplicateSettings,
     choose_rows,
     count_outcomes,
-    describe_clusters,
     load_clusters,
     save_clusters,
 )

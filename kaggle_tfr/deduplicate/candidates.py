@@ -15,17 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr.deduplicate.geometry import (
-    MIN_INLIERS,
-    are_near,
-    have_files,
-    verify_geometry,
-)
+from kaggle_tfr.deduplicate.geometry import are_near, have_files, verify_geometry
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.deduplicate.pairs import find_fine_pairs, find_pairs
 from kaggle_tfr.deduplicate.proposals import propose_copies
 from kaggle_tfr.deduplicate.search import MAX_PAIRS, TooManyPairs
-from kaggle_tfr.figures import count_of
 
 NEAR_BITS = 45  # of the four hashes: the likeliest candidates
 FINE_BITS = 100  # or of the fine hash, within CANDIDATE_BITS of the four
@@ -120,43 +114,6 @@ def verify_candidates(
         pairs = propose_copies(images, hashes, pairs, max_bits, candidates.is_new)
     pairs = _keep_verifiable(pairs, images, settings)
     return verify_geometry(images, pairs, work_dir, max_bits=max_bits)
-
-
-def describe_verified(verified: pd.DataFrame) -> str:
-    """Return how many pairs their geometry confirms, and how near the others are.
-
-    verified: of `verify_candidates`.
-
-    >>> verified = pd.DataFrame(
-    ...     {
-    ...         "distance": [3, 40, 44, 52],
-    ...         "inliers": [-1, 90, 12, 3],
-    ...         "accepted": [True, True, True, False],
-    ...     }
-    ... )
-    >>> print(describe_verified(verified))
-    Geometry confirms 2 of 3 pairs: they have 12 matches or more, 12 are required. It \
-rejects 1: 3 matches at most, and 52 bits or more apart.
-    """
-    compared = verified[verified["inliers"] >= 0]
-    if compared.empty:
-        return "No pair was verified by its geometry."
-
-    confirmed = compared[compared["accepted"]]
-    rejected = compared[~compared["accepted"]]
-    text = f"Geometry confirms {len(confirmed):,} of {count_of(len(compared), 'pair')}"
-    if len(confirmed):
-        text += (
-            f": they have {confirmed['inliers'].min()} matches or more, {MIN_INLIERS} "
-            "are required"
-        )
-    text += "."
-    if len(rejected):
-        text += (
-            f" It rejects {len(rejected):,}: {rejected['inliers'].max()} matches at "
-            f"most, and {rejected['distance'].min()} bits or more apart."
-        )
-    return text
 
 
 def _choose_candidates(

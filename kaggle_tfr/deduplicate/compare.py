@@ -12,16 +12,13 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.deduplicate.geometry import have_files
 from kaggle_tfr.deduplicate.outcomes import (
     LEAK_COLUMNS,
     DuplicateSettings,
     match_clusters,
 )
 from kaggle_tfr.deduplicate.pairs import find_pairs_between
-from kaggle_tfr.figures import count_of
 from kaggle_tfr.fingerprints import FINGERPRINTS_FILE, TYPES, read_fingerprints
-from kaggle_tfr.images.convert import load_pixels
 from kaggle_tfr.images.hashing import HASHES
 from kaggle_tfr.mounts import find_part_files
 from kaggle_tfr.shards import list_parts
@@ -158,58 +155,3 @@ def list_overlap(
     """
     mine = match_clusters(images.iloc[copies["a"]], clusters)
     return copies.join(mine[["image_id", "label_name", "split", "keep"]])[LEAK_COLUMNS]
-
-
-def describe_overlap(
-    images: pd.DataFrame,
-    others: pd.DataFrame,
-    copies: pd.DataFrame,
-) -> str:
-    """Return a line for each dataset: how many images are also in it.
-
-    others: of `read_datasets`. copies: of `compare_datasets`.
-    """
-    if others.empty:
-        return "COMPARE_WITH is empty: no other dataset was compared."
-    n_images = int((images["problem"] == "").sum())
-    lines = []
-    for dataset, n_others in others["dataset"].value_counts(sort=False).items():
-        size = count_of(n_others, "image")
-        found = copies[copies["dataset"] == dataset]
-        n_found = found["a"].nunique()
-        if not n_found:
-            lines.append(f"None of {n_images:,} images is in {dataset} ({size}).")
-            continue
-        verb = "is" if n_found == 1 else "are"
-        n_there = found.groupby("test_split")["test_id"].nunique()
-        places = ", ".join(
-            f"{number:,} in {split}" for split, number in n_there.items()
-        )
-        lines.append(
-            f"{n_found:,} of {n_images:,} images {verb} also in {dataset} ({size}; "
-            f"copies there: {places})."
-        )
-    return "\n".join(lines)
-
-
-def load_overlap(
-    images: pd.DataFrame,
-    copies: pd.DataFrame,
-    most: int = 12,
-) -> tuple[list[np.ndarray], list[str]]:
-    """Load the images with the nearest copies in other datasets, with captions.
-
-    copies: of `compare_datasets`. Images without their file are left out.
-    """
-    has_file = have_files(images)[copies["a"]]
-    nearest = copies[has_file].drop_duplicates("a")
-    nearest = nearest.sort_values("distance", kind="stable").head(most)
-    rows = images.iloc[nearest["a"]]
-    captions = [
-        f"{image_id}\n{copy['test_split']} of {copy['dataset']}, "
-        f"{count_of(copy['distance'], 'bit')}"
-        for image_id, copy in zip(
-            rows["image_id"], nearest.to_dict("records"), strict=True
-        )
-    ]
-    return load_pixels(list(rows["path"]), side=200), captions

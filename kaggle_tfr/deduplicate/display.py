@@ -1,6 +1,6 @@
 """Prepare pairs of near-duplicates for tables and figures."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import cycle
 from typing import Any
 
@@ -9,53 +9,13 @@ import numpy as np
 import pandas as pd
 from scipy.cluster import hierarchy
 
-from kaggle_tfr.deduplicate.pairs import select_accepted, words_to_codes
-from kaggle_tfr.figures import count_of
+from kaggle_tfr.deduplicate.pairs import words_to_codes
 from kaggle_tfr.images.convert import load_pixels
 from kaggle_tfr.images.hashing import HASHES
 from kaggle_tfr.images.orientation import ORIENTATIONS, apply_orientation
 from kaggle_tfr.tables import format_bytes
 
 FULL_DIFFERENCE = 64  # grey levels that are drawn in the last colour
-MOST_LINKS = 100_000  # pairs among which a chain is searched
-MOST_LINKS_OF_IMAGE = 20
-RADIUS_COLUMNS = ["radius", "pairs", "agree", "new", "new_agree"]
-
-
-def count_by_radius(
-    images: pd.DataFrame,
-    pairs: pd.DataFrame,
-    radii: Iterable[int],
-) -> pd.DataFrame:
-    """Count the pairs within each radius, and how many of them have the same label.
-
-    images: column label; `pairs` contains its row numbers. radii: ascending.
-    Columns: radius (bits), pairs, agree (share of those with two labels), new (pairs
-    beyond the previous radius), new_agree. A share of no pairs is NaN.
-    """
-    agrees = _compare_labels(images["label"].to_numpy(), pairs)
-    distance = pairs["distance"].to_numpy()
-    rows = []
-    previous_radius = -1
-    for radius in radii:
-        is_within = distance <= radius
-        within = agrees[is_within]
-        new = agrees[is_within & (distance > previous_radius)]
-        rows.append((radius, len(within), within.mean(), len(new), new.mean()))
-        previous_radius = radius
-    return pd.DataFrame(rows, columns=RADIUS_COLUMNS)
-
-
-def _compare_labels(
-    label: np.ndarray,
-    pairs: pd.DataFrame,
-) -> pd.Series:
-    """Return 1 for pairs with the same label, 0 for others, NaN without two labels."""
-    label_a = label[pairs["a"]]
-    label_b = label[pairs["b"]]
-    is_labelled = (label_a >= 0) & (label_b >= 0)
-    agrees = pd.Series(label_a == label_b, dtype=float)
-    return agrees.where(is_labelled)
 
 
 def examples_around(
@@ -273,72 +233,6 @@ def arrange_by_hash(
     is_linked = np.zeros(len(rows), bool)
     is_linked[1:] = (bits[1:] != bits[:-1]).sum(axis=1) <= max_bits
     return rows, is_linked
-
-
-def load_chain(
-    images: pd.DataFrame,
-    hashes: pd.DataFrame,
-    pairs: pd.DataFrame,
-) -> tuple[list[np.ndarray], list[str]]:
-    """Load images A, B, C of which A–B and B–C are pairs but A–C is not; captions.
-
-    The chain whose ends are farthest apart is chosen. Both lists are empty if there is
-    none. pairs: as in `find_clusters`.
-    """
-    chains = _find_chains(select_accepted(pairs))
-    if chains.empty:
-        return [], []
-    apart = _count_bits(hashes, chains["a"], chains["c"])
-    farthest = chains.iloc[[int(apart.argmax())]]
-    (from_a,) = _count_bits(hashes, farthest["a"], farthest["b"])
-    (from_b,) = _count_bits(hashes, farthest["b"], farthest["c"])
-    captions = [
-        "A",
-        f"B: {from_a} bits from A",
-        f"C: {from_b} bits from B, {apart.max()} from A",
-    ]
-    rows = farthest.to_numpy()[0]
-    ids = images["image_id"].iloc[rows]
-    captions = [f"{text}\n{name}" for text, name in zip(captions, ids, strict=True)]
-    return load_pixels(list(images["path"].iloc[rows]), side=200), captions
-
-
-def _find_chains(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Return columns a, b, c: a–b and b–c are pairs of different hashes, a–c is none.
-
-    Of large clusters only a part is searched.
-    """
-    ends = pairs.loc[pairs["distance"] > 0, ["a", "b"]].head(MOST_LINKS)
-    links = pd.concat([ends, ends.rename(columns={"a": "b", "b": "a"})])
-    links = links.groupby("b").head(MOST_LINKS_OF_IMAGE)
-    chains = links.merge(links.rename(columns={"a": "b", "b": "c"}), on="b")
-    chains = chains[chains["a"] < chains["c"]]
-    known = pd.MultiIndex.from_frame(pairs[["a", "b"]])
-    is_pair = pd.MultiIndex.from_frame(chains[["a", "c"]]).isin(known)
-    return chains.loc[~is_pair, ["a", "b", "c"]]
-
-
-def describe_naive_drop(
-    images: pd.DataFrame,
-    pairs: pd.DataFrame,
-    clusters: pd.DataFrame,
-) -> str:
-    """Return what dropping the second image of each pair would do to the clusters.
-
-    pairs, clusters: of `find_clusters`.
-    """
-    seconds = images.iloc[select_accepted(pairs)["b"]]
-    dropped = pd.MultiIndex.from_frame(seconds[["image_id", "split"]])
-    is_left = ~pd.MultiIndex.from_frame(clusters[["image_id", "split"]]).isin(dropped)
-    n_left = clusters.assign(left=is_left).groupby("cluster")["left"].sum()
-    is_labelled = clusters["split"] != "test"
-    is_best_lost = clusters["keep"] & is_labelled & ~is_left
-    n_worse = clusters["cluster"][is_best_lost].nunique()
-    return (
-        "Dropping the second image of each pair would leave several near-duplicates "
-        f"in {(n_left > 1).sum():,} of {count_of(len(n_left), 'cluster')}, and in "
-        f"{n_worse:,} it would drop the image that the rules keep."
-    )
 
 
 def _pair(values: list[Any]) -> list[tuple[Any, Any]]:

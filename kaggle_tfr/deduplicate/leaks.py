@@ -1,5 +1,8 @@
 """Find copies, and leaks: copies in two splits, such as test and train."""
 
+from collections.abc import Iterable
+from itertools import combinations_with_replacement
+
 import numpy as np
 import pandas as pd
 from scipy.sparse import coo_matrix, csgraph
@@ -9,6 +12,7 @@ from kaggle_tfr.deduplicate.pairs import MAX_EQUAL, select_accepted
 from kaggle_tfr.naming import SPLIT_NAMES
 
 RANKS = {"test": 0, "validation": 1, "train": 2}
+COUNTS = ["split", "other", "images", "other_images", "copies"]
 
 
 def find_leaks(
@@ -66,9 +70,29 @@ def find_copies(
     return copies.drop_duplicates(["a", "b"], ignore_index=True)
 
 
-def list_splits(split: pd.Series) -> list[str]:
+def count_copies(images: pd.DataFrame, copies: pd.DataFrame) -> pd.DataFrame:
+    """Count the copies in each pair of splits, and in each split itself.
+
+    copies: of `find_copies`. Columns: split, other, images (of the split with a copy in
+    the other one), other_images (with a copy in the split) and copies (pairs).
+    """
+    split = images["split"].to_numpy()
+    split_a = split[copies["a"]]
+    split_b = split[copies["b"]]
+    rows = []
+    for name, other in combinations_with_replacement(list_splits(images["split"]), 2):
+        between = copies[(split_a == name) & (split_b == other)]
+        n_images = between["a"].nunique()
+        n_others = between["b"].nunique()
+        if name == other:
+            n_images = n_others = np.unique(between[["a", "b"]]).size
+        rows.append((name, other, n_images, n_others, len(between)))
+    return pd.DataFrame(rows, columns=COUNTS)
+
+
+def list_splits(split: Iterable[str]) -> list[str]:
     """Return the distinct splits: test, those of validation, train."""
-    names = sorted(split.unique())
+    names = sorted(set(split))
     return sorted(names, key=lambda name: RANKS[SPLIT_NAMES[name]])
 
 

@@ -9,7 +9,6 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.explore.growth import mark_recorded
-from kaggle_tfr.figures import count_of
 from kaggle_tfr.schema import JsonDataclass
 
 LEAK_COLUMNS = [
@@ -37,14 +36,8 @@ STATES = {
     "changed": "in earlier parts, file changed",
     "gone": "in earlier parts, file gone",
 }
-OPTIONAL_OUTCOMES = (
-    "leaks dropped",
-    "dropped by overrides",
-    "between folds dropped",
-    *STATES.values(),
-    "test images",
-    "test images rejected",
-)
+# The outcomes that are listed without an image, too.
+USUAL = ("labelled records", "duplicates dropped", "conflicts dropped", "rejected")
 
 
 @dataclass(frozen=True)
@@ -117,13 +110,9 @@ def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
 
 
 def load_leaks(work_dir: str) -> pd.DataFrame:
-    """Return the rows of leaks.csv as texts.
-
-    A file of an earlier version gets the column dataset.
-    """
+    """Return the rows of leaks.csv as texts."""
     data = storage.read_bytes(storage.join(work_dir, "leaks.csv"))
-    leaks = pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False)
-    return leaks if "dataset" in leaks else leaks.assign(dataset="")
+    return pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False)
 
 
 def choose_rows(
@@ -181,10 +170,9 @@ def count_outcomes(
 ) -> dict[str, int]:
     """Count the images by outcome; each image is counted once.
 
-    Keys: written, duplicates dropped, conflicts dropped and rejected, of labelled
-    images; only if there are any, leaks dropped, dropped by overrides, between folds
-    dropped, test images (to be written), test images rejected, and those of `STATES`,
-    of labelled and test images together.
+    Keys: those of `USUAL`, of which rejected counts labelled and test images; and, only
+    if there are any, test records, leaks dropped, dropped by overrides, between folds
+    dropped, and those of `STATES`. Records are images to be written.
     """
     is_test = images["split"] == "test"
     is_good = images["problem"] == ""
@@ -192,17 +180,14 @@ def count_outcomes(
     is_kept = is_good & matched["keep"].to_numpy() & ~mark_recorded(images)
     n_dropped = _count_reasons(clusters)
     counts = {
-        "written": (is_kept & ~is_test).sum(),
+        "labelled records": (is_kept & ~is_test).sum(),
+        "test records": (is_kept & is_test).sum(),
         **{name: n_dropped[word] for word, name in REASONS.items()},
-        "rejected": (~is_good & ~is_test).sum(),
-        "test images": (is_kept & is_test).sum(),
-        "test images rejected": (~is_good & is_test).sum(),
+        "rejected": (~is_good).sum(),
         **_count_states(images),
     }
     return {
-        name: int(count)
-        for name, count in counts.items()
-        if count or name not in OPTIONAL_OUTCOMES
+        name: int(count) for name, count in counts.items() if count or name in USUAL
     }
 
 
@@ -212,24 +197,6 @@ def _count_states(images: pd.DataFrame) -> dict[str, int]:
         return {}
     counts = images["earlier"].value_counts()
     return {name: counts.get(state, 0) for state, name in STATES.items()}
-
-
-def describe_clusters(clusters: pd.DataFrame) -> str:
-    """Return how many clusters there are, by their number of labelled images.
-
-    clusters: of `find_clusters`. Only clusters with several labelled images have copies
-    that can be in two folds.
-    """
-    is_labelled = clusters["split"] != "test"
-    n_labelled = is_labelled.groupby(clusters["cluster"]).sum()
-    counts = {
-        "with several labelled images": (n_labelled > 1).sum(),
-        "with one labelled image": (n_labelled == 1).sum(),
-        "of test images only": (n_labelled == 0).sum(),
-    }
-    parts = [f"{count:,} {name}" for name, count in counts.items() if count]
-    text = count_of(len(n_labelled), "cluster")
-    return f"{text}: {', '.join(parts)}" if parts else text
 
 
 def _count_reasons(clusters: pd.DataFrame) -> Counter[str]:

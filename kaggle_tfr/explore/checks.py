@@ -1,4 +1,4 @@
-"""Find tables of images that cannot be right."""
+"""Stop at tables of images that cannot be right, and note what is doubtful."""
 
 import difflib
 import os
@@ -8,14 +8,18 @@ import pandas as pd
 
 from kaggle_tfr.explore.files import is_generic
 from kaggle_tfr.explore.labels import LEFT_OUT, NO_LABEL, number_names
+from kaggle_tfr.explore.masks import note_combs
 from kaggle_tfr.explore.names import loosen
 from kaggle_tfr.explore.rows import LINK_PROBLEM, MISSING_FILE, NO_ROW
+from kaggle_tfr.notebook import note
 from kaggle_tfr.schema import Labels
 
 STOP = 0.5  # of the images, unusable for one reason
 DOUBT = 1 / 3
+FEW_REJECTS = 0.05  # of the images
 FEW = 20  # images, which may be of as many classes
 NEAREST = 20_000  # files, among whose names the nearest is looked for
+LISTED = "rejects.csv lists them."
 # What to do about the most frequent problem.
 ADVICE = {
     NO_LABEL: "Set LABELS_CSV to a CSV with the columns image_id,label, or "
@@ -82,43 +86,64 @@ def _describe_nearest(image_id: str, paths: pd.Series) -> str:
     )
 
 
-def find_doubts(
+def note_rejects(images: pd.DataFrame) -> None:
+    """Note how many images are rejected, and why."""
+    counts = name_reasons(images["problem"][images["problem"] != ""]).value_counts()
+    if counts.empty:
+        note("✓", f"All {len(images):,} images can be used.", "input")
+        return
+    n_rejected = counts.sum()
+    verb = "is" if n_rejected == 1 else "are"
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
+    note(
+        "!" if n_rejected > FEW_REJECTS * len(images) else "·",
+        f"{n_rejected:,} of {len(images):,} images {verb} rejected: {reasons}.",
+        "input",
+        LISTED,
+    )
+
+
+def note_doubts(
     images: pd.DataFrame, labels: Labels, label_column: str | Sequence[str]
-) -> list[str]:
-    """Return a sentence for each reason why the table is probably wrong.
+) -> None:
+    """Note each reason why the table is probably wrong.
 
     label_column: LABEL_COLUMN; classes that the user has set are not doubted.
     """
-    doubts = []
     unusable, share = _find_main_problem(images)
     if share > DOUBT:
         reason, _, _ = unusable["problem"].iloc[0].partition(":")
-        advice = ADVICE.get(reason, "rejects.csv lists them.")
-        doubts.append(
-            f"{share:.0%} of the images cannot be used for one reason: {reason}. "
-            f"{advice}"
-        )
-    if labels.kind not in ("single", "multi") or not labels.classes:
-        return doubts
-    good = images[(images["problem"] == "") & (images["label"] >= 0)]
+        text = f"{share:.0%} of the images cannot be used for one reason: {reason}."
+        note("✗", text, "input: unusable", ADVICE.get(reason, LISTED))
+    if labels.kind == "masks":
+        note_combs(images, labels)
     names = list(number_names(labels.classes))
     n_classes = len(names)
+    n_good = ((images["problem"] == "") & (images["label"] >= 0)).sum()
     if n_classes == 1 and labels.kind == "single":
-        doubts.append(
-            f"All images are of one class, '{names[0]}'. Set LABEL_COLUMN to a column, "
-            "to 'folder' or to 'names: REGEX'; [] reads images without labels."
+        note(
+            "✗",
+            f"All images are of one class, {names[0]!r}.",
+            "labels: one class",
+            "Set LABEL_COLUMN to a column, to 'folder' or to 'names: REGEX'; [] reads "
+            "images without labels.",
         )
-    elif len(good) > FEW and n_classes > len(good) / 2:
-        doubts.append(
-            f"{len(good):,} images are of {n_classes:,} classes, so most classes have "
-            "few images. Set LABEL_COLUMN to another column or rule, or LABEL_KIND: "
-            "number for a quantity."
+    elif n_good > FEW and n_classes > n_good / 2:
+        note(
+            "✗",
+            f"{n_good:,} images are of {n_classes:,} classes, so most classes have few "
+            "images.",
+            "labels: many classes",
+            "Set LABEL_COLUMN to another column or rule, or LABEL_KIND: number for a "
+            "quantity.",
         )
     generic = list(filter(is_generic, names))
     if generic and label_column == "":
-        doubts.append(
-            f"A class is called '{generic[0]}', like a split or a folder of all "
-            "images. Set LABEL_COLUMN: folder if it is a class, else to a column or "
-            "to 'names: REGEX'."
+        note(
+            "✗",
+            f"A class is called {generic[0]!r}, like a split or a folder of all "
+            "images.",
+            "labels: generic class",
+            "Set LABEL_COLUMN: folder if it is a class, else to a column or to 'names: "
+            "REGEX'.",
         )
-    return doubts

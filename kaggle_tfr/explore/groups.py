@@ -46,12 +46,6 @@ def add_groups(images: pd.DataFrame, group_column: str) -> pd.DataFrame:
     else:
         check_column(group_column, images, "GROUP_COLUMN")
     groups = groups.mask(groups.isin(MISSING), "")
-    sizes = groups[groups != ""].value_counts()
-    print(
-        f"GROUP_COLUMN '{group_column}': {sizes.sum():,} of {len(images):,} images are "
-        f"in {len(sizes):,} groups of up to {sizes.max() if len(sizes) else 0:,}; "
-        f"{len(images) - sizes.sum():,} have none and stay single."
-    )
     if group_column in RESERVED:  # numbers stay numbers
         return images
     return images.assign(**{group_column: groups})

@@ -46,36 +46,25 @@ STATE: dict[str, Any] = {"earlier": "", "earlier_fold": -1, "earlier_part": 0}
 GONE = "part-{part}/{split}/{image_id}"  # in place of a path: no file has this one
 
 
-def reuse_hashes(folds_from: str | Sequence[str], work_dir: str) -> str:
-    """Copy hashes.parquet of an earlier work folder to WORK_DIR, and return a sentence.
+def reuse_hashes(folds_from: str | Sequence[str], work_dir: str) -> None:
+    """Copy hashes.parquet of an earlier work folder to WORK_DIR.
 
     01 then reads only files that are new or have changed. A WORK_DIR that has this
     file keeps its own. Raises: ValueError: FOLDS_FROM is WORK_DIR.
     """
     path = storage.join(work_dir, "hashes.parquet")
-    sentence = "Only new and changed files are read."
-    if not storage.exists(path):
-        sentence = "All files are read."
     for name in as_sources(folds_from):
-        folder = "" if name.endswith(".csv") else locate_input(name)
+        if name.endswith(".csv"):
+            continue
+        folder = locate_input(name)
         check_not_replaced(folder, work_dir)
-        if not storage.exists(path) and _copy_hashes(folder, path):
-            sentence = f"Files that '{folder}' has seen unchanged are not read again."
-    return sentence
-
-
-def _copy_hashes(folder: str, path: str) -> bool:
-    """Copy hashes.parquet of an earlier work folder on disk; return whether it has one.
-
-    Parts have a file of this name with other columns.
-    """
-    saved = os.path.join(folder, "hashes.parquet")
-    is_work_folder = os.path.exists(os.path.join(folder, PLANNED_FILE))
-    if not (folder and is_work_folder and os.path.exists(saved)):
-        return False
-    with storage.new_file(path) as temporary:
-        shutil.copyfile(saved, temporary)
-    return True
+        saved = os.path.join(folder, "hashes.parquet")
+        # Parts have a file of this name with other columns.
+        is_work_folder = os.path.exists(os.path.join(folder, PLANNED_FILE))
+        if is_work_folder and os.path.exists(saved) and not storage.exists(path):
+            with storage.new_file(path) as temporary:
+                shutil.copyfile(saved, temporary)
+            print(f"Files that '{folder}' has seen unchanged are not read again.")
 
 
 def join_earlier(
@@ -165,12 +154,9 @@ def _match(images: pd.DataFrame, table: pd.DataFrame) -> np.ndarray:
 
 
 def _find_repeated(images: pd.DataFrame) -> np.ndarray:
-    """Return the rows that were rejected because another row has the same id."""
-    rejected = np.flatnonzero(images["problem"] != "")
-    if not len(rejected):
-        return rejected
-    is_repeated = _index(images).duplicated(keep=False)
-    return rejected[is_repeated[rejected]]
+    """Return which rows are rejected because another row has the same id: bool (n,)."""
+    is_rejected = (images["problem"] != "").to_numpy()
+    return is_rejected & _index(images).duplicated(keep=False)
 
 
 def _list_unmatched(table: pd.DataFrame, row: np.ndarray) -> np.ndarray:
@@ -191,8 +177,6 @@ def _match_moved(
     is_free = (row < 0) & (images["problem"] == "").to_numpy()
     free_images = np.flatnonzero(is_free)
     free_records = np.flatnonzero(_list_unmatched(table, row))
-    if not (len(free_images) and len(free_records)):
-        return row
     image_key = _index(images.iloc[free_images], "digest")
     record_key = _index(table.iloc[free_records], "digest")
     is_single = ~record_key.duplicated(keep=False)
@@ -233,28 +217,15 @@ def _keep_state(
     is_kept = images["earlier"].to_numpy()[is_earlier] != ""
     rows = np.flatnonzero(is_earlier)[is_kept]
     found = found[is_kept]
-    kept = {
-        name: _replace_texts(images[name], rows, found[name])
-        for name in ("image_id", "split", "label_name")
-    }
-    for name, column in {"earlier_fold": "fold", "earlier_part": "part"}.items():
-        numbers = images[name].to_numpy(copy=True)
-        numbers[rows] = found[column].to_numpy()
-        kept[name] = pd.Series(numbers, images.index)
+    kept = {}
+    for name in ("image_id", "split", "label_name", "earlier_fold", "earlier_part"):
+        column = images[name].copy()
+        column.iloc[rows] = found[name.removeprefix("earlier_")].to_numpy()
+        kept[name] = column
     # A record exists even if its file is rejected now.
     problem = images["problem"]
     is_recorded_reject = (problem != "") & (images["earlier"] != "")
     return images.assign(**kept, problem=problem.mask(is_recorded_reject, ""))
-
-
-def _replace_texts(column: pd.Series, rows: np.ndarray, values: pd.Series) -> pd.Series:
-    """Return the column with these values in these rows; most are equal already."""
-    is_different = differ(column.iloc[rows], values)
-    if not is_different.any():
-        return column
-    column = column.copy()
-    column.iloc[rows[is_different]] = values.to_numpy(object)[is_different]
-    return column
 
 
 def _list_gone(table: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
@@ -346,19 +317,13 @@ def fill_hashes(
 def explain_earlier(images: pd.DataFrame) -> pd.Series:
     """Return why each image with a record is not written again, missing for others."""
     reasons = pd.Series(None, images.index, dtype=object)
-    if "earlier" not in images:
-        return reasons
-    states = images["earlier"].to_numpy(object)
-    parts = images["earlier_part"].to_numpy()
-    for state, text in REASONS.items():
-        for part in np.unique(parts[states == state]):
-            rows = np.flatnonzero((states == state) & (parts == part))
-            labels = images["label_name"].iloc[rows]
-            if state == "relabelled":
-                texts = [text.format(part=part, label=label) for label in labels]
-                reasons.iloc[rows] = texts
-            else:
-                reasons.iloc[rows] = text.format(part=part)
+    is_recorded = mark_recorded(images)
+    if is_recorded.any():
+        columns = ["earlier", "earlier_part", "label_name"]
+        rows = images.loc[is_recorded, columns].itertuples(index=False)
+        reasons[is_recorded] = [
+            REASONS[state].format(part=part, label=label) for state, part, label in rows
+        ]
     return reasons
 
 

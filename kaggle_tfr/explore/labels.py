@@ -12,6 +12,7 @@ from kaggle_tfr import storage
 from kaggle_tfr.explore.files import check_link
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.images.masks import EMPTY_CODES, join_codes
+from kaggle_tfr.notebook import note
 from kaggle_tfr.schema import Labels
 
 # A row for each image with label, label_name, problem; what the labels are.
@@ -190,7 +191,7 @@ def _label_classes(names: pd.Series, rows: pd.DataFrame, classes: Classes) -> Ta
 
 
 def _check_names(names: pd.Series) -> None:
-    """Raise a ValueError for quantities; print a warning for names that look alike."""
+    """Raise a ValueError for quantities; note names that look alike."""
     numbers = names[names.str.fullmatch(NUMBER)]
     if len(numbers) > MANY and numbers.str.contains(".", regex=False).any():
         raise ValueError(
@@ -200,9 +201,11 @@ def _check_names(names: pd.Series) -> None:
     forms = names.str.split().str.join(" ").str.casefold()
     alike = names[forms.duplicated(keep=False)].tolist()
     if alike:
-        print(
-            f"WARNING: classes differ only by blanks or case: {alike[:6]}. If they are "
-            f'one class, set LABEL_MAP: {{"{alike[-1]}": "{alike[0]}"}}.'
+        note(
+            "!",
+            f"Classes differ only by blanks or case: {alike[:6]}.",
+            "labels: similar names",
+            f'If they are one class, set LABEL_MAP: {{"{alike[-1]}": "{alike[0]}"}}.',
         )
 
 

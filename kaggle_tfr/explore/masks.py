@@ -3,12 +3,9 @@
 import pandas as pd
 
 from kaggle_tfr.images.masks import measure_comb
+from kaggle_tfr.notebook import note
 from kaggle_tfr.schema import Labels
 
-COMBS = (
-    "The masks look like combs: their codes may count by rows. If so, set RLE_ORDER: "
-    "rows."
-)
 MOST_MASKS = 50  # that are measured
 MANY_COMBS = 0.75  # of them: thin lines and noise look like combs in either order
 
@@ -26,12 +23,19 @@ def sample_masks(images: pd.DataFrame, labels: Labels) -> pd.DataFrame:
     return sample[["path", "height", "width"]].assign(code=longest)
 
 
-def find_combs(images: pd.DataFrame, labels: Labels) -> str:
-    """Return a warning if most masks look like combs, else "".
+def note_combs(images: pd.DataFrame, labels: Labels) -> None:
+    """Note that codes may count by rows, if most masks look like combs.
 
     Square images do not count: a mask fits them in both orders.
     """
     masks = sample_masks(images, labels).query("height != width")
     rows = masks[["code", "height", "width"]].to_numpy()
     n_combs = sum(measure_comb(*row) > 0 for row in rows)
-    return COMBS if n_combs > MANY_COMBS * len(masks) else ""
+    if n_combs > MANY_COMBS * len(masks):
+        note(
+            "!",
+            f"{n_combs} of {len(masks)} masks look like combs: their codes may count "
+            "by rows.",
+            "input: masks",
+            "If so, set RLE_ORDER: rows.",
+        )

@@ -10,6 +10,7 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.earlier import load_earlier, load_earlier_images
 from kaggle_tfr.explore.cache import compute_columns
+from kaggle_tfr.explore.checks import note_rejects
 from kaggle_tfr.explore.files import explain_unreadable
 from kaggle_tfr.explore.growth import WITHOUT_FILE, fill_hashes, join_earlier
 from kaggle_tfr.explore.labels import number_names
@@ -186,11 +187,10 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
 
 
 def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
-    """Write rejects.csv: the rejected images, each with its reason.
+    """Write rejects.csv, the rejected images with their reasons, and note their number.
 
     Temporary files, and the saved records of shards without images, are removed.
     """
-    storage.make_folder(work_dir)
     storage.remove_leftovers(work_dir)
     existing = images["path"][images["problem"] != "missing file"]
     shards = {path.rpartition("#")[0] for path in existing}  # of records' addresses
@@ -201,6 +201,7 @@ def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
     rejects = rejects.replace("\r", r"\\r", regex=True)
     path = storage.join(work_dir, "rejects.csv")
     storage.write_atomically(path, rejects.to_csv(index=False).encode())
+    note_rejects(images)
 
 
 def save_images(
@@ -208,8 +209,7 @@ def save_images(
     labels: Labels,
     work_dir: str,
 ) -> None:
-    """Write rejects.csv, the labels as text and as JSON, and images.parquet."""
-    save_rejects(images, work_dir)
+    """Write the labels as text and as JSON, and images.parquet."""
     label_of = number_names(labels.classes)
     lines = [f"{label}:{name}\n" for name, label in label_of.items()]
     texts = {

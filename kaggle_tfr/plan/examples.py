@@ -113,18 +113,3 @@ def _find_smaller_size(pixels: np.ndarray, image: ImageSettings) -> tuple[int, i
     if image.size:
         scale = min(scale, min(image.size) / min(height, width))
     return max(1, round(width * scale)), max(1, round(height * scale))
-
-
-def crop_to_difference(images: list[np.ndarray], side: int = 64) -> list[np.ndarray]:
-    """Crop images of one size to the square in which the first and last differ most.
-
-    images: uint8 (height, width, 3). side: pixels, at most.
-    """
-    height, width, _ = images[0].shape
-    side = min(side, height, width)
-    difference = cv2.absdiff(images[0], images[-1]).max(axis=2)
-    # Each value is the mean over the square whose first pixel is there.
-    means = cv2.boxFilter(difference, cv2.CV_32F, (side, side), anchor=(0, 0))
-    inside = means[: height - side + 1, : width - side + 1]
-    _, _, _, (left, top) = cv2.minMaxLoc(inside)
-    return [image[top : top + side, left : left + side] for image in images]

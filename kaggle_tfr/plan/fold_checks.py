@@ -8,17 +8,17 @@ import pandas as pd
 
 from kaggle_tfr.deduplicate.blocks import list_slices
 from kaggle_tfr.explore.growth import mark_recorded
+from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.images.hashing import FLAT, HASHES
 from kaggle_tfr.naming import OVERRIDE_GROUP
 from kaggle_tfr.plan.folds import Array, join_groups, list_first_rows, mark_labels
+from kaggle_tfr.schema import Labels
 from kaggle_tfr.texts import find_texts
 
 CLASS_SIZES = {
     "1": 1, "2 to 5": 5, "6 to 25": 25, "26 to 100": 100, "over 100": np.inf
 }  # fmt: skip
 N_SAMPLED = 300
-MAX_NAMED = 3  # classes in a sentence
-FAIR_DEVIATION = 0.05  # of a share; small folds of few images have more
 
 
 def compare_shares(
@@ -88,26 +88,25 @@ def _sum_bands(table: pd.DataFrame) -> pd.DataFrame:
     return sums
 
 
-def find_missing_classes(
-    folded: pd.DataFrame, *, label_columns: Sequence[str] = ()
-) -> pd.DataFrame:
+def find_missing_classes(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
     """List the classes without an image in train, a fold, or the validation split.
 
     folded: the result of `assign_folds`. Test images and images without a label are
         not counted.
-    label_columns: of multi-label images; each column is a class.
     One row a class, the largest class first. Columns: class (its name), images (with
     this class), missing_from (such as "fold 0, validation"; "train" means all
     folds).
     """
     labelled = folded[folded["split"] != "test"]
-    names = list(label_columns)
-    if not label_columns:
+    columns = labels.class_columns
+    if not columns:
         labelled = labelled[labelled["label"] >= 0]
-        classes = labelled.drop_duplicates("label").sort_values("label")
-        names = classes["label_name"].tolist()
-
-    counts = _count_by_place(labelled, label_columns)
+    counts = _count_by_place(labelled, columns)
+    if not columns:
+        counts.index = np.unique(labelled["label"])
+    classes = number_names(labels.classes)
+    names = {label: name for name, label in classes.items()}
+    counts = counts.reindex(list(names), fill_value=0)
     is_missing = _mark_missing(counts, _name_folds(labelled))
     is_missing = is_missing[is_missing.any(axis=1)]
     places = is_missing.columns
@@ -134,30 +133,6 @@ def _mark_missing(counts: pd.DataFrame, folds: list[str]) -> pd.DataFrame:
     # A single fold does not validate.
     is_missing.loc[is_missing["train"] | (len(folds) == 1), folds] = False
     return is_missing
-
-
-def describe_missing_classes(missing: pd.DataFrame) -> str:
-    """Return one sentence about a table of `find_missing_classes`.
-
-    >>> table = pd.DataFrame(
-    ...     {"class": ["night"], "images": [3], "missing_from": ["fold 0, fold 4"]}
-    ... )
-    >>> print(describe_missing_classes(table))
-    Warning: these classes have no image in some fold or split, so no score there \
-covers them: night (3 in all, none in fold 0, fold 4)
-    """
-    if missing.empty:
-        return "Every class has images in every fold and split that scores a model."
-    named = [
-        f"{row['class']} ({row['images']:,} in all, none in {row['missing_from']})"
-        for row in missing.head(MAX_NAMED).to_dict("records")
-    ]
-    text = (
-        "Warning: these classes have no image in some fold or split, so no score there "
-        f"covers them: {'; '.join(named)}"
-    )
-    n_others = len(missing) - len(named)
-    return text + (f"; and {n_others:,} more" if n_others else "")
 
 
 def check_leakage(
@@ -201,64 +176,6 @@ def check_leakage(
         numbers |= _count_near_pairs(table, fold, hashes, max_bits, cut_pairs)
     _check_across_folds(numbers)
     return pd.Series(numbers, name="folds", dtype=object)
-
-
-def describe_checks(checks: pd.Series, max_bits: int) -> str:
-    """Return a line for each finding of `check_leakage`, warnings first.
-
-    max_bits: as in `check_leakage`, which was called with hashes.
-    """
-    warnings = []
-    n_shared = checks["clusters_across_test"]
-    if n_shared:
-        warnings.append(
-            f"Clusters that contain test images and other images: {n_shared:,}. Test "
-            "images stay where they are; leaks.csv lists these pairs."
-        )
-    n_earlier = checks.get("sampled_pairs_of_earlier", 0)
-    if n_earlier:
-        warnings.append(
-            f"Pairs of two earlier images within {max_bits} bits in two folds or "
-            f"splits: {n_earlier:,} in a sample. They stay where they are; MAX_BITS or "
-            "OVERRIDES were others when their parts were planned."
-        )
-    passed = [_describe_clusters(checks["clusters"])]
-    if "groups_across_folds" in checks:
-        passed.append("No group of GROUP_COLUMN is in two folds or splits.")
-    passed.append(_describe_sampled(checks, max_bits))
-    deviation = checks["max_share_deviation"]
-    line = (
-        "In each fold, the share of every class differs from its share of all training "
-        f"images by at most {100 * deviation:.1f} percentage points."
-    )
-    if deviation > FAIR_DEVIATION:
-        warnings.append(line)
-    else:
-        passed.append(line)
-    marked = [f"! {line}" for line in warnings] + [f"✓ {line}" for line in passed]
-    return "\n".join(marked)
-
-
-def _describe_clusters(n_clusters: float) -> str:
-    if not n_clusters:
-        return "One image of each cluster is kept, so no cluster can be in two folds."
-    return f"Clusters with two or more images: {n_clusters:,}, each in one fold."
-
-
-def _describe_sampled(checks: pd.Series, max_bits: int) -> str:
-    """Return what the comparison of sampled images with all others has found."""
-    pair = "no pair"
-    if checks.get("sampled_pairs_of_earlier", 0):
-        pair = "no pair with a new image"
-    text = (
-        f"{checks['sampled_images']:,} sampled images were compared with all "
-        f"{checks['images']:,}: {pair} within {max_bits} bits is in two folds, or in "
-        "train and validation."
-    )
-    n_with_test = checks["sampled_pairs_with_test"]
-    if n_with_test:
-        text += f" Pairs with a test image, which stay: {n_with_test:,}."
-    return text
 
 
 def _check_across_folds(numbers: dict[str, float]) -> None:

@@ -234,30 +234,6 @@ def _mark_classes(label: pd.Series) -> csr_matrix:
     return csr_matrix(entries, shape=(len(label), n_classes))
 
 
-def count_moved(rows: pd.DataFrame, *, group_column: str = "") -> pd.DataFrame:
-    """Count the images that `assign_folds` moves to another split.
-
-    What `validation_size` holds out is not counted. Columns: before, split (where they
-    go), images.
-    """
-    groups = join_groups(rows, group_column)
-    _, split, _ = place_earlier(rows, groups)
-    moves = pd.DataFrame({"before": rows["split"], "split": split})
-    moves = moves[moves["before"] != moves["split"]]
-    return moves.value_counts().reset_index(name="images")
-
-
-def describe_moved(moved: pd.DataFrame) -> str:
-    """Return one sentence about a table of `count_moved`."""
-    if moved.empty:
-        return "Every image stays in the split that it was given."
-    counts = moved.itertuples(index=False)
-    listed = ", ".join(f"{n:,} from {before} to {split}" for before, split, n in counts)
-    return (
-        f"Images move to the split of other images of their cluster or group: {listed}."
-    )
-
-
 def assign_shards(
     table: pd.DataFrame,
     n_shards: Mapping[tuple[str, int], int],

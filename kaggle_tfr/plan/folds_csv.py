@@ -131,10 +131,9 @@ def count_folds(folds: pd.DataFrame) -> dict[str, int]:
     words = pd.Series(reasons, dtype=object).str.extract(r"^(\w+)", expand=False)
     first_word = pd.Series(words.to_numpy()[code], folds.index)
     outcome = first_word.map({**REASONS, "rejected": "rejected"})
-    outcome = outcome.mask(folds["keep"], "written")
-    is_test = folds["split"] == "test"
-    test_outcomes = {"written": "test images", "rejected": "test images rejected"}
-    outcome = outcome.mask(is_test, outcome.map(test_outcomes))
+    outcome = outcome.mask(folds["keep"], "labelled records")
+    is_test_record = folds["keep"] & (folds["split"] == "test")
+    outcome = outcome.mask(is_test_record, "test records")
     states = first_word.map({**STATES, "earlier": STATES["same"]})
     outcome = outcome.mask(states.notna(), states)
     counts = outcome.value_counts()

@@ -126,22 +126,6 @@ def predict(table: pd.DataFrame, image: ImageSettings) -> pd.DataFrame:
     )
 
 
-def describe_resizing(table: pd.DataFrame, image: ImageSettings) -> str:
-    """Return one sentence: how many images shrink, are enlarged, and keep their size.
-
-    table: columns height and width.
-    """
-    before = table[["height", "width"]]
-    growth = _predict_sides(before, image).prod(axis=1) - before.prod(axis=1)
-    counts = {
-        "shrink": (growth < 0).sum(),
-        "keep their number of pixels": (growth == 0).sum(),
-        "are enlarged": (growth > 0).sum(),
-    }
-    parts = [f"{count:,} {change}" for change, count in counts.items() if count]
-    return f"Of {len(table):,} images, {', '.join(parts)}."
-
-
 def _predict_sides(sides: pd.DataFrame, image: ImageSettings) -> Array:
     """Return height and width in the record: float (n, 2). sides: of the originals."""
     codes, distinct = pd.MultiIndex.from_frame(sides).factorize()

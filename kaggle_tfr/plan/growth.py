@@ -1,7 +1,6 @@
-"""A plan that continues earlier parts: what is new, and how its folds drift."""
+"""A plan that continues earlier parts: what is new, and what cannot be."""
 
 from dataclasses import asdict
-from typing import Any
 
 import pandas as pd
 
@@ -10,7 +9,6 @@ from kaggle_tfr.explore.growth import STATE, mark_recorded, name_places
 from kaggle_tfr.folds_from import check_settings
 from kaggle_tfr.naming import OVERRIDE_GROUP
 from kaggle_tfr.parameters import Values
-from kaggle_tfr.plan.fold_checks import measure_deviation
 from kaggle_tfr.plan.folds import join_groups, list_first_rows
 from kaggle_tfr.schema import RecordSchema
 from kaggle_tfr.shards import EarlierPlan
@@ -138,7 +136,13 @@ def check_growth(
     settings["bit_depth"] = bit_depth
     check_settings(earlier, settings, values["FOLDS_FROM"])
     if earlier.source and not earlier.plans:
-        _check_number_of_folds(work_dir, values["N_FOLDS"])
+        last = load_earlier_images(work_dir)["fold"].max()
+        if last >= max(1, values["N_FOLDS"]):
+            raise ValueError(
+                f"N_FOLDS is {values['N_FOLDS']}, but FOLDS_FROM has images in fold "
+                f"{last}. Set N_FOLDS to {last + 1}, or to the number of folds that it "
+                "was made with."
+            )
     return earlier.plans
 
 
@@ -150,65 +154,3 @@ def check_schema(schema: RecordSchema, work_dir: str) -> None:
             "SCHEMA does not give the features that the parts of FOLDS_FROM have. Set "
             "it to theirs, or make a new dataset without FOLDS_FROM."
         )
-
-
-def _check_number_of_folds(work_dir: str, n_folds: int) -> None:
-    """Raise a ValueError if the CSV of FOLDS_FROM has more folds than N_FOLDS."""
-    last = load_earlier_images(work_dir)["fold"].max()
-    if last >= max(1, n_folds):
-        raise ValueError(
-            f"N_FOLDS is {n_folds}, but FOLDS_FROM has images in fold {last}. Set "
-            f"N_FOLDS to {last + 1}, or to the number of folds that it was made with."
-        )
-
-
-def measure_drift(folded: pd.DataFrame) -> pd.DataFrame:
-    """Compare the folds of the earlier images alone with those of all images.
-
-    folded: of `assign_folds`. Rows: before, now. Columns: images (in folds), smallest
-    and largest (fold, as shares of these), deviation (the largest difference between
-    a class's share of a fold and of all folds), and validation (share of validation
-    among these images and itself).
-    """
-    is_earlier = folded.get("earlier", pd.Series("", folded.index)) != ""
-    rows = {"before": _measure(folded[is_earlier]), "now": _measure(folded)}
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def _measure(table: pd.DataFrame) -> dict[str, Any]:
-    """Return a row of `measure_drift`."""
-    in_folds = table[table["fold"] >= 0]
-    sizes = in_folds["fold"].value_counts(normalize=True)
-    n_validation = (table["split"] == "validation").sum()
-    return {
-        "images": len(in_folds),
-        "smallest": sizes.min() if len(sizes) else 0.0,
-        "largest": sizes.max() if len(sizes) else 0.0,
-        "deviation": measure_deviation(in_folds),
-        "validation": n_validation / max(1, len(in_folds) + n_validation),
-    }
-
-
-def describe_drift(drift: pd.DataFrame) -> str:
-    """Return lines about a table of `measure_drift`."""
-    before = drift.loc["before"]
-    now = drift.loc["now"]
-    if not before["images"]:
-        return "No image has an earlier fold."
-    n_new = int(now["images"] - before["images"])
-    lines = [f"{int(before['images']):,} images keep their fold, {n_new:,} are new."]
-    lines.append(
-        f"A fold has {now['smallest']:.1%} to {now['largest']:.1%} of them (before: "
-        f"{before['smallest']:.1%} to {before['largest']:.1%})."
-    )
-    lines.append(
-        "In each fold, the share of every class differs from its share of all by at "
-        f"most {100 * now['deviation']:.1f} percentage points (before: "
-        f"{100 * before['deviation']:.1f})."
-    )
-    if now["validation"]:
-        lines.append(
-            f"The validation split has {now['validation']:.1%} of the images (before: "
-            f"{before['validation']:.1%})."
-        )
-    return "\n".join(lines)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kaggle_tfr import storage
+from kaggle_tfr.figures import count_of
 from kaggle_tfr.fingerprints import FINGERPRINTS_FILE
 from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.naming import (
@@ -26,6 +27,7 @@ from kaggle_tfr.naming import (
     check_template,
     format_shard_name,
 )
+from kaggle_tfr.notebook import note
 from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.plan.folds import assign_shards
@@ -434,13 +436,8 @@ def _fit_parts(
             return planned, limit_bytes - other_bytes
         estimate = floor(n_parts * shard_bytes / max(limit_bytes - fixed_bytes, 1))
         n_parts = max(n_parts + 1, estimate)
-    raise ValueError(_explain_no_fit(forecast, limit_bytes))
-
-
-def _explain_no_fit(forecast: Forecast, limit_bytes: int) -> str:
-    """Return the error for images that no number of parts can hold."""
     _, _, largest_bytes = forecast.size
-    return (
+    raise ValueError(
         f"No number of parts fits PART_LIMIT_GB = {limit_bytes / 1e9:g}: one record "
         f"alone may take {largest_bytes / 1e6:,.2f} MB. Raise PART_LIMIT_GB, or "
         "lower IMAGE_SIZE or QUALITY."
@@ -576,12 +573,22 @@ def _apportion(counts: pd.Series, n_shards: int) -> pd.Series:
 
 
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
-    """Write plan.parquet, a row group per shard, then plan.json."""
+    """Write plan.parquet, a row group per shard, then plan.json; note their numbers."""
     storage.remove_leftovers(work_dir)
     path = storage.join(work_dir, "plan.parquet")
     storage.write_atomically(path, _encode_rows(table, plan.shards))
     path = storage.join(work_dir, "plan.json")
     storage.write_atomically(path, plan.to_json().encode())
+
+    n_tests = (table["split"] == "test").sum()
+    high = format_bytes(plan.forecast["high"] * len(table))
+    note(
+        "·",
+        f"Planned: {count_of(len(table), 'image')} ({len(table) - n_tests:,} labelled, "
+        f"{n_tests:,} test) in {count_of(len(plan.shards), 'shard')}, "
+        f"{count_of(plan.n_parts, 'part')}, at most {high}.",
+        "plan",
+    )
 
 
 def _encode_rows(table: pd.DataFrame, shards: Sequence[Shard]) -> bytes:

@@ -96,17 +96,19 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> pd.DataFra
     """Return the table that a run ends with, and write it to accounting.csv.
 
     shards: of `write_parts`; the plan's other shards count as "in other parts".
+    "unreadable when written" are images that 04 could not write, "rejected" those that
+    01 cannot use.
     Raises: RuntimeError: images in are not images written, dropped or rejected.
     """
     counts = dict(plan.outcomes)
     is_test = shards["split"] == "test"
-    for written, rejected, rows in (
-        ("written", "rejected", shards[~is_test]),
-        ("test images", "test images rejected", shards[is_test]),
-    ):
-        if written in counts:
-            counts[written] = int(rows["count"].sum())
-            counts[rejected] = counts.get(rejected, 0) + int(rows["refused"].sum())
+    records = {"labelled records": shards[~is_test], "test records": shards[is_test]}
+    for name, rows in records.items():
+        if name in counts:
+            counts[name] = int(rows["count"].sum())
+    n_unreadable = int(shards["refused"].sum())
+    if n_unreadable:
+        counts["unreadable when written"] = n_unreadable
     parts = set(shards["part"])
     elsewhere = sum(shard.count for shard in plan.shards if shard.part not in parts)
     if elsewhere:

@@ -89,7 +89,7 @@ def test_an_audit_finds_all_that_is_planted(photos, capsys):
     assert counts["splits"] == {"train": 22, "test": 10, "val": 4}
     assert counts["leaking_images"] == 6
     assert counts["reasons"] == {"truncated": 1}
-    assert (counts["conflicts"], counts["images_in_conflicts"]) == (1, 2)
+    assert counts["conflicting_pairs"] == 1
     headline = "6 of 36 images leak at 25 bits or by details."
     assert content["headline"] == headline
     printed = capsys.readouterr().out.splitlines()
@@ -168,7 +168,7 @@ def test_shards_of_plain_tensorflow_need_no_labels(at, pictures, root):
     assert "each of label, target looks like the label" in done.stdout
     content, copies = load(at / "audit-shards")
     assert content["counts"]["splits"]["test"] == 3
-    assert "No labels were read, so none are compared." in done.stdout
+    assert "conflicts of labels, of which none were read" in done.stdout
     ends = copies[["file_a", "file_b"]].to_numpy().tolist()
     shard = "-00000-of-00001.tfrecord#"
     assert ends == [[f"test{shard}0", f"train{shard}3"]]
@@ -249,7 +249,7 @@ def test_labels_are_not_needed(at, pictures):
     _, copies = load(at / "audit-yolo")
     ends = copies[["file_a", "file_b"]].to_numpy().tolist()
     assert ends == [["images/val/00.jpg", "images/train/copy.jpg"]]
-    assert "No labels were read" in (at / "audit-yolo/audit.md").read_text()
+    assert "conflicts of labels" in (at / "audit-yolo/audit.md").read_text()
 
 
 @pytest.fixture

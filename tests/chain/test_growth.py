@@ -99,7 +99,7 @@ def test_earlier_images_keep_their_fold_and_their_bytes(first, grown, tmp_path):
 
     accounting = pd.read_csv(tmp_path / "work/accounting.csv", index_col="outcome")
     assert accounting["images"].to_dict() == {
-        "written": 18,
+        "labelled records": 18,
         "duplicates dropped": 2,
         "conflicts dropped": 0,
         "rejected": 0,

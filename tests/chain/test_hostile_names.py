@@ -156,4 +156,4 @@ def test_hostile_names_go_from_init_to_the_report_as_text(tmp_path, root):
     with open(tmp_path / "work" / "accounting.csv", encoding="utf-8") as file:
         counts = {row["outcome"]: int(row["images"]) for row in csv.DictReader(file)}
     assert counts["total"] == N_NAMES
-    assert counts["written"] == N_NAMES - N_NAMES // 20
+    assert counts["labelled records"] == N_NAMES - N_NAMES // 20

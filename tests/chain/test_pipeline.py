@@ -69,9 +69,9 @@ def test_three_lines_write_what_the_notebooks_write(photos, part, tmp_path, root
         for name in by_notebooks.keys() - by_script.keys()
         if not name.startswith(("figures/", "notebooks/"))
     }
-    assert only_notebooks - {"findings.json"} == {"report.html"}
+    assert only_notebooks == {"report.html"}
     changed = {name for name in by_script if by_script[name] != by_notebooks[name]}
-    assert changed == set()
+    assert changed <= {"findings.json"}  # cells note more
 
 
 def test_an_unknown_parameter_is_an_error_with_the_near_miss(tmp_path, monkeypatch):

@@ -125,7 +125,7 @@ def test_the_page_has_reasons_advice_links_and_numbers(page):
     texts = Elements(page).texts
     order = ["Train: yes, with 1 remark. Publish: not yet, LICENSE is empty."]
     order += ["Labels disagree in 1 of 3", "Decide.", "None of 24 images is rejected"]
-    order += ["20 records", "written", "duplicates dropped"]
+    order += ["20 records", "labelled records", "duplicates dropped"]
     places = [texts.index(text, 200) for text in order]
     assert places == sorted(places)
     assert re.findall(r'<a href="#(.*?)"', page) == ["conflicts"]

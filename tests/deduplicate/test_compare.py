@@ -13,9 +13,7 @@ from kaggle_tfr import mounts, pipeline
 from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.compare import (
     compare_datasets,
-    describe_overlap,
     list_overlap,
-    load_overlap,
     name_copies,
     name_datasets,
     read_datasets,
@@ -31,6 +29,7 @@ from kaggle_tfr.deduplicate.outcomes import (
     save_clusters,
 )
 from kaggle_tfr.explore.table import load_hashes, load_images
+from kaggle_tfr.notebook import read_findings
 from kaggle_tfr.parameters import DEFAULTS
 
 RADIUS = DuplicateSettings(max_bits=25)
@@ -181,7 +180,7 @@ def test_a_leak_drops_the_cluster_and_names_the_image():
     }
     counts = count_outcomes(images, clusters)
     assert counts["leaks dropped"] == 4
-    assert counts["written"] == counts["test images"] == 1
+    assert counts["labelled records"] == counts["test records"] == 1
     assert sum(counts.values()) == len(images)
     assert choose_rows(images, clusters)["image_id"].tolist() == ["te2", "tr5"]
 
@@ -230,28 +229,11 @@ def test_leaks_csv_has_the_pairs_of_other_datasets_last(tmp_path):
         "y.jpg,te1,,0,train,test,True,b/c\n"
     )
     assert list(load_leaks(str(tmp_path))) == LEAK_COLUMNS
-    text = "test_id,image_id\nte1,tr0\n"
-    (tmp_path / "leaks.csv").write_text(text)  # of an earlier version
-    assert load_leaks(str(tmp_path))["dataset"].tolist() == [""]
-
-
-def test_each_dataset_has_its_sentence():
-    """Also one that has nothing in common, and none at all."""
-    images = make_images("train", "train", "test")
-    others = pd.DataFrame({"dataset": ["b/none"]})
-
-    text = describe_overlap(images, others, make_copies())
-    assert text == "None of 3 images is in b/none (1 image)."
-    nothing = read_datasets([])
-    copies = compare_datasets(THREE_IMAGES, nothing, RADIUS)
-    text = describe_overlap(images, nothing, copies)
-    assert text == "COMPARE_WITH is empty: no other dataset was compared."
-    assert load_overlap(images, copies) == ([], [])
 
 
 @pytest.mark.parametrize("leaks", ["report", "drop"])
-def test_a_run_finds_what_another_dataset_contains(photos, tmp_path, leaks, capsys):
-    """The steps of 02, its files and the figure's captions."""
+def test_a_run_finds_what_another_dataset_contains(photos, tmp_path, leaks):
+    """The steps of 02, its files and its finding."""
     work = tmp_path / "work"
     shutil.copytree(photos, work)
     images, _ = load_images(str(work))
@@ -280,10 +262,7 @@ def test_a_run_finds_what_another_dataset_contains(photos, tmp_path, leaks, caps
         assert counts["leaks dropped"] == 12
     else:
         assert dropped == set()
-    text = "12 of 75 images are also in leaves"
-    assert f"{text} (6 images; copies there: 6 in test).\n" in capsys.readouterr().out
-    others = read_datasets([str(part)])
-    copies = compare_datasets(load_hashes(images, str(work)), others, RADIUS)
-    tiles, captions = load_overlap(images, copies, most=3)
-    assert len(tiles) == 3
-    assert captions[0].endswith("-small.jpg\ntest of leaves, 0 bits")
+    findings = {finding.subject: finding for finding in read_findings(str(work))}
+    finding = findings["leaks: leaves"]
+    assert finding.text == "12 of 75 images are also in leaves (6 images)."
+    assert finding.mark == ("·" if leaks == "drop" else "!")

@@ -1,6 +1,7 @@
 """Leaks: pairs of near-duplicates whose images are in two splits."""
 
 import json
+from collections import Counter
 
 import hypothesis.strategies as st
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from support.splits import make_hashes, make_images, make_pairs
 
 from kaggle_tfr.deduplicate.clusters import find_clusters
-from kaggle_tfr.deduplicate.leaks import find_copies, find_leaks
+from kaggle_tfr.deduplicate.leaks import count_copies, find_copies, find_leaks
 from kaggle_tfr.deduplicate.outcomes import (
     LEAK_COLUMNS,
     DuplicateSettings,
@@ -203,7 +204,8 @@ def test_every_image_with_a_copy_in_a_split_has_a_pair_there(seed, radius, n_cen
     splits = np.random.default_rng(seed).choice(names, 120)
     pairs = find_pairs(make_hashes(codes), radius)
 
-    copies = find_copies(make_images(*splits), pairs[["a", "b", "distance"]])
+    images = make_images(*splits)
+    copies = find_copies(images, pairs[["a", "b", "distance"]])
 
     bits = np.bitwise_count(codes[:, None] ^ codes).sum(axis=2)
     np.fill_diagonal(bits, 999)
@@ -215,3 +217,8 @@ def test_every_image_with_a_copy_in_a_split_has_a_pair_there(seed, radius, n_cen
     assert (bits[copies["a"], copies["b"]] == copies["distance"]).all()
     order = {"test": 0, "dev": 1, "val": 2, "train": 3}
     assert all(order[splits[a]] <= order[splits[b]] for a, b in ends)
+    counts = count_copies(images, copies).to_dict("records")
+    n_copied = {(row["split"], row["other"]): row["images"] for row in counts}
+    n_copied |= {(row["other"], row["split"]): row["other_images"] for row in counts}
+    leaking = Counter((splits[a], split) for a, split in expected)
+    assert {pair: count for pair, count in n_copied.items() if count} == leaking

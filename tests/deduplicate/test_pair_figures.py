@@ -5,15 +5,12 @@ import pandas as pd
 import pytest
 from support.scenes import saved, scene
 
-from kaggle_tfr.deduplicate import find_clusters, find_pairs
+from kaggle_tfr.deduplicate import find_pairs
 from kaggle_tfr.deduplicate.display import (
     arrange_by_hash,
     choose_verified,
     compare_pairs,
-    count_by_radius,
-    describe_naive_drop,
     examples_around,
-    load_chain,
     load_pairs,
 )
 from kaggle_tfr.explore import load_hashes, measure
@@ -50,24 +47,6 @@ def images(tmp_path):
 @pytest.fixture
 def hashes(images, tmp_path):
     return load_hashes(images, str(tmp_path))
-
-
-def test_the_table_of_radii_counts_pairs_and_agreement():
-    """Three pairs have two labels, which differ in the second; one has a test image."""
-    images = pd.DataFrame({"label": [0, 0, 1, 1, -1]})
-    pairs = pd.DataFrame(
-        {
-            "a": [0, 1, 2, 2],
-            "b": [1, 2, 3, 4],
-            "distance": [0, 7, 9, 9],
-        }
-    )
-
-    table = count_by_radius(images, pairs, [0, 5, 9])
-
-    assert list(table) == ["radius", "pairs", "agree", "new", "new_agree"]
-    expected = [[0, 1, 1, 1, 1], [5, 1, 1, 0, np.nan], [9, 4, 2 / 3, 3, 0.5]]
-    np.testing.assert_allclose(table, expected)
 
 
 def test_examples_come_from_both_sides_of_the_radius():
@@ -147,32 +126,3 @@ def test_rejected_pairs_are_named_and_follow_those_that_are_confirmed(images, ha
     assert list(displayed["distance"]) == [60, 50]
     assert [first.split("\n")[0] for first, _ in titles] == ["0.jpg", "rejected: 3.jpg"]
     assert "50 bits, 2 matches" in titles[1][1]
-
-
-def make_pairs(*ends):
-    return pd.DataFrame(ends, columns=["a", "b"]).assign(distance=9)
-
-
-def test_a_chain_is_two_pairs_whose_ends_are_no_pair(images, hashes):
-    """Three images that are all pairs of each other, and equal hashes, are none."""
-    _, captions = load_chain(images, hashes, make_pairs((0, 1), (1, 3)))
-    apart = [caption.split("\n")[1] for caption in captions]
-    assert apart == ["0.jpg", "1.jpg", "3.jpg"]
-    assert captions[0].startswith("A\n")
-    assert captions[2].startswith("C: ")
-
-    all_near = make_pairs((0, 1), (0, 3), (1, 3))
-    assert load_chain(images, hashes, all_near) == ([], [])
-    equal = make_pairs((0, 2), (2, 3)).assign(distance=[0, 9])
-    assert load_chain(images, hashes, equal) == ([], [])
-
-
-def test_what_dropping_the_second_of_each_pair_would_do(images):
-    """Of 3–4 and 1–4 it leaves both 1 and 3; of 0–5 it drops the larger image."""
-    images.loc[5, ["height", "width"]] = 999
-    pairs = make_pairs((3, 4), (1, 4), (0, 5))
-
-    text = describe_naive_drop(images, pairs, find_clusters(images, pairs))
-
-    assert "near-duplicates in 1 of 2 clusters" in text
-    assert "in 1 it would drop the image that the rules keep" in text

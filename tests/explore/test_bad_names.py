@@ -9,7 +9,7 @@ from support.chain import run_chain
 from support.inputs import put, put_csv, put_image, read, rows_of
 
 from kaggle_tfr.explore import input_or_sample
-from kaggle_tfr.explore.table import load_images, measure, save_images
+from kaggle_tfr.explore.table import load_images, measure, save_images, save_rejects
 from kaggle_tfr.write.verify import verify_parts
 
 SPECIAL = {
@@ -27,6 +27,7 @@ def explore(folder):
     for _ in range(2):
         images, labels = read(folder)
         images = measure(images, labels, "work")
+        save_rejects(images, "work")
         save_images(images, labels, "work")
     pd.testing.assert_frame_equal(load_images("work")[0], images)
     rejects = pd.read_csv("work/rejects.csv", keep_default_na=False)

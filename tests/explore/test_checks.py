@@ -1,11 +1,13 @@
 """A table that cannot be right stops the run, or is a doubt with what to do."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 from support.inputs import put_csv, put_image, read
 
-from kaggle_tfr.explore.checks import check_table, find_doubts
+from kaggle_tfr.explore.checks import check_table, note_doubts, note_rejects
 from kaggle_tfr.schema import Labels
 
 
@@ -42,20 +44,32 @@ def test_the_nearest_name_of_a_missing_file_is_named():
 @pytest.mark.parametrize(
     ("problems", "names", "doubt"),
     [
-        (["", "", "truncated", "truncated", ""], "xy", "40% of the images cannot be"),
-        (["", "unreadable: 1", "unreadable: 2"], "xy", "one reason: unreadable. rej"),
+        (["", "cut: 1", "cut: 2"], "xy", "67% .* one reason: cut. rejects.csv"),
         ([""] * 4, "x", "All images are of one class, 'x'"),
         ([""] * 30, [f"c{n}" for n in range(20)], "30 images are of 20 classes"),
         ([""] * 4, ["x", "images"], "A class is called 'images', like a split or a"),
     ],
 )
-def test_what_is_probably_wrong_is_a_doubt(problems, names, doubt):
+def test_what_is_probably_wrong_is_a_doubt(problems, names, doubt, capsys):
     """A class that LABEL_COLUMN chooses by its name is not doubted."""
     images, labels = make_table(problems, names)
-    [text] = find_doubts(images, labels, "")
-    assert doubt in text
-    is_by_name = "is called" in doubt
-    assert find_doubts(images, labels, "folder") == ([] if is_by_name else [text])
+    note_doubts(images, labels, "")
+    text = capsys.readouterr().out
+    assert re.fullmatch(f"✗ {doubt}.*\n", text)
+    note_doubts(images, labels, "folder")
+    assert capsys.readouterr().out == ("" if "is called" in doubt else text)
+
+
+def test_many_rejected_images_are_a_remark(capsys):
+    """More than one in twenty are many."""
+    for n_good in (38, 37):
+        note_rejects(make_table(["damaged: 1", "damaged: 2", *[""] * n_good])[0])
+    note_rejects(make_table([""] * 9)[0])
+    assert capsys.readouterr().out.splitlines() == [
+        "· 2 of 40 images are rejected: 2 damaged. rejects.csv lists them.",
+        "! 2 of 39 images are rejected: 2 damaged. rejects.csv lists them.",
+        "✓ All 9 images can be used.",
+    ]
 
 
 def test_a_table_of_test_images_only_is_an_error():

@@ -6,7 +6,7 @@ from PIL import Image
 from support.cells import run_cells
 from support.inputs import put_csv, read
 
-from kaggle_tfr.explore.masks import find_combs
+from kaggle_tfr.explore.masks import note_combs
 from kaggle_tfr.explore.table import measure
 from kaggle_tfr.images.masks import encode_mask
 
@@ -33,8 +33,8 @@ def put_masks(folder, order, sizes=((40, 64), (40, 64), (64, 40), (50, 50))):
 
 
 @pytest.mark.parametrize("order", ["columns", "rows"])
-def test_codes_by_rows_are_noticed_and_converted(tmp_path, order):
-    """A warning is printed unless RLE_ORDER is right; the cell of 01 draws three."""
+def test_codes_by_rows_are_noticed_and_converted(tmp_path, order, capsys):
+    """They are noted unless RLE_ORDER is right; the cell of 01 draws three."""
     codes = put_masks(tmp_path, order)
     listed, labels = read(tmp_path, **MASKS)
 
@@ -42,12 +42,14 @@ def test_codes_by_rows_are_noticed_and_converted(tmp_path, order):
 
     assert images["problem"].tolist() == [""] * 5
     assert images["EncodedPixels"].tolist() == ["", *codes]
-    assert find_combs(images, labels) == ""
-    if order == "rows":
-        assert find_combs(measure(listed, labels), labels) == (
-            "The masks look like combs: their codes may count by rows. If so, set "
-            "RLE_ORDER: rows."
-        )
+    note_combs(images, labels)
+    assert "comb" not in capsys.readouterr().out
+    note_combs(measure(listed, labels), labels)
+    text = (
+        "! 3 of 3 masks look like combs: their codes may count by rows. If so, set "
+        "RLE_ORDER: rows."
+    )
+    assert (text in capsys.readouterr().out) == (order == "rows")
     names = run_cells("01-18-b", images=images, labels=labels, work=str(tmp_path))
     assert names["figure"].get_suptitle() == "3 masks drawn over their images"
     rectangle = np.s_[5:25, 10:30]

@@ -47,7 +47,7 @@ def rate(images, folder):
 
 
 def test_each_fault_is_found_in_its_image(images, tmp_path, capsys):
-    """The worst image of each row is the one with that fault; a warning counts it."""
+    """The worst image of each row is the one with that fault; a note counts it."""
     names = rate(images, tmp_path)
 
     brightness, sharpness, texture, compression = names["lowest"]
@@ -55,7 +55,7 @@ def test_each_fault_is_found_in_its_image(images, tmp_path, capsys):
     assert texture["image_id"].iloc[0] == compression["image_id"].iloc[0] == "3.png"
     assert "2.png" in set(sharpness["image_id"].head(2))
     printed = capsys.readouterr().out
-    assert printed.startswith("Warning: 1 of 5 images: dark (brightness below 25).\n")
+    assert printed.startswith("! 1 of 5 images is dark (brightness below 25).\n")
     level = np.asarray(PHOTO.convert("L")).mean() / 12
     assert brightness["brightness"].iloc[0] == pytest.approx(level, abs=1)
 

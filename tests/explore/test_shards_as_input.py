@@ -280,20 +280,19 @@ def test_a_changed_shard_is_indexed_again(records):
 def test_records_of_shards_that_are_gone_or_changed_are_removed(records):
     """One index and one plain copy of each shard are kept, for its present state."""
 
-    def save_images():
-        images, labels = read("in")
-        explore.save_images(measure(images, labels), labels, "work")
+    def save_rejects():
+        explore.save_rejects(measure(*read("in")), "work")
         return set(os.listdir(records))
 
     first = write_input(make_records(IMAGES[:6]), "a.tfrec", "GZIP")
     second = write_input(make_records(IMAGES[:6]), "b.tfrec", "GZIP")
-    before = save_images()
+    before = save_rejects()
     os.utime(first, ns=(1, 1))
-    after = save_images()
+    after = save_rejects()
     assert len(before) == len(after) == 4
     assert after != before
     first.unlink()
-    assert save_images() == {name for name in after if name.startswith("b.tfrec-")}
+    assert save_rejects() == {name for name in after if name.startswith("b.tfrec-")}
 
     # Another process may have removed them since.
     forget_records(str(records), set())

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from support.inputs import put, put_csv, read, rows_of
 
-from kaggle_tfr.explore.table import load_images, measure, save_images
+from kaggle_tfr.explore.table import load_images, measure, save_images, save_rejects
 
 
 def test_the_table_and_its_labels_come_back_from_disk():
@@ -18,6 +18,7 @@ def test_the_table_and_its_labels_come_back_from_disk():
 
     with pytest.raises(FileNotFoundError, match=r"no '.*parquet'. Run 01_explore"):
         load_images("work")
+    save_rejects(images, "work")
     save_images(images, labels, "work")
     again, labels_again = load_images("work")
     pd.testing.assert_frame_equal(again, images)

@@ -7,19 +7,16 @@ import pytest
 from hypothesis import given, reject, settings
 from scipy.sparse import csr_matrix
 
+from kaggle_tfr.plan.findings import note_folds
 from kaggle_tfr.plan.fold_checks import (
     check_leakage,
     compare_shares,
-    describe_checks,
     find_missing_classes,
 )
-from kaggle_tfr.plan.folds import (
-    assign_folds,
-    assign_shards,
-    count_moved,
-    stratified_group_split,
-)
+from kaggle_tfr.plan.folds import assign_folds, assign_shards, stratified_group_split
+from kaggle_tfr.schema import Labels
 
+LABELS = Labels(classes=tuple(f"class {number}" for number in range(4)))
 QUICK = settings(max_examples=25, deadline=None)
 
 
@@ -280,24 +277,17 @@ def test_classes_that_a_fold_or_validation_lacks_are_named_with_their_images():
     """Test images and unlabelled ones do not count; other sources count for train."""
     folded = make_folded()
 
-    missing = find_missing_classes(folded)
+    missing = find_missing_classes(folded, LABELS)
 
     assert missing.to_dict("records") == [
         {"class": "class 1", "images": 3, "missing_from": "fold 0, validation"},
         {"class": "class 2", "images": 1, "missing_from": "train"},
+        {"class": "class 3", "images": 0, "missing_from": "train, validation"},
     ]
     # Without folds and a validation split, no class is validated.
     in_train = folded[folded["split"] == "train"]
-    assert find_missing_classes(in_train.assign(fold=0)).empty
-
-
-def test_a_validation_split_of_another_name_is_compared_too():
-    """Explore keeps names such as val; a class only there is not trained."""
-    folded = make_folded().replace({"split": {"validation": "val"}})
-
-    missing = find_missing_classes(folded)
-
-    assert missing["missing_from"].tolist() == ["fold 0, val", "train"]
+    two_classes = Labels(classes=LABELS.classes[:2])
+    assert find_missing_classes(in_train.assign(fold=0), two_classes).empty
 
 
 def test_label_columns_that_a_fold_or_validation_lacks_are_named():
@@ -306,7 +296,8 @@ def test_label_columns_that_a_fold_or_validation_lacks_are_named():
     folded["ship"] = ["1 3", "", *[""] * 8]
     folded["oil"] = [1, 0, 1, 1, *[0] * 6]
 
-    missing = find_missing_classes(folded, label_columns=["ship", "oil"])
+    columns = ("ship", "oil")
+    missing = find_missing_classes(folded, Labels("multi", columns, columns))
 
     assert missing.to_dict("records") == [
         {"class": "ship", "images": 1, "missing_from": "fold 1, validation"}
@@ -323,11 +314,8 @@ def test_single_images_balance_a_large_cluster():
     assert np.bincount(folded["fold"]).tolist() == [5, 5]
 
 
-def test_images_that_leave_their_split_are_counted_by_direction():
-    """Clusters and groups count, but neither VALIDATION_SIZE nor test images.
-
-    The smaller split stays whole; its near-duplicates leave the larger one.
-    """
+def test_images_of_a_cluster_or_group_leave_the_larger_split():
+    """The smaller split stays whole; test images stay where they are."""
     split = ["train"] * 6 + ["validation"] * 3 + ["test"] * 2
     clusters = [3, 3, -1, -1, 4, -1, 3, -1, 5, 4, 5]
     labels = [0] * 11
@@ -335,11 +323,9 @@ def test_images_that_leave_their_split_are_counted_by_direction():
     table["site"] = [*"abcdefgh", "d", "j", "k"]
     parameters = {"n_folds": 1, "seed": 0, "group_column": "site"}
 
-    moved = count_moved(table, group_column="site")
     folded = assign_folds(table, **parameters)
     held_out = assign_folds(table, validation_size=0.5, **parameters)
 
-    assert moved.to_numpy().tolist() == [["train", "validation", 3]]
     is_moved = folded["split"] != table["split"]
     assert folded["split"][is_moved].tolist() == ["validation"] * 3
     assert (held_out["split"] != table["split"]).sum() > 3
@@ -517,26 +503,47 @@ def test_the_leakage_check_measures_how_unequal_classes_are():
     leakage = check_leakage(table, hashes=make_hashes(), max_bits=2)
 
     assert leakage["max_share_deviation"] == 0.5
-    assert leakage["clusters_across_test"] == 0
-    assert leakage["sampled_pairs_with_test"] == 0
 
 
-def test_the_leakage_check_counts_test_images_separately():
-    """Clusters and pairs over test and train are reported, and are not an error."""
+def test_the_leakage_check_counts_test_images_separately(capsys):
+    """Clusters and pairs over test and train are reported, and are not an error.
+
+    No tick denies them: what it says of clusters is about labelled images.
+    """
     split = ["train", "test", "train", "test"]
     table = make_four_images(fold=[0, -1, 1, -1], split=split)
 
     leakage = check_leakage(table, hashes=make_hashes(), max_bits=2)
 
-    assert leakage["clusters_across_folds"] == 0
-    assert leakage["sampled_pairs_across_folds"] == 0
-    assert leakage["clusters_across_test"] == 1
     assert leakage["sampled_pairs_with_test"] == 1
-    first, *others = describe_checks(leakage, 2).splitlines()
-    assert first.startswith("! Clusters that contain test images and other images: 1.")
-    kept = "✓ One image of each cluster is kept, so no cluster can be in two folds."
-    assert kept in others
-    assert any(line.endswith("a test image, which stay: 1.") for line in others)
+    note_folds(table, LABELS, leakage, 2)
+    sizes, shared, *_, sample = capsys.readouterr().out.splitlines()
+    assert sizes == (
+        "✓ 2 folds of 1 and 1 images. No cluster of near-duplicates has labelled "
+        "images in two folds or splits."
+    )
+    assert shared.startswith("· Clusters that contain test images and others: 1. Test")
+    assert sample.endswith("labelled images within 2 bits in two folds or splits: 0.")
+
+
+def test_the_findings_name_sizes_and_classes(capsys):
+    """Images of MORE_INPUTS train in every fold; 01 keeps names such as val."""
+    folded = make_folded().replace({"split": {"validation": "val"}})
+    checks = pd.Series({"images": 10, "sampled_images": 10, "clusters_across_test": 0})
+
+    note_folds(folded, LABELS, checks, 2, "patient")
+
+    sizes, classes, _ = capsys.readouterr().out.splitlines()
+    assert sizes == (
+        "✓ 2 folds of 2 and 3 images, 2 images in val, 1 image in train of "
+        "every fold (MORE_INPUTS). No cluster of near-duplicates and no value of "
+        "'patient' has labelled images in two folds or splits."
+    )
+    assert classes == (
+        "! 3 of 4 classes are not in every fold and split. Class class 1 (3 images) is "
+        "missing from fold 0 and val; class 2 (1 image) is missing from train; "
+        "class 3 (0 images) is missing from train and val."
+    )
 
 
 @QUICK

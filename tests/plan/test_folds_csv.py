@@ -100,10 +100,9 @@ def test_its_counts_are_those_of_the_accounting(case):
     table = pd.read_csv(folder / "work/accounting.csv", index_col="outcome")
     counts = table["images"]
     folds = read_folds(folder / "work")
-    labelled = folds[folds["split"] != "test"]
-    reasons = labelled["reason"].where(labelled["keep"] == "False", "written")
+    reasons = folds["reason"].where(folds["keep"] == "False", "kept")
     found = reasons.str.extract(r"(\w+)", expand=False).value_counts()
-    assert found["written"] == counts["written"]
+    assert found["kept"] == counts["labelled records"] + counts.get("test records", 0)
     assert found.get("duplicate", 0) == counts["duplicates dropped"]
     assert found.get("conflict", 0) == counts["conflicts dropped"]
     assert found["rejected"] == counts["rejected"]
@@ -197,7 +196,9 @@ def strange():
 def test_strange_names_are_read_back(strange, tmp_path):
     """By pandas, and by Python's csv module."""
     images, folds = strange
-    save_folds(folds, {"written": len(STRANGE) - 1, "rejected": 1}, str(tmp_path))
+    save_folds(
+        folds, {"labelled records": len(STRANGE) - 1, "rejected": 1}, str(tmp_path)
+    )
 
     table = read_folds(tmp_path)
     assert table["label_name"].tolist() == STRANGE
@@ -213,5 +214,5 @@ def test_other_counts_than_those_of_02_are_an_error(strange, tmp_path):
     """Then nothing is written."""
     _, folds = strange
     with pytest.raises(RuntimeError, match="accounting does not close: folds.csv"):
-        save_folds(folds, {"written": len(STRANGE)}, str(tmp_path))
+        save_folds(folds, {"labelled records": len(STRANGE)}, str(tmp_path))
     assert list(tmp_path.iterdir()) == []

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from kaggle_tfr.images.hashing import ALL_HASHES
-from kaggle_tfr.plan import check_leakage, describe_checks, drop_between
+from kaggle_tfr.plan import check_leakage, drop_between, note_folds
+from kaggle_tfr.schema import Labels
 
 CLUSTER_COLUMNS = ["image_id", "cluster", "keep", "reason", "split", "conflict"]
 NO_CLUSTERS = pd.DataFrame(columns=CLUSTER_COLUMNS).astype({"keep": bool})
@@ -71,7 +72,7 @@ def test_an_extra_image_does_not_validate_with_its_group():
     assert len(allowed) == 5
 
 
-def test_copies_among_earlier_images_are_reported():
+def test_copies_among_earlier_images_are_reported(capsys):
     """An earlier plan may have allowed them; they stay, and new ones are an error."""
     rows = list_rows(3, 3)
     rng = np.random.default_rng(0)
@@ -84,8 +85,11 @@ def test_copies_among_earlier_images_are_reported():
 
     checks = check_leakage(folded, hashes=hashes, max_bits=25)
 
-    assert checks["sampled_pairs_of_earlier"] == 1
-    assert "! Pairs of two earlier images within 25 bits" in describe_checks(checks, 25)
+    note_folds(folded, Labels(), checks, 25)
+    sizes, sample = capsys.readouterr().out.splitlines()
+    assert "Earlier images aside, no cluster" in sizes
+    assert sample.startswith("! 6 of 6 images were compared with all others")
+    assert "in two folds or splits: 1. They are images of earlier parts" in sample
     hashes.loc[4, list(ALL_HASHES)] = hashes.loc[0, list(ALL_HASHES)]
     with pytest.raises(ValueError, match="sampled_pairs_across_folds"):
         check_leakage(folded, hashes=hashes, max_bits=25)

@@ -7,12 +7,7 @@ from PIL import Image
 
 from kaggle_tfr import figures
 from kaggle_tfr.images.convert import ImageSettings
-from kaggle_tfr.plan import (
-    assign_folds,
-    choose_fold_example,
-    crop_to_difference,
-    load_textured,
-)
+from kaggle_tfr.plan import assign_folds, choose_fold_example, load_textured
 
 HALF = 128  # pixels: a third of the images
 
@@ -115,15 +110,3 @@ def test_the_image_that_aliases_most_is_chosen(tmp_path):
     skipping = cv2.resize(pixels, size)
     averaged = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)
     assert skipping.std() > 2 * averaged.std()
-
-
-def test_the_crop_is_where_images_differ():
-    """A white square in the last image is inside the crop of all three."""
-    black = np.zeros((200, 300, 3), np.uint8)
-    changed = black.copy()
-    changed[120:140, 210:230] = 255
-
-    crops = crop_to_difference([black, black, changed])
-
-    assert [crop.shape for crop in crops] == [(64, 64, 3)] * 3
-    assert (crops[-1] == 255).sum() == 20 * 20 * 3

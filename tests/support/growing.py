@@ -44,11 +44,11 @@ class Step:
         return read_parts(self.parts)
 
     @property
-    def drift(self):
-        """The percentages that the run has printed: smallest, largest, deviation."""
-        sizes = re.search(r"A fold has ([\d.]+)% to ([\d.]+)%", self.output)
-        deviation = re.search(r"at most ([\d.]+) percentage points", self.output)
-        return [float(text) for text in (*sizes.groups(), deviation[1])]
+    def fold_sizes(self):
+        """The numbers of images that the run has printed."""
+        sizes = re.search(r"\d+ folds of ([\d, and]+) images", self.output)[1]
+        numbers = re.findall(r"\d+(?:,\d{3})*", sizes)
+        return [int(number.replace(",", "")) for number in numbers]
 
 
 class Competition:

@@ -431,9 +431,9 @@ def test_an_image_that_was_damaged_since_the_plan_is_rejected(tmp_path):
     assert digests(part) == before
 
 
-def test_images_rejected_by_01_and_by_04_are_one_outcome(work, tmp_path):
-    """Images that fail while they are written count as rejected; the sum is closed."""
-    outcomes = {"written": 40, "rejected": 2, "test images": 8}
+def test_images_that_04_cannot_write_have_a_row(work, tmp_path):
+    """They are no records; "rejected" has the number that 01 reports."""
+    outcomes = {"labelled records": 40, "test records": 8, "rejected": 2}
     plan = replace(read_plan(str(work)), outcomes=outcomes, shards=[])
     columns = ["split", "part", "count", "refused"]
     rows = [["train", 1, 37, 3], ["test", 1, 7, 1]]
@@ -441,10 +441,10 @@ def test_images_rejected_by_01_and_by_04_are_one_outcome(work, tmp_path):
     table = account_parts(plan, pd.DataFrame(rows, columns=columns), str(tmp_path))
 
     assert table["images"].to_dict() == {
-        "written": 37,
-        "rejected": 5,
-        "test images": 7,
-        "test images rejected": 1,
+        "labelled records": 37,
+        "test records": 7,
+        "rejected": 2,
+        "unreadable when written": 4,
         "total": 50,
     }
 

@@ -1,0 +1,97 @@
+"""Note what 03 found: the sizes of folds, what they share, and what they lack."""
+
+import pandas as pd
+
+from kaggle_tfr.explore.labels import number_names
+from kaggle_tfr.figures import count_of
+from kaggle_tfr.figures.words import join_words, shorten
+from kaggle_tfr.notebook import note
+from kaggle_tfr.plan.fold_checks import find_missing_classes
+from kaggle_tfr.schema import Labels
+
+MAX_NAMED = 3  # classes in a sentence
+
+
+def note_folds(
+    folded: pd.DataFrame,
+    labels: Labels,
+    checks: pd.Series,
+    max_bits: int,
+    group_column: str = "",
+) -> None:
+    """Note the folds of a table that `check_leakage` has checked.
+
+    checks: its result, with hashes. max_bits, group_column: as there.
+    """
+    n_earlier = checks.get("sampled_pairs_of_earlier", 0)
+    kept_apart = "No cluster of near-duplicates"
+    if n_earlier:
+        kept_apart = "Earlier images aside, no cluster of near-duplicates"
+    if group_column:
+        kept_apart += f" and no value of '{shorten(group_column)}'"
+    # Test images stay where they are, so a cluster may be in test and in another split.
+    kept_apart += " has labelled images in two folds or splits."
+    note("✓", f"{_describe_sizes(folded)}. {kept_apart}", "folds")
+
+    n_shared = checks["clusters_across_test"]
+    if n_shared:
+        text = f"Clusters that contain test images and others: {n_shared:,}."
+        advice = "Test images stay where they are; leaks.csv lists the pairs."
+        note("·", text, "folds: test", advice)
+    _note_classes(folded, labels)
+    _note_sample(checks, max_bits, n_earlier)
+
+
+def _describe_sizes(folded: pd.DataFrame) -> str:
+    """Return how many labelled images each fold and each other split has."""
+    n_folds = folded["fold"].max() + 1
+    is_in_folds = (folded["fold"] >= 0) & (n_folds > 1)
+    counts = folded["split"][~is_in_folds].value_counts().drop("test", errors="ignore")
+    texts = []
+    if n_folds > 1:
+        sizes = folded["fold"][is_in_folds].value_counts().sort_index()
+        listed = join_words([f"{size:,}" for size in sizes])
+        texts.append(f"{n_folds} folds of {listed} images")
+        counts = counts.rename({"train": "train of every fold (MORE_INPUTS)"})
+    texts += [f"{count_of(n, 'image')} in {split}" for split, n in counts.items()]
+    return ", ".join(texts) or "0 labelled images"
+
+
+def _note_classes(folded: pd.DataFrame, labels: Labels) -> None:
+    """Note the classes that are not in every fold and split; nothing for one class."""
+    n_classes = len(number_names(labels.classes))
+    missing = find_missing_classes(folded, labels)
+    named = [
+        f"{shorten(row['class'])} ({count_of(row['images'], 'image')}) is missing from "
+        f"{join_words(row['missing_from'].split(', '))}"
+        for row in missing.head(MAX_NAMED).to_dict("records")
+    ]
+    if named:
+        text = f"Class {'; '.join(named)}."
+        if len(missing) > 1:
+            text = (
+                f"{len(missing):,} of {n_classes:,} classes are not in every fold and "
+                f"split. {text}"
+            )
+        note("!", text, "folds: classes")
+    elif n_classes > 1:
+        text = f"Each fold and split has images of all {n_classes:,} classes."
+        note("✓", text, "folds: classes")
+
+
+def _note_sample(checks: pd.Series, max_bits: int, n_earlier: int) -> None:
+    """Note that some images were compared with all others, without the search of 02."""
+    mark = "✓"
+    advice = ""
+    if n_earlier:
+        mark = "!"
+        advice = (
+            "They are images of earlier parts, which stay where they are: MAX_BITS or "
+            "OVERRIDES were others when these were planned."
+        )
+    text = (
+        f"{checks['sampled_images']:,} of {checks['images']:,} images were compared "
+        f"with all others, bit by bit. Pairs of labelled images within {max_bits} bits "
+        f"in two folds or splits: {n_earlier:,}."
+    )
+    note(mark, text, "folds: sample", advice)
