@@ -12,21 +12,13 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from papermill.translators import PythonTranslator
 
 from kaggle_tfr.kaggle.carrier import describe_package, format_carrier
+from kaggle_tfr.kaggle.folders import LocalFolder, list_commands
 from kaggle_tfr.mounts import OWNER_PLACEHOLDER, bundled, to_slug
-from kaggle_tfr.parameters import (
-    DEFAULT_NOTEBOOKS,
-    DEFAULTS,
-    PARAMETERS,
-    Values,
-    select_parameters,
-)
+from kaggle_tfr.parameters import DEFAULTS, PARAMETERS, Values, select_parameters
 from kaggle_tfr.version import REPOSITORY, __version__
 
 HEADER = Path(__file__).with_name("header.md")
-PLANNING = DEFAULT_NOTEBOOKS[:3]
 EXPLORE = "01_explore"
-WRITE = "04_write"
-TRAINING = ("05_read_and_visualize", "06_train")
 
 # Above the calls of kaggle.session before a step.
 _OPENING = """\
@@ -40,11 +32,6 @@ _HIDDEN = {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}
 _LINKS = re.compile(r"\n\n.*\.ipynb\).*")  # of a notebook to the others
 MAX_LINE = 100  # of the visible parameters, before a comment gets its own line
 
-# The three lines to change for other data: images, shards, and for training.
-_OWN_IMAGES = ("INPUT_DIR", "LABELS_CSV", "LABEL_COLUMN")
-_OWN_SHARDS = ("INPUT_DIR", "PATTERN", "INPUT_SCHEMA")
-_OWN_PARTS = ("TFREC_DIRS", "FOLD", "EPOCHS")
-
 
 @dataclass(frozen=True)
 class Kernel:
@@ -54,7 +41,7 @@ class Kernel:
     metadata: keys of kernel-metadata.json that replace the usual values.
     openings: lines that call kaggle.session before a step, by step.
     family: "" for a kernel of its own, else the command that makes all of its recipe.
-    preparation: what has to be done on Kaggle before it runs, in Markdown.
+    new_datasets: of folders of this machine, to create before it runs.
     """
 
     title: str
@@ -63,7 +50,7 @@ class Kernel:
     metadata: dict[str, Any] = field(default_factory=dict)
     openings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     family: str = ""
-    preparation: str = ""
+    new_datasets: Sequence[LocalFolder] = ()
 
     @property
     def slug(self) -> str:
@@ -72,12 +59,17 @@ class Kernel:
 
     @property
     def own_data(self) -> tuple[str, ...]:
-        """Return the parameters to change for other data, () if they do not suffice."""
+        """Return the three parameters to change for other data.
+
+        It is () if they do not suffice.
+        """
         if self.family:
             return ()
         if EXPLORE not in self.steps:
-            return _OWN_PARTS
-        return _OWN_SHARDS if self.values.get("INPUT_SCHEMA") else _OWN_IMAGES
+            return "TFREC_DIRS", "FOLD", "EPOCHS"
+        if self.values.get("INPUT_SCHEMA"):
+            return "INPUT_DIR", "PATTERN", "INPUT_SCHEMA"
+        return "INPUT_DIR", "LABELS_CSV", "LABEL_COLUMN"
 
 
 def format_notebook(kernel: Kernel) -> str:
@@ -107,6 +99,7 @@ def format_header(kernel: Kernel) -> str:
         placeholder=OWNER_PLACEHOLDER,
         repository=REPOSITORY,
         version=__version__,
+        list_commands=list_commands,
     )
 
 
@@ -129,10 +122,9 @@ def _format_values(values: Values) -> str:
     lines = []
     for name, value in values.items():
         line = f"{name} = {PythonTranslator.translate(value)}"
-        description = PARAMETERS[name].description
-        comment = f"# {description}" if description else ""
+        comment = f"# {PARAMETERS[name].description}"
         if len(line) + len(comment) < MAX_LINE:
-            lines.append(f"{line}  {comment}".rstrip())
+            lines.append(f"{line}  {comment}".rstrip(" #"))  # a few have no comment
         else:
             lines += [comment, line]
     return "\n".join(lines)

@@ -54,7 +54,7 @@ def test_the_header_names_inputs_and_the_lines_to_change(
 
     Other images have no second input, and no column with the sample's groups.
     """
-    ((header, _, _, visible, *_),) = write_recipe(tmp_path, recipe)
+    ((header, _, visible, *_),) = write_recipe(tmp_path, recipe)
 
     facts = dict(re.findall(r"^- \*\*(.*?)\*\*: (.*)$", header.source, re.MULTILINE))
     assert [*facts] == ["Input", "Output", "Minutes", "For your own images", "Code"]
@@ -89,7 +89,7 @@ def test_the_headers_links_lead_to_headings(tmp_path, settings, steps):
 
 def test_only_the_recipes_parameters_are_visible(tmp_path):
     """Run one after the other, the cells give every parameter the recipe's value."""
-    ((_, _, folded, visible, *others),) = write_recipe(tmp_path, "sample")
+    ((_, folded, visible, *others),) = write_recipe(tmp_path, "sample")
 
     assert folded.metadata == FOLDED
     assert visible.metadata == {"tags": ["parameters"]}
