@@ -203,26 +203,29 @@ def _note_records(plan: Plan, shards: pd.DataFrame, n_parts: int) -> None:
     n_planned = sum(shard.count for shard in plan.shards)
     n_records = shards["count"].sum()
     n_tests = shards["count"][shards["split"] == "test"].sum()
-    mark = "✓"
-    text = (
+    parts = count_of(shards["part"].nunique(), "part")
+    notebook.note(
+        "✓",
         f"Wrote {n_records:,} records ({n_records - n_tests:,} labelled records, "
         f"{n_tests:,} test records) of {n_planned:,} planned images: "
         f"{count_of(len(shards), 'shard')}, {format_bytes(shards['bytes'].sum())}, "
-        f"{count_of(shards['part'].nunique(), 'part')}."
+        f"{parts}.",
+        "parts",
     )
-    advice = ""
     if n_parts < plan.n_parts:
-        mark = "!"
-        text += f" The plan has {plan.n_parts} parts; {n_parts} are written."
-        advice = "Run 04_write with each PART, or with PART = 0 for all."
-    notebook.note(mark, text, "parts", advice)
+        notebook.note(
+            "!",
+            f"Parts written so far: {n_parts} of {plan.n_parts}.",
+            "parts: missing",
+            "Run 04_write with every other PART, or with PART = 0 for all.",
+        )
 
     n_refused = shards["refused"].sum()
     if n_refused:
         notebook.note(
             "!",
-            f"{n_refused:,} of {n_planned:,} planned images, which 01 could read, have "
-            "no record, because 04 could not read them.",
+            f"Not written: {n_refused:,} of {n_planned:,} planned images. 04 could not "
+            "read them, or they have changed since 01.",
             "input: unreadable",
             "The part's rejects.csv has their reasons. Restore the images, delete the "
             "shards that it names, and run 04_write again.",

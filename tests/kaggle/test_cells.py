@@ -6,7 +6,6 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from kaggle_tfr.kaggle import cells
 from kaggle_tfr.kaggle.kernels import write_kernels
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.mounts import to_slug
@@ -129,14 +128,3 @@ def test_every_name_makes_a_title_and_its_slug(tmp_path, name):
         metadata = check_metadata(kernel, KERNEL_FILE)
         assert to_slug(metadata["title"]) == metadata["id"].split("/")[1]
     assert len(set(kernels)) == 15
-
-
-def test_the_header_links_to_the_repository_once_it_has_an_address(
-    tmp_path, monkeypatch
-):
-    """Until then, no address is made up."""
-    ((header, *_),) = write_recipe(tmp_path, "cassava")
-    assert "- **Code**: kaggle-tfr " in header.source
-    monkeypatch.setattr(cells, "REPOSITORY", "https://git.example.org/tfr")
-    ((header, *_),) = write_recipe(tmp_path, "cassava")
-    assert "- **Code**: [kaggle-tfr](https://git.example.org/tfr) " in header.source
