@@ -66,7 +66,6 @@ def test_titles_and_slugs_follow_kaggle_s_rules(part, name, parts):
     assert 6 <= len(found["title"]) <= 50
     assert 20 <= len(found["subtitle"]) <= 80
     assert found["licenses"] == []
-    assert "ash 5, Čedar, red 1" in found["description"]
 
 
 def test_the_description_claims_what_was_checked(part):

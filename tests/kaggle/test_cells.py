@@ -108,15 +108,6 @@ def test_only_the_recipes_parameters_are_visible(tmp_path):
     ]
 
 
-def test_equal_recipes_make_equal_bytes(tmp_path):
-    """The notebook and its metadata, in any folder."""
-    written = []
-    for folder in ("a", "b"):
-        (kernel,) = write_kernels(load_recipe("cassava"), str(tmp_path / folder))
-        written.append({f.name: f.read_bytes() for f in Path(kernel).iterdir()})
-    assert written[0] == written[1]
-
-
 @pytest.mark.parametrize("name", ["日本", "Čaj & Käse", "2021", "long " * 30, "a"])
 def test_every_name_makes_a_title_and_its_slug(tmp_path, name):
     """Title and slug have at most 50 characters, and belong together."""
