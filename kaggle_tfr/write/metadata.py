@@ -20,7 +20,7 @@ DATASET_FILE = "dataset-metadata.json"
 USER_FIELDS = ("id", "title", "licenses", "keywords")  # which the user may change
 PAGE = Path(__file__).with_name("page.md")
 # The characters that begin something in Markdown, in a formula or in HTML.
-MARKUP = re.compile(r"[\\`*_\[\]<>&|$~]")
+MARKUP = re.compile(r"[\\`*_\[\]<>&|$~@]")
 
 
 def renew_metadata(
