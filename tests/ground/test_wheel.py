@@ -20,7 +20,14 @@ from kaggle_tfr.parameters import NOTEBOOKS
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 SOURCES = ("pyproject.toml", "requirements.txt", "README.md", "LICENSE")
 FOLDERS = ("kaggle_tfr", "notebooks", "recipes")
-DATA_FILES = ("py.typed", "report.html", "report.js", "audit_page.html")
+DATA_FILES = (
+    "py.typed",
+    "report.html",
+    "report.js",
+    "audit_page.html",
+    "kaggle/header.md",
+    "write/page.md",
+)
 # `kaggle-tfr sample` with few images: the heavy test writes all.
 SMALL_SAMPLE = """
 import sys
