@@ -15,6 +15,7 @@ ELEMENTS = {"table", "thead", "tbody", "tr", "th", "td"}
 TAG = re.compile(rf"(</?(?:{'|'.join(sorted(ELEMENTS))})\b[^<>]*>)")
 SPAN = re.compile(r"""\b((?:row|col)span)=["']?([0-9]{1,6})\b""")
 UNSEEN = re.compile(r"(?s)<(script|style)\b.*?</\1>")  # a browser does not show them
+MARKUP = re.compile(r"[\\`*_\[\]<>&|$~@]")
 NO_MATH = ("display.html.use_mathjax", False)  # "$" in a name is not a formula
 
 
@@ -75,6 +76,15 @@ def _clean_tag(tag: str) -> Markup:
     for attribute, number in SPAN.findall(tag):
         cleaned += f' {attribute}="{number}"'
     return Markup(f"{cleaned}>")  # noqa: S704
+
+
+def escape_markdown(text: str) -> str:
+    r"""Return a text as one line of Markdown that shows it as it is.
+
+    >>> escape_markdown("`a`\n<img>")
+    '\\`a\\` \\<img\\>'
+    """
+    return MARKUP.sub(r"\\\g<0>", " ".join(text.split()))
 
 
 def format_csv(table: pd.DataFrame, *, header: bool = True) -> str:

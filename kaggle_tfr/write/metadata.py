@@ -1,7 +1,6 @@
 """dataset-metadata.json: a part's title, page and license for Kaggle."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -14,13 +13,13 @@ from kaggle_tfr import storage
 from kaggle_tfr.mounts import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.plan.plan import Plan, has_folds
 from kaggle_tfr.shards import read_part_table
+from kaggle_tfr.tables import escape_markdown
 from kaggle_tfr.write.journal import COLUMNS, ShardRow
 
 DATASET_FILE = "dataset-metadata.json"
 USER_FIELDS = ("id", "title", "licenses", "keywords")  # which the user may change
 PAGE = Path(__file__).with_name("page.md")
 # The characters that begin something in Markdown, in a formula or in HTML.
-MARKUP = re.compile(r"[\\`*_\[\]<>&|$~@]")
 
 
 def renew_metadata(
@@ -142,12 +141,3 @@ def format_page(
         has_folds=has_folds(plan, part),
         escape=escape_markdown,
     )
-
-
-def escape_markdown(text: str) -> str:
-    r"""Return a text as one line of Markdown that shows it as it is.
-
-    >>> escape_markdown("`a`\n<img>")
-    '\\`a\\` \\<img\\>'
-    """
-    return MARKUP.sub(r"\\\g<0>", " ".join(text.split()))
