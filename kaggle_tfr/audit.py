@@ -7,7 +7,6 @@ images that 02 accepts.
 
 import json
 import os
-import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -34,7 +33,7 @@ from kaggle_tfr.parameters import (
 )
 from kaggle_tfr.report import make_gallery, write_page
 from kaggle_tfr.schema import Labels
-from kaggle_tfr.tables import format_csv
+from kaggle_tfr.tables import escape_markdown, format_csv
 from kaggle_tfr.version import __version__
 
 CACHE = "cache"
@@ -43,7 +42,6 @@ RECIPE = "recipe.yaml"  # in the cache: how the input was read
 # long as the others, for 200,000 images half a minute.
 MOST_MIRRORED = 500_000
 ICONS = {"✗": "❌", "!": "❌", "·": "ℹ️", "✓": "✅"}  # in an issue on GitHub
-MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&@-])")
 
 
 @dataclass(frozen=True)
@@ -333,11 +331,11 @@ def _write(audit: Audit, name: str, command: str) -> None:
         "findings": [asdict(finding) for finding in audit.findings],
     }
     lines = [
-        f"- {ICONS[finding.mark]} {_to_markdown(str(finding)[2:])}"
+        f"- {ICONS[finding.mark]} {escape_markdown(str(finding)[2:])}"
         for finding in audit.findings
     ]
     pieces = [
-        f"## Audit of {_to_markdown(name)}",
+        f"## Audit of {escape_markdown(name)}",
         f"**{audit.headline}**",
         "\n".join(lines),
         f"kaggle-tfr {__version__}:\n\n    {command}\n",
@@ -351,8 +349,3 @@ def _write(audit: Audit, name: str, command: str) -> None:
     }
     for file, text in texts.items():
         storage.write_atomically(storage.join(audit.out_dir, file), text.encode())
-
-
-def _to_markdown(text: str) -> str:
-    """Return the text as a line whose characters mean nothing in Markdown."""
-    return MARKDOWN.sub(r"\\\1", to_line(text))

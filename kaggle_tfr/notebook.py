@@ -107,7 +107,8 @@ def _is_replaced(finding: Finding, step: str, part: int) -> bool:
     """Return whether a step, or one part of it, that starts again ends a finding."""
     if step < WRITING:
         return finding.step >= step
-    return finding.step == step and part in (0, finding.part)
+    is_of_part = part in (0, finding.part) or finding.subject.startswith("parts: ")
+    return finding.step == step and is_of_part
 
 
 def note(mark: str, text: str, subject: str, advice: str = "") -> None:

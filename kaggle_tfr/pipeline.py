@@ -186,13 +186,7 @@ def verify_shards(values: Values, work: str, shards: pd.DataFrame) -> None:
     Raises: RuntimeError: a record is not as planned.
     """
     parts_dir = output_dir(values["OUT_DIR"] or work)
-    folders = [f"{parts_dir}/part-{part}" for part in shards["part"].unique()]
-    checked = write.verify_parts(folders, work)
-    if len(checked.faults):
-        raise RuntimeError(
-            "the parts are not what was planned:\n"
-            f"{checked.faults.head(20).to_string()}"
-        )
+    checked = write.verify_written(shards, parts_dir, work)
     for folder, sums in checked.stats.items():
         write.save_stats(sums, f"{folder}/stats.json")
     if values["MEAN_RGB"]:

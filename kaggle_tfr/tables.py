@@ -1,6 +1,7 @@
 """Tables as HTML with every text escaped and as CSV, and numbers with units."""
 
 import csv
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -9,6 +10,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
+MARKUP = re.compile(r"[\\`*_\[\]<>&|$~@]")
 NO_MATH = ("display.html.use_mathjax", False)  # "$" in a name is not a formula
 
 
@@ -45,6 +47,15 @@ def show_table(
     with pd.option_context(*NO_MATH):
         html = table.to_html(**options)
     return Table(Markup(html), table.to_string(**options))  # noqa: S704
+
+
+def escape_markdown(text: str) -> str:
+    r"""Return a text as one line of Markdown that shows it as it is.
+
+    >>> escape_markdown("`a`\n<img>")
+    '\\`a\\` \\<img\\>'
+    """
+    return MARKUP.sub(r"\\\g<0>", " ".join(text.split()))
 
 
 def format_csv(table: pd.DataFrame, *, header: bool = True) -> str:

@@ -36,8 +36,13 @@ MODULES = {
     "psutil": "psutil",
     "pyyaml": "yaml",
 }
+# The package's modules and their templates.
+SOURCE_TYPES = (".py", ".html", ".js", ".md")
 # Prints the sha256 of the package's source, in any folder that contains the package.
-CHECK = 'cat $(find kaggle_tfr -name "*.py" | LC_ALL=C sort) | sha256sum'
+CHECK = (
+    'cat $(find kaggle_tfr -name "*.py" -o -name "*.html" -o -name "*.js" '
+    '-o -name "*.md" | LC_ALL=C sort) | sha256sum'
+)
 
 _TEXT = """\
 ## The package
@@ -49,8 +54,8 @@ can:
 1. **A wheel from an attached dataset**, by `pip install`. Run \
 `pip wheel --no-deps --wheel-dir wheels .` in a checkout, make a dataset of the folder \
 `wheels`, and attach the dataset to this notebook.
-2. **The copy in the cell.** It contains the {count} modules of the package, \
-{source_bytes:,.0f} kB of Python, as a zip archive in base64 text. To check it, run \
+2. **The copy in the cell.** It contains the {count} files of the package, \
+{source_bytes:,.0f} kB of text, as a zip archive in base64 text. To check it, run \
 `{check}` in the folder that the cell prints and in a checkout of that version: both \
 print `{source_sha256}`."""
 
@@ -146,7 +151,7 @@ def format_carrier(modules: Mapping[str, str] = MODULES) -> str:
 
 
 def _zip_package() -> bytes:
-    """Return the package's modules as a zip archive; equal modules give equal bytes."""
+    """Return the package's source as a zip archive; equal files give equal bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, source in _read_sources().items():
@@ -156,9 +161,10 @@ def _zip_package() -> bytes:
 
 
 def _read_sources() -> dict[str, bytes]:
-    """Return the package's modules by their paths, in the order of `LC_ALL=C sort`."""
+    """Return the package's source by its paths, in the order of `LC_ALL=C sort`."""
     paths = {
         path.relative_to(PACKAGE.parent).as_posix(): path
-        for path in PACKAGE.rglob("*.py")
+        for path in PACKAGE.rglob("*.*")
+        if path.suffix in SOURCE_TYPES
     }
     return {name: paths[name].read_bytes() for name in sorted(paths)}

@@ -143,24 +143,3 @@ def describe_creation(folder: LocalFolder, out: str) -> str:
             "it into the kernels."
         )
     return text
-
-
-def format_preparation(folders: Sequence[LocalFolder]) -> str:
-    """Return what to do before a kernel runs, in Markdown, without local paths."""
-    commands = [
-        command for folder in folders for command in list_commands(folder, "DIR")
-    ]
-    lines = "\n".join(commands)
-    names = ", ".join(f"`{folder.dataset}`" for folder in folders)
-    text = (
-        "**Before the first run**: the images are on the machine where `kaggle-tfr "
-        "kernel --out DIR` made this notebook. Create a private dataset there:\n\n"
-        f"```bash\n{lines}\n```\n\n"
-        f"When its status is `ready`, this notebook can read {names}."
-    )
-    if folders[0].owner == OWNER_PLACEHOLDER:
-        text += (
-            f" Replace `{OWNER_PLACEHOLDER}` by your user name, in the second command "
-            f"and in `{DATASET_FILE}` below `DIR`."
-        )
-    return text

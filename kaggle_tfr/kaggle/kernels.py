@@ -9,19 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from kaggle_tfr.kaggle.carrier import PACKAGE
-from kaggle_tfr.kaggle.cells import (
-    EXPLORE,
-    PLANNING,
-    TRAINING,
-    WRITE,
-    Kernel,
-    Values,
-    format_notebook,
-)
+from kaggle_tfr.kaggle.cells import EXPLORE, Kernel, format_notebook
 from kaggle_tfr.kaggle.folders import (
+    LocalFolder,
     describe_creation,
     find_local_folders,
-    format_preparation,
     replace_inputs,
     stage_folder,
 )
@@ -38,11 +30,15 @@ from kaggle_tfr.mounts import (
 from kaggle_tfr.parameters import (
     DEFAULT_NOTEBOOKS,
     DEFAULTS,
+    Values,
     check_parameters,
     load_recipe,
 )
 from kaggle_tfr.storage import is_remote
 
+PLANNING = DEFAULT_NOTEBOOKS[:3]
+WRITE = "04_write"
+TRAINING = ("05_read_and_visualize", "06_train")
 # The metadata key of each type of input, and the number of names in an input's id.
 _INPUT_TYPES = {
     "competitions": ("competition_sources", 1),
@@ -91,7 +87,7 @@ def write_kernels(
     }
     name = values.get("NAME", DEFAULTS["NAME"])
     titles = _name_kernels(name, parts)
-    preparation = ""
+    new_datasets: Sequence[LocalFolder] = ()
 
     if accelerator:
         slugs = [to_slug(title) for title in titles]
@@ -99,7 +95,7 @@ def write_kernels(
         kernels = [_make_training_kernel(name, dirs, values, accelerator)]
         inputs = [_find_output(path) if path in slugs else path for path in dirs]
     else:
-        values, inputs, preparation = _prepare_inputs(values, sources, out)
+        values, inputs, new_datasets = _prepare_inputs(values, sources, out)
         inputs += _find_overrides(values.get("OVERRIDES", ""))
         inputs += _find_parts(values)
         kernels = _make_kernels(name, titles, values)
@@ -109,15 +105,15 @@ def write_kernels(
         folder = Path(out, kernel.slug)
         kernel.metadata["enable_internet"] = internet
         _attach(kernel, inputs)
-        _write_kernel(folder, replace(kernel, preparation=preparation))
+        _write_kernel(folder, replace(kernel, new_datasets=new_datasets))
         folders.append(str(folder))
     return folders
 
 
 def _prepare_inputs(
     values: Values, sources: Sequence[str], out: str
-) -> tuple[Values, list[str], str]:
-    """Return the parameters for Kaggle, the inputs to attach, and what to do before.
+) -> tuple[Values, list[str], list[LocalFolder]]:
+    """Return the parameters for Kaggle, the inputs to attach, and those to create.
 
     sources replace the folders of this machine, in their order; of the others datasets
     have to be created.
@@ -134,8 +130,7 @@ def _prepare_inputs(
         inputs.append(folder.dataset)
         stage_folder(folder, out, values.get("LICENSE", ""))
         print(describe_creation(folder, out))
-    preparation = format_preparation(new_datasets) if new_datasets else ""
-    return values, inputs, preparation
+    return values, inputs, new_datasets
 
 
 def write_own_kernel(folder: str = str(PACKAGE.parent)) -> None:

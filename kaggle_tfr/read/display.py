@@ -256,14 +256,14 @@ def count_images(batches: tf.data.Dataset, n_classes: int) -> tuple[int, np.ndar
 def describe_missing_classes(
     per_class: Sequence[int], classes: Sequence[Any], place: str
 ) -> str:
-    """Name the classes without an image in a place, or else the rarest class.
+    """Name the classes without a record in a place, or else the rarest class.
 
-    per_class: images of each class.
+    per_class: records of each class.
 
     >>> describe_missing_classes([3, 0], ["day", "night"], "fold 0")
-    'Warning: no score covers 1 of 2 classes, which have no image in fold 0: night'
+    'Warning: no score covers 1 of 2 classes, which have no record in fold 0: night'
     >>> describe_missing_classes([3, 1], ["day", "night"], "fold 0")
-    'Each of 2 classes has images in fold 0; the rarest is night, with 1.'
+    'Each of 2 classes has records in fold 0; the rarest is night, with 1.'
     """
     counts = pd.Series(per_class, index=pd.Index(classes, dtype=object))
     counts = counts[counts.index.notna()]  # None is a gap in LABEL_MAP
@@ -273,14 +273,14 @@ def describe_missing_classes(
     if missing.empty:
         rarest = counts.idxmin()
         return (
-            f"Each of {len(counts):,} classes has images in {place}; the rarest is "
+            f"Each of {len(counts):,} classes has records in {place}; the rarest is "
             f"{rarest}, with {counts.min():,}."
         )
 
     names = textwrap.shorten(", ".join(map(str, missing)), 100, placeholder=" …")
     return (
         f"Warning: no score covers {len(missing):,} of {len(counts):,} classes, "
-        f"which have no image in {place}: {names}"
+        f"which have no record in {place}: {names}"
     )
 
 

@@ -12,4 +12,4 @@ from kaggle_tfr.write.stats import (
     save_mean_rgb,
     save_stats,
 )
-from kaggle_tfr.write.verify import load_source_examples, verify_parts
+from kaggle_tfr.write.verify import load_source_examples, verify_parts, verify_written

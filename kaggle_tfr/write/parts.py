@@ -10,7 +10,9 @@ from functools import partial
 import pandas as pd
 
 from kaggle_tfr import notebook, parallel, session, storage
+from kaggle_tfr.figures import count_of
 from kaggle_tfr.naming import FOLDS_FILE, name_parts
+from kaggle_tfr.parameters import PARAMETERS
 from kaggle_tfr.plan.plan import (
     Plan,
     Shard,
@@ -19,10 +21,11 @@ from kaggle_tfr.plan.plan import (
     read_plan,
     read_rows,
 )
-from kaggle_tfr.shards import find_changed_files
+from kaggle_tfr.shards import find_changed_files, list_own_parts
 from kaggle_tfr.tables import format_bytes
 from kaggle_tfr.write import journal, leftovers, sidecars
 from kaggle_tfr.write.journal import ShardRow
+from kaggle_tfr.write.metadata import read_license
 from kaggle_tfr.write.shard import (
     PLAN_SMALLER_PARTS,
     ShardOutcome,
@@ -188,7 +191,69 @@ def write_parts(
             written += rows
     finally:
         _release_claims(runs)
-    return pd.DataFrame(written, columns=journal.COLUMNS)
+    shards = pd.DataFrame(written, columns=journal.COLUMNS)
+    _note_records(plan, shards, len(list_own_parts(parts_dir, work_dir)))
+    _note_license({read_license(part_dir) for part_dir in part_dirs.values()})
+    return shards
+
+
+def _note_records(plan: Plan, shards: pd.DataFrame, n_parts: int) -> None:
+    """Note the written records, missing parts, and images that could not be read.
+
+    n_parts: of the plan that are written, by this run or before.
+    """
+    n_planned = sum(shard.count for shard in plan.shards)
+    n_records = shards["count"].sum()
+    n_tests = shards["count"][shards["split"] == "test"].sum()
+    parts = count_of(shards["part"].nunique(), "part")
+    notebook.note(
+        "✓",
+        f"Wrote {n_records:,} records ({n_records - n_tests:,} labelled records, "
+        f"{n_tests:,} test records) of {n_planned:,} planned images: "
+        f"{count_of(len(shards), 'shard')}, {format_bytes(shards['bytes'].sum())}, "
+        f"{parts}.",
+        "parts",
+    )
+    if n_parts < plan.n_parts:
+        notebook.note(
+            "!",
+            f"Parts written so far: {n_parts} of {plan.n_parts}.",
+            "parts: missing",
+            "Run 04_write with every other PART, or with PART = 0 for all.",
+        )
+
+    n_refused = shards["refused"].sum()
+    if n_refused:
+        notebook.note(
+            "!",
+            f"Not written: {n_refused:,} of {n_planned:,} planned images. 04 could not "
+            "read them, or they have changed since 01.",
+            "input: unreadable",
+            "The part's rejects.csv has their reasons. Restore the images, delete the "
+            "shards that it names, and run 04_write again.",
+        )
+
+
+def _note_license(licenses: set[str]) -> None:
+    """Note whether Kaggle knows the licenses of the parts. "" is a missing one."""
+    unknown = licenses.difference(PARAMETERS["LICENSE"].choices)
+    if unknown:
+        notebook.note(
+            "✗",
+            f"Kaggle has no license '{min(unknown)}'.",
+            "license",
+            "Set LICENSE and run 04_write again, which keeps finished shards.",
+        )
+    elif "" in licenses:
+        notebook.note(
+            "·",
+            "LICENSE is empty.",
+            "license",
+            "To publish, set LICENSE and run 04_write again, which keeps finished "
+            "shards.",
+        )
+    else:
+        notebook.note("✓", f"License: {', '.join(sorted(licenses))}.", "license")
 
 
 def _check_plan(plan: Plan, part: int) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from kaggle_tfr import parallel, storage
+from kaggle_tfr import notebook, parallel, storage
 from kaggle_tfr.images.convert import EncodedImage, ImageSettings, psnr, read_pixels
 from kaggle_tfr.images.header import Header, RejectedImage, read_header, read_upright
 from kaggle_tfr.images.orientation import INVERSE, ORIENTATIONS, apply_orientation
@@ -159,6 +159,27 @@ def verify_parts(
         pd.DataFrame(sorted(matches), columns=SourceMatch._fields),
         stats,
     )
+
+
+def verify_written(shards: pd.DataFrame, parts_dir: str, work_dir: str) -> Verification:
+    """Read what `write_parts` wrote again, and note that all of it is as planned.
+
+    shards: of `write_parts`.
+    Raises: RuntimeError: a record or a file is not as planned.
+    """
+    numbers = shards["part"].unique()
+    part_dirs = [storage.join(parts_dir, f"part-{number}") for number in numbers]
+    checked = verify_parts(part_dirs, work_dir)
+    if len(checked.faults):
+        raise RuntimeError(
+            "the parts are not what was planned:\n"
+            f"{checked.faults.head(20).to_string()}"
+        )
+    n_records = shards["count"].sum()
+    notebook.note(
+        "✓", f"0 faults in {n_records:,} records, all read again.", "verification"
+    )
+    return checked
 
 
 def _read_shards(

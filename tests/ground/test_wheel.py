@@ -20,7 +20,14 @@ from kaggle_tfr.parameters import NOTEBOOKS
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 SOURCES = ("pyproject.toml", "requirements.txt", "README.md", "LICENSE")
 FOLDERS = ("kaggle_tfr", "notebooks", "recipes")
-DATA_FILES = ("py.typed", "chapter.html", "report.html", "report.js")
+DATA_FILES = (
+    "py.typed",
+    "report.html",
+    "report.js",
+    "chapter.html",
+    "kaggle/header.md",
+    "write/page.md",
+)
 # `kaggle-tfr sample` with few images: the heavy test writes all.
 SMALL_SAMPLE = """
 import sys

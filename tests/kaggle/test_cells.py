@@ -6,7 +6,6 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from kaggle_tfr.kaggle import cells
 from kaggle_tfr.kaggle.kernels import write_kernels
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.mounts import to_slug
@@ -54,7 +53,7 @@ def test_the_header_names_inputs_and_the_lines_to_change(
 
     Other images have no second input, and no column with the sample's groups.
     """
-    ((header, _, _, visible, *_),) = write_recipe(tmp_path, recipe)
+    ((header, _, visible, *_),) = write_recipe(tmp_path, recipe)
 
     facts = dict(re.findall(r"^- \*\*(.*?)\*\*: (.*)$", header.source, re.MULTILINE))
     assert [*facts] == ["Input", "Output", "Minutes", "For your own images", "Code"]
@@ -89,7 +88,7 @@ def test_the_headers_links_lead_to_headings(tmp_path, settings, steps):
 
 def test_only_the_recipes_parameters_are_visible(tmp_path):
     """Run one after the other, the cells give every parameter the recipe's value."""
-    ((_, _, folded, visible, *others),) = write_recipe(tmp_path, "sample")
+    ((_, folded, visible, *others),) = write_recipe(tmp_path, "sample")
 
     assert folded.metadata == FOLDED
     assert visible.metadata == {"tags": ["parameters"]}
@@ -109,15 +108,6 @@ def test_only_the_recipes_parameters_are_visible(tmp_path):
     ]
 
 
-def test_equal_recipes_make_equal_bytes(tmp_path):
-    """The notebook and its metadata, in any folder."""
-    written = []
-    for folder in ("a", "b"):
-        (kernel,) = write_kernels(load_recipe("cassava"), str(tmp_path / folder))
-        written.append({f.name: f.read_bytes() for f in Path(kernel).iterdir()})
-    assert written[0] == written[1]
-
-
 @pytest.mark.parametrize("name", ["日本", "Čaj & Käse", "2021", "long " * 30, "a"])
 def test_every_name_makes_a_title_and_its_slug(tmp_path, name):
     """Title and slug have at most 50 characters, and belong together."""
@@ -129,14 +119,3 @@ def test_every_name_makes_a_title_and_its_slug(tmp_path, name):
         metadata = check_metadata(kernel, KERNEL_FILE)
         assert to_slug(metadata["title"]) == metadata["id"].split("/")[1]
     assert len(set(kernels)) == 15
-
-
-def test_the_header_links_to_the_repository_once_it_has_an_address(
-    tmp_path, monkeypatch
-):
-    """Until then, no address is made up."""
-    ((header, *_),) = write_recipe(tmp_path, "cassava")
-    assert "- **Code**: kaggle-tfr " in header.source
-    monkeypatch.setattr(cells, "REPOSITORY", "https://git.example.org/tfr")
-    ((header, *_),) = write_recipe(tmp_path, "cassava")
-    assert "- **Code**: [kaggle-tfr](https://git.example.org/tfr) " in header.source

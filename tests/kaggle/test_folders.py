@@ -10,11 +10,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from support.kaggle_machine import make_environment, run_python
 from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 
 from kaggle_tfr.__main__ import main
-from kaggle_tfr.kaggle.carrier import format_carrier
 from kaggle_tfr.kaggle.kernels import write_kernels
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 
@@ -136,18 +134,3 @@ def test_each_local_folder_has_its_dataset(kaggle, photos, tmp_path, capsys):
         assert (staged / "photos").resolve() == target
         values = json.loads((staged / "dataset-metadata.json").read_text())
         assert values["licenses"] == [{"name": "CC0-1.0"}]
-
-
-def test_a_kernel_finds_the_folder_in_the_dataset(photos, tmp_path):
-    """With and without the owner in INPUT_DIR, where Kaggle mounts the dataset."""
-    python = make_environment(tmp_path / "environment")
-    script = format_carrier({}) + "\nfrom kaggle_tfr.mounts import find_input\n"
-    script += f"print(find_input('{USER}/photos-images/photos'))\n"
-    script += "print(find_input('photos-images/photos'))\n"
-    dataset = tmp_path / "dataset"
-    dataset.mkdir()
-    photos.rename(dataset / "photos")
-    attached = {f"datasets/{USER}/photos-images": dataset}
-    done = run_python(python, script, tmp_path / "out", attached)
-    place = f"/kaggle/input/datasets/{USER}/photos-images/photos"
-    assert done.stdout.split()[-2:] == [place, place], done.stderr[-3000:]

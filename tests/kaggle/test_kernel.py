@@ -75,17 +75,6 @@ def run_cell(source, python=sys.executable, cwd="/"):
     return subprocess.run([python, "-"], input=source, check=False, **settings)
 
 
-def test_a_small_dataset_is_one_kernel_with_all_steps(tmp_path):
-    """One folder has all steps (see test_cells.py), and no link out of it."""
-    (folder,) = write_kernels({"NAME": "Green tea"}, str(tmp_path), parts=1)
-    cells, metadata = read_kernel(folder)
-    assert not any(cell.source.startswith("## Next") for cell in cells)
-    assert metadata["id"] == "INSERT_USERNAME_HERE/green-tea-images-to-tfrecords"
-    assert metadata["title"] == "Green tea images to TFRecords"
-    assert "computer vision" in metadata["keywords"]
-    assert metadata["enable_internet"] is True
-
-
 def test_parts_are_a_planning_kernel_and_one_that_writes_for_each(tmp_path):
     """Three parts need four kernels; those that write have the plan as a source."""
     values = {

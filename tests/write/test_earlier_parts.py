@@ -118,7 +118,7 @@ def test_the_page_of_a_grown_part_does_not_contradict_earlier_pages(grown):
         "trees TFRecords part 3",
     ]
     assert pages[2]["id"].endswith("/trees-tfrecords-part-3")
-    text = "part 3 adds new images to parts 1 to 2, which stay as they are"
+    text = "a dataset that grows: new parts add images, and earlier parts stay as they"
     assert text in pages[2]["description"]
 
 

@@ -29,6 +29,7 @@ from kaggle_tfr.write.verify import (
     compare_with_source,
     load_source_examples,
     verify_parts,
+    verify_written,
 )
 
 HEAD = 12  # bytes of a frame before the record
@@ -104,6 +105,11 @@ def test_each_region_of_a_frame_is_covered_without_the_index_too(part, position)
 
     faults = find_faults(part).query("record >= 0")
     assert faults["record"].iloc[0] == 0
+    shards = pd.DataFrame({"part": [1]})
+    with pytest.raises(
+        RuntimeError, match=rf"not what was planned:\n.*\n.*{shard.name}"
+    ):
+        verify_written(shards, str(part.parent), "")
 
 
 @pytest.fixture(scope="module")

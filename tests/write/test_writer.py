@@ -330,7 +330,9 @@ def test_one_part_of_a_plan_leaves_the_others_to_their_runs(
 
     write_parts(str(tmp_path / "work"), str(copied), 1, overwrite=True)
 
-    assert "part-2' is of another plan. Write it too" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "part-2' is of another plan. Write it too" in printed
+    assert printed.count("! Parts written so far: 1 of 2.") == 1
     assert digests(copied / "part-2") == before
     assert sorted(path.name for path in copied.iterdir()) == ["part-1", "part-2"]
 
@@ -409,8 +411,8 @@ def test_a_missing_image_stops_the_run(tmp_path, capsys):
     assert write_parts(str(tmp_path))["count"].sum() == 24
 
 
-def test_an_image_that_was_damaged_since_the_plan_is_rejected(tmp_path):
-    """It is in rejects.csv; the shard's name and the tables count without it."""
+def test_an_image_that_was_damaged_since_the_plan_is_rejected(tmp_path, capsys):
+    """A note and rejects.csv have it; the shard's name and tables count without it."""
     part = tmp_path / "part-1"
     table = make_images(tmp_path / "images", 24)
     plan_images(table, tmp_path, n_shards=3)
@@ -418,6 +420,7 @@ def test_an_image_that_was_damaged_since_the_plan_is_rejected(tmp_path):
 
     shards = write_parts(str(tmp_path))
 
+    assert "! Not written: 1 of 24 planned images." in capsys.readouterr().out
     rejects = pd.read_csv(part / "rejects.csv", dtype=str)[["image_id", "problem"]]
     assert rejects.to_numpy().tolist() == [["0005", "not an image"]]
     shard = shards[shards["refused"] == 1].iloc[0]
