@@ -290,15 +290,6 @@ def list_files(pattern: str, folder: AnyPath) -> list[str]:
         )
 
 
-def list_folders(pattern: str, folder: AnyPath) -> list[str]:
-    """Return the sorted paths of the folders on disk that match a pattern."""
-    return sorted(
-        escape(entry.path)
-        for entry in _match(folder, pattern)
-        if _is_true(entry.is_dir)
-    )
-
-
 def escape(name: str) -> str:
     r"""Return the name with bytes that are not UTF-8 as "\udce9", and NUL as "\x00"."""
     return name.replace("\0", "\\x00").encode(errors="backslashreplace").decode()

@@ -85,14 +85,12 @@ def pairs_of_clusters(
     images: pd.DataFrame,
     clusters: pd.DataFrame,
     by: str = "label_name",
-    *,
-    all_images: bool = False,
 ) -> pd.DataFrame:
     """Return a pair per cluster: the image kept, and an image that differs in `by`.
 
     by: "label_name", or "keep" for an image that is dropped. Clusters without such an
-    image, and test images, are left out. all_images: return a pair for each image that
-    differs. Columns: a, b (row numbers of `images`), distance.
+    image, and test images, are left out. Columns: a, b (row numbers of `images`),
+    distance.
     """
     clusters = clusters[clusters["split"] != "test"]
     # Images with the hashes of the one kept are 0 steps from it, too.
@@ -104,9 +102,7 @@ def pairs_of_clusters(
     columns = clusters.groupby("cluster")[["image_id", by]]
     kept = columns.transform("first")
     is_differing = clusters[by] != kept[by]
-    differing = clusters[is_differing]
-    if not all_images:
-        differing = differing.drop_duplicates("cluster")
+    differing = clusters[is_differing].drop_duplicates("cluster")
     kept_id = kept["image_id"][differing.index]
 
     row = _number_labelled(images)

@@ -1,6 +1,5 @@
 """Save the clusters, and report which images are kept and dropped because of them."""
 
-import io
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -107,12 +106,6 @@ def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
         "Run 02_deduplicate again.",
     )
     return storage.read_parquet(clusters_file), settings
-
-
-def load_leaks(work_dir: str) -> pd.DataFrame:
-    """Return the rows of leaks.csv as texts."""
-    data = storage.read_bytes(storage.join(work_dir, "leaks.csv"))
-    return pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False)
 
 
 def choose_rows(

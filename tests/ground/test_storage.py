@@ -85,7 +85,6 @@ def test_folder_names_are_taken_literally(tmp_path):
     found = storage.list_files("*/*.jpg", folder)
 
     assert found == [str(folder / "a/1.jpg"), str(folder / "b/2.jpg")]
-    assert storage.list_folders("*", folder) == [str(folder / "a"), str(folder / "b")]
 
 
 def test_pipes_and_devices_are_errors_at_once(tmp_path):
@@ -109,7 +108,6 @@ def test_links_that_lead_nowhere_are_neither_files_nor_folders(tmp_path):
         os.symlink(to, tmp_path / link)
         os.symlink(to, tmp_path / "there" / f"{link}.jpg")
     (tmp_path / "there" / "\udce9.txt").write_bytes(b"x")
-    assert storage.list_folders("*", tmp_path) == [str(tmp_path / "there")]
     names = ["\\udce9.txt", "long.jpg", "loop.jpg", "through.jpg"]
     assert storage.list_files("*/*", tmp_path) == [
         f"{tmp_path}/there/{name}" for name in names
