@@ -179,7 +179,7 @@ def _run(values: Values, work: str) -> Audit:
         f"Audit of {values['NAME']}",
         headline,
         findings,
-        make_gallery(images, clusters, labels, max_bits=settings.max_bits),
+        make_gallery(images, clusters, labels, None, settings.max_bits),
     )
     ends = images[["file", "split", "label_name"]].iloc[copies["b"]]
     here = _tabulate(images, copies.assign(dataset_b=""), ends)

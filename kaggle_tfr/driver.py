@@ -81,6 +81,7 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
         except RuntimeError:
             with suppress(OSError):  # of a full disk, for example
                 _report(values, copies)
+                print(summarize(values, notebooks))
             raise
         _report(values, copies)
     finally:

@@ -60,7 +60,10 @@ def write_report(values: Values, copies: Path | None = None) -> None:
     values: the run's parameters. copies: the folder of the executed notebooks; those
     without a chapter get one. Without it, the page links the notebooks themselves.
     """
+    # 04, which calls this without a driver, has no parameters of the input.
+    sources = [values["INPUT_DIR"]] if "INPUT_DIR" in values else []
     values = {**DEFAULTS, **values}
+    sources += [settings["INPUT_DIR"] for settings in values["MORE_INPUTS"]]
     work = values["WORK_DIR"]
     findings = read_findings(work)
     of_deduplicate = {
@@ -74,6 +77,8 @@ def write_report(values: Values, copies: Path | None = None) -> None:
         decide(findings),
         findings,
         _load_gallery(work, values["N_JOBS"]) if has_clusters else None,
+        date=time.strftime("%Y-%m-%d ·"),
+        sources=sources,
         values=values,
         parts=list_own_parts(output_dir(values["OUT_DIR"] or work), work),
         accounting=read_accounting(work).to_dict("records"),
@@ -100,7 +105,6 @@ def write_page(
         headline=headline,
         findings=sorted(findings, key=lambda finding: MARKS.index(finding.mark)),
         gallery=gallery,
-        date=time.strftime("%Y-%m-%d"),
         version=__version__,
         **sections,
     )

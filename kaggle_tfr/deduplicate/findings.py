@@ -90,7 +90,7 @@ def _note_conflicts(images: pd.DataFrame, n_clusters: int) -> None:
             f"near-duplicates ({len(conflicts):,} images).",
             "conflicts",
             f"CONFLICTS decides which are kept: {n_dropped:,} of {len(conflicts):,} "
-            "are dropped. Inspect them in report.html, and correct them in OVERRIDES.",
+            "are dropped. Inspect their clusters, and correct labels by OVERRIDES.",
         )
     elif labelled["cluster"].duplicated().any():
         counted = count_of(n_clusters, "cluster")

@@ -14,6 +14,7 @@ from support.chain import write_small_sample
 from support.forks import fork_kernels
 from support.plans import read_plainly
 from support.tasks import compare_once
+from support.words import collect_numbers
 
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.driver import summarize
@@ -178,31 +179,42 @@ def test_every_record_is_read_by_tensorflow_alone(work, truth):
         assert classes[record["label"]] == label_names[image_id]
 
 
-def test_the_driver_names_all_files(work):
-    """The last lines name shards, notebooks and figures, and show the accounting."""
-    log = (work.parent / "log.txt").read_text()
-    for name in ("part-1/", "notebooks/", "figures/"):
-        assert f"{work}/{name}" in log
-    assert f"\nreport     file://{work}/report.html\n" in log
-    assert "written" in log
-
-
-def test_the_driver_names_the_objects_in_a_bucket(work, tmp_path, monkeypatch):
-    """Parts, report and accounting are objects; notebooks are on this machine."""
+def test_the_last_lines_decide_and_name_all_files(work, tmp_path, monkeypatch):
+    """The decision, the remarks, then the paths; lessons print nothing before them."""
     monkeypatch.chdir(tmp_path)
+    log = (work.parent / "log.txt").read_text()
+    lines = log.splitlines()
+    headline = "Train: yes, with 3 remarks. Publish: not yet, LICENSE is empty."
+    last = lines[lines.index(headline) :]
+    assert [line[0] for line in last[1:4]] == ["!"] * 3
+    assert last[4:] == [
+        f"shards     {work}/part-1/",
+        f"folds      {work}/folds.csv",
+        f"notebooks  {work}/notebooks/",
+        f"report     file://{work}/report.html",
+    ]
+    assert "cropped to 240 × 240" not in log
+
     bucket = f"ram://{tmp_path.name}"
-    for name in ("part-1/shards.csv", "accounting.csv"):
-        tf.io.gfile.makedirs(f"{bucket}/part-1")
-        tf.io.gfile.copy(str(work / name), f"{bucket}/{name}")
-    lines = summarize({"WORK_DIR": bucket})
-    for text in (
-        f"{bucket}/part-1/ (",
-        f"{bucket}/report.html",
-        f"{tmp_path}/work/sample/notebooks/",
-    ):
-        assert text in lines
-    assert "written" in lines
-    assert f"{bucket}/notebooks" not in lines
+    tf.io.gfile.makedirs(f"{bucket}/part-1")
+    tf.io.gfile.copy(f"{work}/part-1/shards.csv", f"{bucket}/part-1/shards.csv")
+    lines = summarize({"WORK_DIR": bucket}).splitlines()
+    assert lines[1:] == [
+        f"shards     {bucket}/part-1/",
+        f"notebooks  {tmp_path}/work/sample/notebooks/",
+        f"report     {bucket}/report.html",
+    ]
+
+
+def test_a_word_has_one_number(work, truth):
+    """Records, test records and rejected images are counted alike everywhere."""
+    counts = truth["counts"]
+    assert collect_numbers(work, (work.parent / "log.txt").read_text()) == {
+        "labelled records": {counts["written"]},
+        "test records": {counts["test"]},
+        "records": {counts["written"] + counts["test"]},
+        "rejected": {counts["refused"] + counts["test_refused"]},
+    }
 
 
 def test_the_report_shows_all_clusters_and_links_all_notebooks(work):
