@@ -1,6 +1,7 @@
 """Compare what another revision and this checkout write for the same small inputs.
 
-python -m benchmarks.compare_checkouts REVISION [--only NAME …] [--keep DIR] [--json]
+python -m benchmarks.compare_checkouts REVISION [--only NAME …] [--jobs N] [--keep DIR]
+    [--json]
 
 Inputs are those of all recipes, the sample, and two datasets that grow twice. They are
 drawn once. Each checkout runs its own recipes on them, in the same folder. All files of
@@ -83,7 +84,7 @@ def draw_input(name, folder):
             photo.rename(folder / label / photo.name)
 
 
-def list_runs(name, scratch):
+def list_runs(name, scratch, jobs):
     """Return the recipe of each run over a dataset, and the parameters to change."""
     runs = []
     folds_from = ""
@@ -93,6 +94,7 @@ def list_runs(name, scratch):
             "WORK_DIR": f"{scratch}/work/{name}/{number}",
             "LIMIT": limit,
             "FOLDS_FROM": folds_from,
+            "N_JOBS": jobs,
         }
         runs.append((GROWN.get(name, name), changes))
         folds_from = changes["WORK_DIR"]
@@ -113,7 +115,7 @@ def run_checkout(checkout, runs):
         raise RuntimeError(f"{checkout} failed:\n{run.stderr[-3000:]}")
 
 
-def write_outputs(revision, names, scratch):
+def write_outputs(revision, names, scratch, jobs):
     """Write the outputs of both checkouts to before/ and after/."""
     reference = scratch / "checkout"
     archive = f"{reference}.tar"
@@ -124,7 +126,7 @@ def write_outputs(revision, names, scratch):
     runs = []
     for name in names:
         draw_input(name, scratch / "inputs" / name)
-        runs += list_runs(name, scratch)
+        runs += list_runs(name, scratch, jobs)
 
     # This checkout is first, since it is the one that may fail.
     for checkout, output in ((ROOT, "after"), (reference, "before")):
@@ -218,6 +220,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("revision", help="of git, such as HEAD~3")
     parser.add_argument("--only", nargs="+", choices=DATASETS, default=DATASETS)
+    parser.add_argument("--jobs", type=int, default=0, help="N_JOBS of all runs")
     parser.add_argument("--keep", help="an empty folder, which stays")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -225,7 +228,7 @@ def main():
     results = {}
     with tempfile.TemporaryDirectory() as temporary:
         scratch = Path(options.keep or temporary).absolute()
-        write_outputs(options.revision, options.only, scratch)
+        write_outputs(options.revision, options.only, scratch, options.jobs)
         for name in options.only:
             before = scratch / "before" / name
             results[name] = compare_outputs(before, scratch / "after" / name)
