@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
+# The characters that begin something in Markdown, in a formula or in HTML.
 MARKUP = re.compile(r"[\\`*_\[\]<>&|$~@]")
 NO_MATH = ("display.html.use_mathjax", False)  # "$" in a name is not a formula
 

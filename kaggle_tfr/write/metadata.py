@@ -19,7 +19,6 @@ from kaggle_tfr.write.journal import COLUMNS, ShardRow
 DATASET_FILE = "dataset-metadata.json"
 USER_FIELDS = ("id", "title", "licenses", "keywords")  # which the user may change
 PAGE = Path(__file__).with_name("page.md")
-# The characters that begin something in Markdown, in a formula or in HTML.
 
 
 def renew_metadata(
