@@ -98,7 +98,7 @@ CASES = {
 OF_SEVERAL_LABELS = (
     "figure: 3 images of 3 labels in 3 combinations, 0 to 2 each",
     "figure: Images of 3 labels in 3 combinations, the largest first",
-    "3 good images of 3 labels in 3 combinations →",
+    "3 labelled images of 3 labels in 3 combinations →",
     "No folds: 3 images of 3 labels in 3 combinations in one",
 )
 

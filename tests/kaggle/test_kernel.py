@@ -272,7 +272,13 @@ def test_the_first_cell_knows_every_requirement(root):
         for line in text.splitlines()
         if line[:1] not in ("", "#")
     }
-    kernels_do_without = {"papermill", "ipykernel", "nbformat", "kagglehub"}
+    kernels_do_without = {
+        "papermill",
+        "ipykernel",
+        "nbconvert",
+        "nbformat",
+        "kagglehub",
+    }
     assert names - MODULES.keys() == kernels_do_without
     assert MODULES.keys() <= names
 
@@ -280,7 +286,7 @@ def test_the_first_cell_knows_every_requirement(root):
     lines = re.compile(r"^ *(?:import|from) (\w+)", re.MULTILINE)
     imported = {name for source in sources for name in lines.findall(source)}
     others = (
-        "cloudpickle dask jupyter_client kaggle kagglehub nbformat papermill "
+        "cloudpickle dask jupyter_client kaggle kagglehub nbconvert nbformat papermill "
         "traitlets kaggle_tfr"
     )
     unknown = (
