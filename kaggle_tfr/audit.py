@@ -173,7 +173,7 @@ def _run(values: Values, work: str) -> Audit:
     _note_limits(settings, labels)
 
     headline = _format_headline(counts, settings)
-    findings = notebook.read_findings(work)
+    findings = list(map(_adapt, notebook.read_findings(work)))
     write_page(
         storage.join(values["OUT_DIR"], "audit.html"),
         f"Audit of {values['NAME']}",
@@ -189,6 +189,12 @@ def _run(values: Values, work: str) -> Audit:
     elsewhere = _tabulate(images, overlap, ends)
     table = pd.concat([here, elsewhere], ignore_index=True)
     return Audit(headline, findings, table, counts, values["OUT_DIR"])
+
+
+def _adapt(finding: Finding) -> Finding:
+    """Return a finding without advice on the next steps; what is found is a remark."""
+    is_found = finding.mark == "·" and finding.subject in ("input", "copies")
+    return replace(finding, advice="", mark="!" if is_found else finding.mark)
 
 
 def _explore(values: Values, work: str) -> None:
@@ -338,6 +344,7 @@ def _write(audit: Audit, name: str, command: str) -> None:
         f"## Audit of {escape_markdown(name)}",
         f"**{audit.headline}**",
         "\n".join(lines),
+        "copies.csv lists the pairs.",
         f"kaggle-tfr {__version__}:\n\n    {command}\n",
     ]
     # Readers take a carriage return for the end of a line.

@@ -171,8 +171,10 @@ def summarize(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> s
     work = work_dir(values["WORK_DIR"], values["NAME"])
     values["WORK_DIR"] = work
     findings = read_findings(work)
-    lines = [decide(findings)]
-    lines += [str(finding) for finding in findings if finding.mark in ("✗", "!")]
+    headline = decide(findings)
+    remarks = [finding for finding in findings if finding.mark in ("✗", "!")]
+    lines = [headline]
+    lines += [str(remark) for remark in remarks if remark.text != headline]
     parts = list_own_parts(output_dir(values["OUT_DIR"] or work), work)
     lines += [f"shards     {part}/" for part in parts]
     folds = join(work, FOLDS_FILE)
@@ -231,11 +233,12 @@ def _run_notebook(source: Path, copy: Path, values: Values) -> None:
             f"The executed copy, with the traceback: {copy}"
         ) from None
     except RuntimeError as error:  # nbclient's, when the kernel died
-        _note_stop(source, values, str(error))
-        raise RuntimeError(
-            f"{source.name}: {error}. Was there too little memory? Set N_JOBS to fewer "
-            "workers, and run the same command again; it resumes where it stopped."
-        ) from None
+        problem = (
+            f"{error}. Was there too little memory? Set N_JOBS to fewer workers, and "
+            "run the same command again; it resumes where it stopped."
+        )
+        _note_stop(source, values, problem)
+        raise RuntimeError(f"{source.name}: {problem}") from None
     print(f"done in {time.monotonic() - started:,.0f} s", flush=True)
 
 

@@ -82,9 +82,11 @@ def make_gallery(
 def _choose_displayed(clusters: pd.DataFrame) -> pd.DataFrame:
     """Return the first images in `ORDER`, of each cluster at most 24."""
     of_cluster = clusters.groupby("cluster")
+    names = clusters["label_name"].where(clusters["label_name"] != "")
     members = clusters.assign(
         n_images=of_cluster["image_id"].transform("size"),
-        is_conflict=of_cluster["conflict"].transform("any"),
+        # The labels of test images count, too.
+        is_conflict=names.groupby(clusters["cluster"]).transform("nunique") > 1,
         is_leak=of_cluster["split"].transform("nunique") > 1,
         farthest=of_cluster["distance"].transform("max"),
     )

@@ -19,12 +19,19 @@ from kaggle_tfr.mounts import work_dir
 from kaggle_tfr.parameters import DEFAULTS, Values, check_globals, make_settings
 from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.session import find_shell, prepare
-from kaggle_tfr.storage import join, read_text, remove_leftovers, write_atomically
+from kaggle_tfr.storage import (
+    join,
+    read_text,
+    remove,
+    remove_leftovers,
+    write_atomically,
+)
 from kaggle_tfr.tables import NO_MATH
 
 __all__ = ["account", "make_settings", "note", "start"]  # what notebooks call
 
 FINDINGS = "findings.json"  # in WORK_DIR
+REPORT = "report.html"
 # The result is wrong or incomplete; the reader decides; for information; all is well.
 MARKS = ("✗", "!", "·", "✓")
 STOP = "stop"  # subject of the error that ended a step
@@ -94,9 +101,12 @@ def start(step: str, values: Values) -> str:
 def begin(step: str, work: str, part: int = 0) -> None:
     """Note findings for a step from now on, without those of its last run.
 
-    Later steps read what 01 to 03 rewrite, so their findings go, too.
+    Later steps read what 01 to 03 rewrite, so their findings go, too, and a report of
+    what 01 to 04 rewrite.
     """
     _places[:] = [_Place(work, step, part, {})]
+    if step <= WRITING:
+        remove(join(work, REPORT))
     findings = read_findings(work)
     kept = [finding for finding in findings if not _is_replaced(finding, step, part)]
     if len(kept) < len(findings):
@@ -104,7 +114,9 @@ def begin(step: str, work: str, part: int = 0) -> None:
 
 
 def _is_replaced(finding: Finding, step: str, part: int) -> bool:
-    """Return whether a step, or one part of it, that starts again ends a finding."""
+    """Return whether a finding ends when a step, or one part of it, starts."""
+    if finding.subject == STOP:
+        return True
     if step < WRITING:
         return finding.step >= step
     is_of_part = part in (0, finding.part) or finding.subject.startswith("parts: ")
@@ -118,6 +130,8 @@ def note(mark: str, text: str, subject: str, advice: str = "") -> None:
     """
     print(f"{mark} {text} {advice}".rstrip())
     for place in _places:
+        if place.part:
+            text = f"Part {place.part}: {text}"
         new = Finding(place.step, place.part, subject, mark, text, advice)
         place.findings[subject] = new
         others = [

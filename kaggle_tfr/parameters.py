@@ -316,29 +316,6 @@ MARKDOWN_FORMATS = (
     "## {}\n\n| parameter | default | |\n|---|---|---|",
     "| `{}` | `{}` | {} |",
 )
-# The groups of a notebook's parameters; "usually fine" has those that are in no set.
-CELL_GROUPS = ("your data", "usually fine", "cluster")
-YOUR_DATA = {
-    "WORK_DIR",
-    "NAME",
-    "INPUT_DIR",
-    "PATTERN",
-    "LABELS_CSV",
-    "ID_COLUMN",
-    "PATH_TEMPLATE",
-    "LABEL_COLUMN",
-    "LABEL_KIND",
-    "SPLIT_COLUMN",
-    "TEST_CSV",
-    "MORE_INPUTS",
-    "COMPARE_WITH",
-    "FOLDS_FROM",
-    "GROUP_COLUMN",
-    "IMAGE_SIZE",
-    "OUT_DIR",
-    "TFREC_DIRS",
-    "LICENSE",
-}
 # What to write in place of parameters of version 0.2.
 REMOVED = {
     "SOURCE": "Leave it out; for TFRecords set INPUT_SCHEMA: auto, for masks "
@@ -347,7 +324,6 @@ REMOVED = {
     "TEST_PATH_TEMPLATE": "Leave it out: the names of TEST_CSV, and the images in test "
     "folders, are found; PATTERN leaves images out.",
 }
-CLUSTER = {"N_JOBS", "BACKEND", "SCHEDULER"}
 FOLDERS = (
     "WORK_DIR",
     "INPUT_DIR",
@@ -412,34 +388,6 @@ def format_parameters(heading: str = "  {}", row: str = ROW_FORMAT) -> str:
             line = row.format(parameter.name, default, parameter.description)
             lines.append(line.rstrip())
     return "\n".join(lines)
-
-
-def format_cell(notebook: str) -> str:
-    """Return the source of a notebook's cell tagged `parameters`, in groups."""
-    parameters = select_parameters(notebook)
-    lines = []
-    for group in CELL_GROUPS:
-        members = [
-            parameter for parameter in parameters if _find_group(parameter) == group
-        ]
-        if members:
-            lines.append(f"# --- {group}")
-            lines += map(_format_assignment, members)
-    return "\n".join(lines)
-
-
-def _find_group(parameter: Parameter) -> str:
-    """Return the group of a parameter in a notebook's cell."""
-    if parameter.name in YOUR_DATA:
-        return "your data"
-    return "cluster" if parameter.name in CLUSTER else "usually fine"
-
-
-def _format_assignment(parameter: Parameter) -> str:
-    """Return the line of a parameter in a notebook's cell."""
-    default = repr(parameter.default).replace("'", '"')
-    comment = f"  # {parameter.description}" if parameter.description else ""
-    return f"{parameter.name} = {default}{comment}"
 
 
 def as_size(image_size: int | Sequence[int]) -> tuple[int, int]:

@@ -21,9 +21,10 @@ from kaggle_tfr.gallery import Gallery, make_gallery, read_decisions
 from kaggle_tfr.mounts import output_dir
 from kaggle_tfr.notebook import MARKS, WRITING, Finding, read_accounting, read_findings
 from kaggle_tfr.parameters import DEFAULTS, Values
-from kaggle_tfr.shards import list_own_parts
+from kaggle_tfr.shards import list_own_parts, read_part_table
 from kaggle_tfr.version import __version__
 
+ALONE = ("train", "test")  # splits without one for validation
 HAS_CHAPTERS = find_spec("nbconvert") is not None
 FOLDER = Path(__file__).parent  # of the templates and the script
 LINK = re.compile(r'<a href="\w+\.ipynb">(.*?)</a>')  # to another notebook
@@ -42,7 +43,10 @@ def decide(findings: Sequence[Finding]) -> str:
         if finding.mark == "✗" and finding.subject != "license":
             return f"Train: no. {finding.text}"
     if "parts" not in subjects:
-        return "Train: not yet, nothing is written."
+        return "Train: not yet, 04_write has not run on this plan."
+    has_clusters = any(finding.step == "02_deduplicate" for finding in findings)
+    if has_clusters and "plan" not in subjects:
+        return "Train: not yet, 03_plan has not run on these images."
 
     n_remarks = [finding.mark for finding in findings].count("!")
     remarks = f", with {count_of(n_remarks, 'remark')}" if n_remarks else ""
@@ -65,6 +69,7 @@ def write_report(values: Values, copies: Path | None = None) -> None:
     values = {**DEFAULTS, **values}
     sources += [settings["INPUT_DIR"] for settings in values["MORE_INPUTS"]]
     work = values["WORK_DIR"]
+    parts = list_own_parts(output_dir(values["OUT_DIR"] or work), work)
     findings = read_findings(work)
     of_deduplicate = {
         finding.subject for finding in findings if finding.step == "02_deduplicate"
@@ -80,7 +85,8 @@ def write_report(values: Values, copies: Path | None = None) -> None:
         date=time.strftime("%Y-%m-%d ·"),
         sources=sources,
         values=values,
-        parts=list_own_parts(output_dir(values["OUT_DIR"] or work), work),
+        parts=parts,
+        can_validate=any(map(_can_validate, parts)),
         accounting=read_accounting(work).to_dict("records"),
         chapters=_link_notebooks(work, copies, {finding.step for finding in findings}),
     )
@@ -109,6 +115,12 @@ def write_page(
         **sections,
     )
     storage.write_atomically(path, page.encode())
+
+
+def _can_validate(part: str) -> bool:
+    """Return whether the shards of a part are in folds, or some are for validation."""
+    shards = read_part_table(part, columns=["split", "fold"])
+    return bool(shards["fold"].max() > 0 or not shards["split"].isin(ALONE).all())
 
 
 def _load_gallery(work: str, n_jobs: int) -> Gallery | None:

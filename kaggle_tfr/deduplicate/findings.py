@@ -89,8 +89,8 @@ def _note_conflicts(images: pd.DataFrame, n_clusters: int) -> None:
             f"Labels disagree in {n_conflicts:,} of {n_clusters:,} clusters of "
             f"near-duplicates ({len(conflicts):,} images).",
             "conflicts",
-            f"CONFLICTS decides which are kept: {n_dropped:,} of {len(conflicts):,} "
-            "are dropped. Inspect their clusters, and correct labels by OVERRIDES.",
+            f"CONFLICTS drops {n_dropped:,} of them, and never test images. Inspect "
+            "their clusters, and correct labels by OVERRIDES.",
         )
     elif labelled["cluster"].duplicated().any():
         counted = count_of(n_clusters, "cluster")
@@ -109,12 +109,14 @@ def _note_leaks(
     for split, rows in between.groupby("split"):
         mark = "·"
         advice = "At least one image of each pair is dropped."
-        if split in leaking_splits:
+        if split == "test" and split in leaking_splits:
             mark = "!"
             advice = (
-                "They make a score too good. LEAKS = drop leaves out the copies of "
-                "test images; 03 puts other copies in one split."
+                "Copies are kept, so a test score will be too good. LEAKS = drop "
+                "leaves them out."
             )
+        elif split in leaking_splits:
+            advice = "03 puts the images of a pair in one split."
         texts = []
         for row in rows.to_dict("records"):
             other = row["other"]
@@ -126,9 +128,9 @@ def _note_leaks(
             )
         note(mark, " ".join(texts), f"leaks: {split}", advice)
     if between.empty:
-        *others, last = list_splits(map(str, n_images))
+        others = list_splits(map(str, n_images))[:-1]
         n_others = sum(n_images[split] for split in others)
-        text = f"All {count_of(n_images[last], 'image')} are in one split: no leaks."
+        text = "The input has one split, so no copy is in another one."
         if others:
             text = (
                 f"None of {n_others:,} {join_words(others)} images has a copy in "

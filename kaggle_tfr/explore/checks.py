@@ -119,6 +119,9 @@ def note_doubts(
         note_combs(images, labels)
     names = list(number_names(labels.classes))
     n_classes = len(names)
+    if not names and labels.kind == "single":
+        advice = "Set LABEL_COLUMN if they have classes."
+        note("·", "The images have no labels.", "labels", advice)
     n_good = ((images["problem"] == "") & (images["label"] >= 0)).sum()
     if n_classes == 1 and labels.kind == "single":
         note(

@@ -24,13 +24,12 @@ def note_folds(
     checks: its result, with hashes. max_bits, group_column: as there.
     """
     n_earlier = checks.get("sampled_pairs_of_earlier", 0)
-    kept_apart = "No cluster of near-duplicates"
-    if n_earlier:
-        kept_apart = "Earlier images aside, no cluster of near-duplicates"
+    # These stay where they are.
+    others = "Test and earlier images" if n_earlier else "Test images"
+    kept_apart = f"{others} aside, no cluster of near-duplicates"
     if group_column:
         kept_apart += f" and no value of '{shorten(group_column)}'"
-    # Test images stay where they are, so a cluster may be in test and in another split.
-    kept_apart += " has labelled images in two folds or splits."
+    kept_apart += " is in two folds or splits."
     note("✓", f"{_describe_sizes(folded)}. {kept_apart}", "folds")
 
     n_shared = checks["clusters_across_test"]
@@ -66,6 +65,7 @@ def _note_classes(folded: pd.DataFrame, labels: Labels) -> None:
         f"{join_words(row['missing_from'].split(', '))}"
         for row in missing.head(MAX_NAMED).to_dict("records")
     ]
+    advice = "Scores there do not cover it. Add images, or use fewer folds."
     if named:
         text = f"Class {'; '.join(named)}."
         if len(missing) > 1:
@@ -73,9 +73,9 @@ def _note_classes(folded: pd.DataFrame, labels: Labels) -> None:
                 f"{len(missing):,} of {n_classes:,} classes are not in every fold and "
                 f"split. {text}"
             )
-        note("!", text, "folds: classes")
+        note("!", text, "folds: classes", advice)
     elif n_classes > 1:
-        text = f"Each fold and split has images of all {n_classes:,} classes."
+        text = f"Test aside, each fold and split has all {n_classes:,} classes."
         note("✓", text, "folds: classes")
 
 
@@ -91,7 +91,7 @@ def _note_sample(checks: pd.Series, max_bits: int, n_earlier: int) -> None:
         )
     text = (
         f"{checks['sampled_images']:,} of {checks['images']:,} images were compared "
-        f"with all others, bit by bit. Pairs of labelled images within {max_bits} bits "
-        f"in two folds or splits: {n_earlier:,}."
+        f"with all others, bit by bit. Pairs within {max_bits} bits in two folds or "
+        f"splits, without a test image: {n_earlier:,}."
     )
     note(mark, text, "folds: sample", advice)

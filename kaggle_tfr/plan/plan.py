@@ -584,8 +584,8 @@ def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
     high = format_bytes(plan.forecast["high"] * len(table))
     note(
         "·",
-        f"Planned: {count_of(len(table), 'image')} ({len(table) - n_tests:,} labelled, "
-        f"{n_tests:,} test) in {count_of(len(plan.shards), 'shard')}, "
+        f"Planned: {count_of(len(table), 'image')}, {n_tests:,} of them test images, "
+        f"in {count_of(len(plan.shards), 'shard')}, "
         f"{count_of(plan.n_parts, 'part')}, at most {high}.",
         "plan",
     )

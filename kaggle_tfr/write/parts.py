@@ -206,10 +206,12 @@ def _note_records(plan: Plan, shards: pd.DataFrame, n_parts: int) -> None:
     n_records = shards["count"].sum()
     n_tests = shards["count"][shards["split"] == "test"].sum()
     parts = count_of(shards["part"].nunique(), "part")
+    kinds = ""
+    if n_tests:
+        kinds = f" ({n_records - n_tests:,} labelled records, {n_tests:,} test records)"
     notebook.note(
         "✓",
-        f"Wrote {n_records:,} records ({n_records - n_tests:,} labelled records, "
-        f"{n_tests:,} test records) of {n_planned:,} planned images: "
+        f"Wrote {n_records:,} records{kinds} of {n_planned:,} planned images: "
         f"{count_of(len(shards), 'shard')}, {format_bytes(shards['bytes'].sum())}, "
         f"{parts}.",
         "parts",

@@ -7,10 +7,10 @@ import pytest
 
 from kaggle_tfr.parameters import (
     NOTEBOOKS,
+    PARAMETERS,
     check_globals,
     check_parameters,
     choose_notebooks,
-    format_cell,
     load_recipe,
     parse_value,
     select_parameters,
@@ -27,8 +27,12 @@ def test_a_notebook_shows_the_parameters_of_the_table(root, name):
     values: dict = {}
     exec("".join(source), {"__builtins__": {}}, values)  # a cell of literals
 
-    assert "".join(source) == format_cell(name)
     assert values == {p.name: p.default for p in select_parameters(name)}
+    for line in "".join(source).splitlines():
+        name, _, comment = line.partition(" = ")
+        if comment:
+            _, _, comment = comment.partition("  # ")
+            assert comment == PARAMETERS[name].description
 
 
 @pytest.mark.parametrize(
