@@ -119,7 +119,7 @@ def write_page(
 
 def _can_validate(part: str) -> bool:
     """Return whether the shards of a part are in folds, or some are for validation."""
-    shards = read_part_table(part, columns=["split", "fold"])
+    shards = read_part_table(part)
     return bool(shards["fold"].max() > 0 or not shards["split"].isin(ALONE).all())
 
 

@@ -34,6 +34,7 @@ NOTES = {
         ("!", "Labels disagree in 1 of 3 clusters.", "conflicts", "Decide."),
         ("✓", "None of 24 images is also in a/b.", "leaks: a/b"),
     ],
+    "03_plan": [("·", "20 images.", "plan")],
     "04_write": [
         ("✓", "20 records.", "parts"),
         ("·", "LICENSE is empty.", "license"),
@@ -53,7 +54,11 @@ WRITTEN = find("✓", "parts")
 @pytest.mark.parametrize(
     ("findings", "headline"),
     [
-        ([], "Train: not yet, nothing is written."),
+        ([], "Train: not yet, 04_write has not run on this plan."),
+        (
+            [WRITTEN, Finding("02_deduplicate", 0, "copies", "·", "")],
+            "Train: not yet, 03_plan has not run on these images.",
+        ),
         (
             [find("✗", "input", "a."), find("✗", "stop", "Stopped."), WRITTEN],
             "Stopped.",
@@ -308,7 +313,7 @@ def test_clusters_of_an_earlier_table_are_not_displayed(work, tmp_path):
     notebook.begin("01_explore", folder)
     notebook.end()
     page = write(tmp_path / "work")
-    assert "nothing is written" in page
+    assert "04_write has not run" in page
     assert 'class="cluster' not in page
 
 

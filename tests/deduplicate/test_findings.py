@@ -36,7 +36,7 @@ def test_images_without_a_copy_have_ticks(list_notes):
     """A dataset of one split cannot leak."""
     assert list_notes(make_images("train", "train"), make_pairs()) == [
         "✓ None of 2 images has a near-duplicate.",
-        "✓ All 2 images are in one split: no leaks.",
+        "✓ The input has one split, so no copy is in another one.",
     ]
     splits = ["train", "test", "validation"]
     *_, leaks = list_notes(make_images(*splits), make_pairs())
@@ -59,7 +59,7 @@ def test_copies_are_counted_in_each_split_and_between_splits(list_notes):
     assert conflicts == "✓ None of 2 clusters of near-duplicates has two labels."
     assert leaks.startswith(
         "! 1 of 2 test images has a copy in validation (1 of 1 there). 2 of 2 test "
-        "images have a copy in train (2 of 3 there). They"
+        "images have a copy in train (2 of 3 there). Copies are kept"
     )
     assert dropped.startswith("· 1 of 2 test images has a copy in train (1 of 3 there)")
 
@@ -78,7 +78,7 @@ def test_labels_of_test_images_disagree_too(list_notes):
 
     assert conflicts.startswith(
         "! Labels disagree in 2 of 2 clusters of near-duplicates (4 images). CONFLICTS "
-        "decides which are kept: 2 of 4 are dropped."
+        "drops 2 of them"
     )
 
 

@@ -119,4 +119,4 @@ def test_few_images_are_not_scored(tmp_path, capsys):
     names = score(make_table(30, seed=0), tmp_path)
     assert names["giveaways"].empty
     assert names["figure"] is None
-    assert "· Not scored: no two classes have 20" in capsys.readouterr().out
+    assert "· Not tested whether files predict the label" in capsys.readouterr().out

@@ -508,7 +508,7 @@ def test_the_leakage_check_measures_how_unequal_classes_are():
 def test_the_leakage_check_counts_test_images_separately(capsys):
     """Clusters and pairs over test and train are reported, and are not an error.
 
-    No tick denies them: what it says of clusters is about labelled images.
+    No tick denies them: what it says of clusters is not about test images.
     """
     split = ["train", "test", "train", "test"]
     table = make_four_images(fold=[0, -1, 1, -1], split=split)
@@ -519,11 +519,11 @@ def test_the_leakage_check_counts_test_images_separately(capsys):
     note_folds(table, LABELS, leakage, 2)
     sizes, shared, *_, sample = capsys.readouterr().out.splitlines()
     assert sizes == (
-        "✓ 2 folds of 1 and 1 images. No cluster of near-duplicates has labelled "
-        "images in two folds or splits."
+        "✓ 2 folds of 1 and 1 images. Test images aside, no cluster of near-duplicates "
+        "is in two folds or splits."
     )
     assert shared.startswith("· Clusters that contain test images and others: 1. Test")
-    assert sample.endswith("labelled images within 2 bits in two folds or splits: 0.")
+    assert sample.endswith("in two folds or splits, without a test image: 0.")
 
 
 def test_the_findings_name_sizes_and_classes(capsys):
@@ -536,13 +536,14 @@ def test_the_findings_name_sizes_and_classes(capsys):
     sizes, classes, _ = capsys.readouterr().out.splitlines()
     assert sizes == (
         "✓ 2 folds of 2 and 3 images, 2 images in val, 1 image in train of "
-        "every fold (MORE_INPUTS). No cluster of near-duplicates and no value of "
-        "'patient' has labelled images in two folds or splits."
+        "every fold (MORE_INPUTS). Test images aside, no cluster of near-duplicates "
+        "and no value of 'patient' is in two folds or splits."
     )
     assert classes == (
         "! 3 of 4 classes are not in every fold and split. Class class 1 (3 images) is "
         "missing from fold 0 and val; class 2 (1 image) is missing from train; "
-        "class 3 (0 images) is missing from train and val."
+        "class 3 (0 images) is missing from train and val. Scores there do not cover "
+        "it. Add images, or use fewer folds."
     )
 
 
