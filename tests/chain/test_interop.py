@@ -94,8 +94,8 @@ def test_the_description_claims_what_was_checked(part):
 def test_a_licence_goes_into_finished_parts_too(part, tmp_path, capsys):
     """The next run of 04 writes it again, notes it, and changes no other file.
 
-    The user set id and title, which the page follows, and removed "keywords", which
-    need not be there.
+    The user set id and title, which the page follows, removed "keywords", which need
+    not be there, and misspelt a license.
     """
     part = Path(shutil.copytree(part.parent, tmp_path / "work"), "part-1")
     before = digests(part)
@@ -103,29 +103,22 @@ def test_a_licence_goes_into_finished_parts_too(part, tmp_path, capsys):
     values = json.loads(file.read_text())
     values |= {"title": "Leaves of my garden", "id": "ada/leaves-of-my-garden"}
     del values["keywords"]
-    file.write_text(json.dumps(values))
-    for name in ("CC-BY-4.0", "", "PDDL"):
+    for licenses, name, note in (
+        ([], "CC-BY-4.0", "✓ License: CC-BY-4.0."),
+        ([{"name": "CC-BY-4.0"}], "", "✓ License: CC-BY-4.0."),
+        ([{"name": "CC-BY-4.0"}], "PDDL", "✓ License: PDDL."),
+        ([{"name": "mine"}], "", "✗ Kaggle has no license 'mine'."),
+        ("CC0-1.0", "", "· LICENSE is empty."),
+    ):
+        file.write_text(json.dumps(values | {"licenses": licenses}))
         write_parts(str(part.parent), license_name=name)
-        values = json.loads(file.read_text())
-        assert values["licenses"] == [{"name": name or "CC-BY-4.0"}]
-        assert values["title"] == "Leaves of my garden"
-        assert "/leaves-of-my-garden/*.tfrec" in values["description"]
-        assert f"✓ License: {name or 'CC-BY-4.0'}." in capsys.readouterr().out
+        written = json.loads(file.read_text())
+        assert written["title"] == "Leaves of my garden"
+        assert "/leaves-of-my-garden/*.tfrec" in written["description"]
+        assert note in capsys.readouterr().out
+        if name:
+            assert written["licenses"] == [{"name": name}]
     after = digests(part)
     assert {name for name in before if before[name] != after[name]} == {
         "dataset-metadata.json"
     }
-
-
-def test_a_licence_that_kaggle_lacks_is_noted(part, tmp_path, capsys):
-    """The user has changed the file: by a misspelt name, or so that it names none."""
-    part = Path(shutil.copytree(part.parent, tmp_path / "work"), "part-1")
-    file = part / "dataset-metadata.json"
-    for licenses, note in (
-        ([{"name": "mine"}], "✗ Kaggle has no license 'mine'."),
-        ("CC0-1.0", "· LICENSE is empty."),
-    ):
-        values = json.loads(file.read_text()) | {"licenses": licenses}
-        file.write_text(json.dumps(values))
-        write_parts(str(part.parent))
-        assert note in capsys.readouterr().out

@@ -41,8 +41,8 @@ def test_bad_rows_are_named_and_stay_in_the_table():
     """Each row has its reason; other columns stay, with a prefix where names clash."""
     listed_twice = ["a.jpg,x", "a.jpg,x", "b.jpg,x", "b.jpg,y"]
     rows = [*listed_twice, "c.jpg,", ",x", "d.jpg,y", "../../etc/passwd,x"]
-    lines = [*(f"{row},030,640" for row in rows), "f.jpg,y" + ",1" * 20]
-    text = "\n".join(["image_id,label,age,width", *lines, ""])
+    lines = [*(f"{row},030,640,7" for row in rows), "f.jpg,y" + ",1" * 20]
+    text = "\n".join(["image_id,label,age,width,record", *lines, ""])
     names = [f"{name}.jpg" for name in "abcdef"]
 
     images = measure(*read(put_csv(".", text, names)))
@@ -53,7 +53,9 @@ def test_bad_rows_are_named_and_stay_in_the_table():
     bad += ["more cells than the header"]
     assert images["problem"].tolist() == [*twice, *bad, "no row in train.csv"]
     assert images["label"].tolist() == [0, 0, 0, 1, -1, 0, 1, 0, 1, -1]
-    assert images.loc[0, ["age", "csv_width", "width"]].tolist() == ["030", "640", 32]
+    columns = ["age", "csv_width", "width", "csv_record"]
+    assert images.loc[0, columns].tolist() == ["030", "640", 32, "7"]
+    assert "record" not in images  # which the tables of a part have
     assert images["path"].iloc[7] == ""
 
 

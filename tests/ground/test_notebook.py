@@ -16,11 +16,11 @@ import nbformat
 import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
+from support.pages import Elements
 
-from kaggle_tfr import driver
+from kaggle_tfr import driver, notebook
 from kaggle_tfr.__main__ import main, make_parser
 from kaggle_tfr.explore import sample
-from kaggle_tfr.notebook import account
 from kaggle_tfr.parameters import NOTEBOOKS, format_parameters
 
 
@@ -156,7 +156,10 @@ def test_a_parameter_is_given_in_two_words_or_in_one(recipe, runs):
 
 
 def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys):
-    """A missing INPUT_DIR: exit code 1, the error, the cell, and the executed copy."""
+    """A missing INPUT_DIR: exit code 1, the error, the cell, and the executed copy.
+
+    The error is the headline of report.html, and the first of the last lines.
+    """
     work = tmp_path / "work"
     flags = ["-p", "WORK_DIR", str(work), "-p", "INPUT_DIR", str(tmp_path / "nowhere")]
     assert main(["run", recipe, "--only", "01", *flags]) == 1
@@ -175,6 +178,10 @@ def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys)
     assert places == sorted(places)
     assert executed.exists()
     assert not list(work.glob("*.parquet"))
+    [stop] = notebook.read_findings(str(work))
+    assert stop.text.startswith("Stopped in 01: FileNotFoundError: ")
+    assert stop.text in output.out
+    assert Elements((work / "report.html").read_text()).texts.count(stop.text) == 2
 
 
 @pytest.mark.parametrize(
@@ -320,9 +327,9 @@ def test_a_folder_with_the_name_of_a_bundled_recipe_is_written_clearly(
 def run_explore(folder, **values):
     """Leave what a finished 01 leaves in a work folder."""
     metadata = {"parameters": values, "end_time": "2026", "exception": None}
-    notebook = new_notebook(metadata={"papermill": metadata})
+    executed = new_notebook(metadata={"papermill": metadata})
     (folder / "notebooks").mkdir(parents=True)
-    nbformat.write(notebook, folder / "notebooks" / "01_explore.ipynb")
+    nbformat.write(executed, folder / "notebooks" / "01_explore.ipynb")
     (folder / "images.parquet").touch()
 
 
@@ -343,25 +350,27 @@ def test_two_recipes_never_meet_in_a_work_folder(photos, capsys):
         driver._list_runs({"INPUT_DIR": "photos/rose", **change}, ["01"])
 
 
-def test_parts_are_listed_by_their_numbers_in_any_form_of_out_dir(
-    tmp_path, monkeypatch
-):
-    """OUT_DIR may begin with "~" and need not exist; part-10 comes after part-2.
-
-    A part of another plan is left out.
-    """
+def test_parts_of_the_plan_are_listed_by_their_numbers(tmp_path, monkeypatch):
+    """OUT_DIR may begin with "~" and need not exist; part-10 comes after part-2."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "plan.json").write_text('{"fingerprint": "a1"}')
-    for part, fingerprint in ((1, "b2"), (2, "a1"), (10, "a1")):
-        folder = tmp_path / "out" / f"part-{part}"
-        folder.mkdir(parents=True)
+    for place, fingerprint in {
+        ".": "a1",
+        "out/part-1": "c3",
+        "out/part-2": "a1",
+        "out/part-10": "a1",
+    }.items():
+        folder = tmp_path / place
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / "shards.csv").touch()
-        (folder / "plan.json").write_text(f'{{"fingerprint": "{fingerprint}"}}')
-    output = driver.summarize({"WORK_DIR": str(tmp_path), "OUT_DIR": "~/out"})
-    folders = re.findall(r"shards +(.*)/", output)
-    assert folders == [f"{tmp_path}/out/part-{part}" for part in (2, 10)]
-    nowhere = {"WORK_DIR": str(tmp_path), "OUT_DIR": "~/nowhere"}
-    assert "shards" not in driver.summarize(nowhere)
+        (folder / "plan.json").write_text(json.dumps({"fingerprint": fingerprint}))
+    work = str(tmp_path)
+
+    listed = driver.summarize({"WORK_DIR": work, "OUT_DIR": "~/out"})
+
+    numbers = re.findall(f"shards +{work}/out/part-(.*)/", listed)
+    assert numbers == ["2", "10"]
+    nowhere = driver.summarize({"WORK_DIR": work, "OUT_DIR": "~/nowhere"})
+    assert "shards" not in nowhere
 
 
 def test_the_files_of_a_training_are_listed_after_it(tmp_path):
@@ -380,12 +389,53 @@ def test_the_files_of_a_training_are_listed_after_it(tmp_path):
 
 def test_the_account_closes_or_says_so():
     """Counts that do not add up to the total are an error with every number in it."""
-    table = account({"written": 3, "rejected": 1}, 4)
+    table = notebook.account({"written": 3, "rejected": 1}, 4)
     assert table["images"].to_dict() == {"written": 3, "rejected": 1, "total": 4}
     with pytest.raises(
         RuntimeError, match="3 written \\+ 1 rejected = 4, but 5 came in"
     ):
-        account({"written": 3, "rejected": 1}, 5)
+        notebook.account({"written": 3, "rejected": 1}, 5)
+
+
+NOTED = {
+    "a": ("01_explore", 0),
+    "b": ("03_plan", 0),
+    "c": ("04_write", 1),
+    "d": ("04_write", 2),
+    "e": ("06_train", 0),
+}
+
+
+@pytest.mark.parametrize(
+    ("step", "part", "kept"),
+    [("02_deduplicate", 0, "a"), ("04_write", 2, "abce"), ("04_write", 0, "abe")],
+)
+def test_a_step_that_starts_again_ends_its_findings(tmp_path, step, part, kept):
+    """So do 01 to 03 those of later steps, and a part of 04 only those of the part."""
+    work = str(tmp_path)
+    for text, (noting_step, noting_part) in NOTED.items():
+        notebook.begin(noting_step, work, noting_part)
+        notebook.note("·", text, "subject")
+
+    notebook.begin(step, work, part)
+
+    notebook.end()
+    findings = notebook.read_findings(work)
+    assert "".join(finding.text for finding in findings) == kept
+
+
+def test_two_processes_that_write_parts_lose_no_finding(tmp_path):
+    """Nor if the other one has saved the file without what was noted meanwhile."""
+    work = str(tmp_path)
+    notebook.begin("04_write", work, 1)
+    notebook.note("·", "a", "parts")
+    notebook._save([notebook.Finding("04_write", 2, "parts", "·", "b")], work)
+
+    notebook.note("·", "c", "license")
+
+    notebook.end()
+    texts = [finding.text for finding in notebook.read_findings(work)]
+    assert sorted(texts) == ["a", "b", "c"]
 
 
 @pytest.fixture
@@ -395,13 +445,13 @@ def drive(tmp_path, root):
     def start(cell, terminal=None):
         (tmp_path / "nb").mkdir()
         cells = [new_code_cell("WORK_DIR = ''", metadata={"tags": ["parameters"]})]
-        notebook = new_notebook(cells=[*cells, new_code_cell(cell)])
-        notebook.metadata["kernelspec"] = {
+        source = new_notebook(cells=[*cells, new_code_cell(cell)])
+        source.metadata["kernelspec"] = {
             "name": "python3",
             "display_name": "",
             "language": "python",
         }
-        nbformat.write(notebook, tmp_path / "nb" / "01_explore.ipynb")
+        nbformat.write(source, tmp_path / "nb" / "01_explore.ipynb")
         (tmp_path / "r.yaml").write_text("")
         call = [
             "run",
@@ -507,6 +557,7 @@ def test_a_kernel_that_dies_is_an_error(drive):
     output = run.communicate(timeout=60)[0]
     assert run.returncode == 1
     assert "out of memory" in output
+    assert "Stopped in 01: Kernel died" in output
     assert (
         "error: 01_explore.ipynb: Kernel died. Was there too little memory?" in output
     )

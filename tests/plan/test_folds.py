@@ -273,18 +273,9 @@ def make_folded():
     return make_table(label, split=split, fold=fold)
 
 
-def test_classes_that_a_fold_or_validation_lacks_are_named_with_their_images():
-    """Test images and unlabelled ones do not count; other sources count for train."""
+def test_without_folds_and_a_validation_split_no_class_is_missing():
+    """Nothing validates then."""
     folded = make_folded()
-
-    missing = find_missing_classes(folded, LABELS)
-
-    assert missing.to_dict("records") == [
-        {"class": "class 1", "images": 3, "missing_from": "fold 0, validation"},
-        {"class": "class 2", "images": 1, "missing_from": "train"},
-        {"class": "class 3", "images": 0, "missing_from": "train, validation"},
-    ]
-    # Without folds and a validation split, no class is validated.
     in_train = folded[folded["split"] == "train"]
     two_classes = Labels(classes=LABELS.classes[:2])
     assert find_missing_classes(in_train.assign(fold=0), two_classes).empty
@@ -527,7 +518,10 @@ def test_the_leakage_check_counts_test_images_separately(capsys):
 
 
 def test_the_findings_name_sizes_and_classes(capsys):
-    """Images of MORE_INPUTS train in every fold; 01 keeps names such as val."""
+    """Images of MORE_INPUTS train in every fold; 01 keeps names such as val.
+
+    Test images and unlabelled ones are no images of a class.
+    """
     folded = make_folded().replace({"split": {"validation": "val"}})
     checks = pd.Series({"images": 10, "sampled_images": 10, "clusters_across_test": 0})
 

@@ -94,50 +94,6 @@ def test_it_says_the_same_as_the_shards(case):
         assert same[is_labelled].all(), name
 
 
-def test_its_counts_are_those_of_the_accounting(case):
-    """By the first word of the reason of each image that is not kept."""
-    folder, _ = case
-    table = pd.read_csv(folder / "work/accounting.csv", index_col="outcome")
-    counts = table["images"]
-    folds = read_folds(folder / "work")
-    reasons = folds["reason"].where(folds["keep"] == "False", "kept")
-    found = reasons.str.extract(r"(\w+)", expand=False).value_counts()
-    assert found["kept"] == counts["labelled records"] + counts.get("test records", 0)
-    assert found.get("duplicate", 0) == counts["duplicates dropped"]
-    assert found.get("conflict", 0) == counts["conflicts dropped"]
-    assert found["rejected"] == counts["rejected"]
-    assert len(folds) == counts["total"]
-
-
-def test_no_cluster_is_in_two_folds_even_with_its_dropped_copies(case):
-    """Who trains on all rows has no copy in two folds either."""
-    folder, _ = case
-    folds = read_folds(folder / "work")
-    in_cluster = folds[(folds["cluster"] != "-1") & (folds["split"] != "test")]
-    places = in_cluster.groupby("cluster")[["split", "fold"]].nunique()
-    assert len(in_cluster) > len(places) > 0
-    assert places.to_numpy().max() == 1
-
-
-def test_the_conditions_of_03_are_the_folds_of_the_shards(sample):
-    """Images of MORE_INPUTS train in every fold; each other image validates once."""
-    folder, _ = sample
-    folds = pd.read_csv(folder / "work" / "folds.csv")
-    records = pd.read_csv(folder / "work/part-1/train.csv")
-    validated = []
-    for fold in range(3):
-        trained = folds.query(f'split == "train" and keep and fold != {fold}')
-        validating = folds.query(f"keep and fold == {fold}")
-        expected = records["image_id"][records["fold"] != fold]
-        assert sorted(trained["image_id"]) == sorted(expected)
-        assert (trained["source"] == 1).any()
-        validated += validating["image_id"].tolist()
-
-    is_folded = records["fold"] >= 0
-    assert sorted(validated) == sorted(records["image_id"][is_folded])
-    assert set(folds["split"]) > {"train", "validation"}
-
-
 def test_several_labels_have_a_column_each(several_labels):
     """The columns of the labels follow the others."""
     folds = read_folds(several_labels[0] / "work")

@@ -1,9 +1,7 @@
 """A dataset that grows three times, with planted copies of what it has already."""
 
-import io
 import re
 import shutil
-from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from PIL import Image, ImageOps
 
 from kaggle_tfr import build_dataset
 from kaggle_tfr.fingerprints import read_fingerprints
+from kaggle_tfr.notebook import read_findings
 from support.chain import draw_pictures, save_picture, write_small_sample
 from support.plans import digests
 
@@ -27,7 +26,7 @@ class Step:
 
     outcomes: the beginning of the reason in folds.csv that each planted image must
         have, by its id. parts: of all runs so far. earlier: digests of the parts
-        before, made before and after this run. output: what the run has printed.
+        before, made before and after this run. findings: what the run has noted.
     """
 
     folds: pd.DataFrame
@@ -36,7 +35,7 @@ class Step:
     parts: list[Path]
     outcomes: dict[str, str]
     earlier: list[dict] = field(default_factory=list)
-    output: str = ""
+    findings: str = ""
 
     @property
     def records(self):
@@ -45,8 +44,8 @@ class Step:
 
     @property
     def fold_sizes(self):
-        """The numbers of images that the run has printed."""
-        sizes = re.search(r"\d+ folds of ([\d, and]+) images", self.output)[1]
+        """The numbers of images in the finding of the run."""
+        sizes = re.search(r"\d+ folds of ([\d, and]+) images", self.findings)[1]
         numbers = re.findall(r"\d+(?:,\d{3})*", sizes)
         return [int(number.replace(",", "")) for number in numbers]
 
@@ -215,9 +214,7 @@ def run_step(competition, folder, parts, outcomes, values):
         values["OVERRIDES"] = str(competition.folder / "overrides.csv")
     before = [digests(part) for part in parts]
     records = read_parts(parts) if parts else pd.DataFrame()
-    output = io.StringIO()
-    with redirect_stdout(output):
-        build_dataset(**values)
+    build_dataset(**values)
     accounting = pd.read_csv(work / "accounting.csv", index_col="outcome")["images"]
     return Step(
         folds=pd.read_csv(work / "folds.csv", dtype={"label_name": str, "label": int}),
@@ -226,7 +223,7 @@ def run_step(competition, folder, parts, outcomes, values):
         parts=[*parts, *sorted(work.glob("part-*"))],
         outcomes=outcomes,
         earlier=[before, [digests(part) for part in parts]],
-        output=output.getvalue(),
+        findings=" ".join(map(str, read_findings(str(work)))),
     )
 
 

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 from PIL import Image
-from support.chain import draw_pictures, run_chain, save_picture
 from support.plans import (
     digests,
     draw_picture,
@@ -450,31 +449,3 @@ def test_a_grey_image_is_not_called_swapped():
     source = tf.io.encode_png(grey).numpy()
 
     assert not compare_with_source(source, grey, ImageSettings((40, 40)))[2]
-
-
-def test_columns_called_like_ours_survive_writing(tmp_path):
-    """The columns `file` and `record` of a CSV get a prefix: a part has both."""
-    source = tmp_path / "in"
-    source.mkdir()
-    lines = ["image_id,label,file,record"]
-    for number, image in enumerate(draw_pictures(6, 40, 50)):
-        save_picture(image, source / "train_images" / f"{number}.jpg")
-        lines.append(f"{number}.jpg,{'xy'[number % 2]},scan-{number}.dcm,{number}")
-    (source / "train.csv").write_text("\n".join([*lines, ""]))
-
-    run_chain(
-        "sample",
-        str(tmp_path / "work"),
-        INPUT_DIR=str(source),
-        SCHEMA={"image": "image", "label": "label", "f": "csv_file", "r": "csv_record"},
-        N_FOLDS=2,
-        N_SHARDS=2,
-        KEEP="all",
-    )
-
-    part = tmp_path / "work" / "part-1"
-    assert find_faults(part).empty
-    features = dict.fromkeys("fr", tf.io.FixedLenFeature([], tf.string))
-    records = read_plainly(sorted(part.glob("*.tfrec")), features=features)
-    files = {record["f"]: record["r"] for record in records}
-    assert files == {b"scan-%d.dcm" % number: b"%d" % number for number in range(6)}
