@@ -57,7 +57,8 @@ class Finding:
     advice: str = ""
 
     def __str__(self) -> str:
-        return f"{self.mark} {self.text} {self.advice}".rstrip()
+        place = f"part {self.part}: " if self.part else ""
+        return f"{self.mark} {place}{self.text} {self.advice}".rstrip()
 
 
 @dataclass
@@ -130,8 +131,6 @@ def note(mark: str, text: str, subject: str, advice: str = "") -> None:
     """
     print(f"{mark} {text} {advice}".rstrip())
     for place in _places:
-        if place.part:
-            text = f"Part {place.part}: {text}"
         new = Finding(place.step, place.part, subject, mark, text, advice)
         place.findings[subject] = new
         others = [

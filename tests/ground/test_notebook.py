@@ -1,6 +1,7 @@
 """The command line: refusals before work starts, and a failed cell shown."""
 
 import errno
+import json
 import os
 import pty
 import re
