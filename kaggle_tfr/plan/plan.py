@@ -580,13 +580,12 @@ def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
     path = storage.join(work_dir, "plan.json")
     storage.write_atomically(path, plan.to_json().encode())
 
-    n_tests = (table["split"] == "test").sum()
     high = format_bytes(plan.forecast["high"] * len(table))
     note(
         "·",
-        f"Planned: {count_of(len(table), 'image')}, {n_tests:,} of them test images, "
-        f"in {count_of(len(plan.shards), 'shard')}, "
-        f"{count_of(plan.n_parts, 'part')}, at most {high}.",
+        f"Planned: {count_of(len(table), 'image')} in "
+        f"{count_of(len(plan.shards), 'shard')}, {count_of(plan.n_parts, 'part')}, at "
+        f"most {high}.",
         "plan",
     )
 
