@@ -75,7 +75,7 @@ def _note_classes(folded: pd.DataFrame, labels: Labels) -> None:
             )
         note("!", text, "folds: classes", advice)
     elif n_classes > 1:
-        text = f"Test aside, each fold and split has all {n_classes:,} classes."
+        text = f"All {n_classes:,} classes are in each fold and split, test aside."
         note("✓", text, "folds: classes")
 
 
