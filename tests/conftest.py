@@ -31,6 +31,14 @@ def root() -> Path:
     return ROOT
 
 
+@pytest.fixture(autouse=True)
+def _no_step() -> None:
+    """End the step of the test before, so that its work folder gets no finding."""
+    from kaggle_tfr import notebook  # after the variables above
+
+    notebook.end()
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """Return the folder of real photographs, which is beside the checkout."""

@@ -171,6 +171,7 @@ def test_a_run_of_one_part_takes_the_lock_of_that_part(
     monkeypatch.setattr(
         driver, "_run_notebook", lambda *_: found.extend(tmp_path.glob("*.lock"))
     )
+    monkeypatch.setattr("kaggle_tfr.report.write_chapter", lambda *_: None)
     driver.run_recipe({"WORK_DIR": str(tmp_path), "PART": 2}, only)
     assert {path.name for path in found} == {name}
     assert not list(tmp_path.glob("*.lock"))

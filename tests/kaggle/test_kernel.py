@@ -494,7 +494,7 @@ def test_a_fresh_clone_is_pushed_and_begins(pushed, poor, tmp_path):
     assert "'/kaggle/temp/sample/train.csv'" in done.stdout
     assert done.stdout.split()[-1] == "/kaggle/working"
     saved = {path.name for path in (tmp_path / "working").iterdir()}
-    assert saved == {"hashes.parquet", "rejects.csv"}
+    assert saved == {"findings.json", "hashes.parquet", "rejects.csv"}
 
 
 @pytest.mark.heavy

@@ -87,9 +87,9 @@ def test_copies_among_earlier_images_are_reported(capsys):
 
     note_folds(folded, Labels(), checks, 25)
     sizes, sample = capsys.readouterr().out.splitlines()
-    assert "Earlier images aside, no cluster" in sizes
+    assert "Test and earlier images aside, no cluster" in sizes
     assert sample.startswith("! 6 of 6 images were compared with all others")
-    assert "in two folds or splits: 1. They are images of earlier parts" in sample
+    assert "without a test image: 1. They are images of earlier parts" in sample
     hashes.loc[4, list(ALL_HASHES)] = hashes.loc[0, list(ALL_HASHES)]
     with pytest.raises(ValueError, match="sampled_pairs_across_folds"):
         check_leakage(folded, hashes=hashes, max_bits=25)
