@@ -35,7 +35,7 @@ REPORT = "report.html"
 # The result is wrong or incomplete; the reader decides; for information; all is well.
 MARKS = ("✗", "!", "·", "✓")
 STOP = "stop"  # subject of the error that ended a step
-WRITING = "04_write"  # the first step that rewrites nothing another step has read
+WRITING = "04_write"  # it writes the same records again: later findings stay true
 
 # Of a notebook that was opened by hand; one at most.
 _locks: list[lock.Lock] = []
@@ -144,7 +144,7 @@ def note(mark: str, text: str, subject: str, advice: str = "") -> None:
 
 
 def note_stop(step: str, work: str, part: int, text: str) -> None:
-    """Keep the error that has ended a step, until that step starts again."""
+    """Keep the error that has ended a step, until a step starts again."""
     findings = [finding for finding in read_findings(work) if finding.subject != STOP]
     _save([*findings, Finding(step, part, STOP, "✗", text)], work)
 
