@@ -98,6 +98,14 @@ def write_input(folder):
         table.to_csv(folder / f"{split}.csv", index=False)
 
 
+def note_all(work):
+    for step, notes in NOTES.items():
+        notebook.begin(step, work)
+        for note in notes:
+            notebook.note(*note)
+    notebook.end()
+
+
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
     """A finished run with findings, in which 02 has applied two decisions."""
@@ -105,11 +113,7 @@ def work(tmp_path_factory):
     write_input(folder / "input")
     values = {**VALUES, "INPUT_DIR": str(folder / "input")}
     run_values(values, str(folder / "work"))
-    for step, notes in NOTES.items():
-        notebook.begin(step, str(folder / "work"))
-        for note in notes:
-            notebook.note(*note)
-    notebook.end()
+    note_all(str(folder / "work"))
     rows = "image_id,action,value,effect\na0,keep,,\nb1,label,a,\n"
     (folder / "work" / "decisions.csv").write_text(rows)
     return folder / "work"
@@ -136,14 +140,31 @@ def test_the_page_has_reasons_advice_links_and_numbers(page):
     assert re.findall(r'<a href="#(.*?)"', page) == ["conflicts"]
 
 
-def test_the_snippet_reads_the_records(page):
-    """It is run as it is on the page, up to the reader's own model."""
+def run_snippet(page):
+    """Run it as it is on the page, up to the reader's own model."""
     (snippet,) = re.findall(r"(?s)<pre>(.*?)</pre>", page)
     names = {}
     exec(html.unescape(snippet).partition("model.fit")[0], names)
+    return names
+
+
+def test_the_snippet_reads_the_records(page):
+    """The batches are those of the recipe's size, without the images to validate on."""
+    names = run_snippet(page)
     images, _ = next(iter(names["batches"]))
     assert images.shape == (32, 64, 64, 3)
     assert len(names["training"]) + len(names["validation"]) < len(names["shards"])
+
+
+def test_without_a_validation_split_the_snippet_trains_on_all(work, tmp_path):
+    """There is nothing to validate on, which is no reason to stop."""
+    folder = str(tmp_path / "work")
+    values = {**VALUES, "INPUT_DIR": str(work.parent / "input"), "N_FOLDS": 0}
+    run_values(values, folder)
+    note_all(folder)
+    names = run_snippet(write(tmp_path / "work"))
+    assert set(names["training"]["split"]) == {"train"}
+    assert "held_out" not in names
 
 
 def read_data(page):
