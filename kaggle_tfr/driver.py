@@ -49,7 +49,7 @@ SECONDS_TO_STOP = 2  # for the workers of a killed kernel
 # line, or follow a progress bar that is still at 0 %, which ends in "?it/s]".
 NOISE = re.compile(
     r"^(?:.*\?it/s\])?"
-    r"(?:WARNING: All log messages before absl::InitializeLog|I0000 \d\d:\d\d:\d"
+    r"(?:WARNING: All log messages before absl::InitializeLog|[EIW]0000 \d\d:\d\d:\d"
     r"|\[IPKernelApp\] ERROR \| KeyboardInterrupt caught in kernel).*\n?",
     re.MULTILINE,
 )

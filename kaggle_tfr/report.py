@@ -151,14 +151,15 @@ def _link_notebooks(
         page = copy.with_suffix(suffix)
         if not page.exists() or getmtime(page) < getmtime(copy):
             write_chapter(copy, [path.stem for path in current])
-        links[copy.stem] = f"{address}/{page.name}"
+        displayed = page if page.exists() else copy
+        links[copy.stem] = f"{address}/{displayed.name}"
     return links
 
 
 def write_chapter(copy: Path, names: Collection[str]) -> None:
     """Write an executed notebook as HTML beside it, its code folded.
 
-    Without nbconvert nothing is written.
+    Without nbconvert and its templates nothing is written.
     names: the notebooks that have or will have a chapter. Links to these lead to it,
     other links between notebooks become text.
     """
@@ -167,7 +168,11 @@ def write_chapter(copy: Path, names: Collection[str]) -> None:
     from nbconvert import HTMLExporter
 
     template = (FOLDER / "chapter.html").read_text()
-    page, _ = HTMLExporter(raw_template=template).from_filename(str(copy))
+    try:
+        page, _ = HTMLExporter(raw_template=template).from_filename(str(copy))
+    except (ValueError, jinja2.TemplateError) as error:  # nbconvert lacks its templates
+        print(f"No chapter: {error}")
+        return
     page = re.sub(rf'href="({"|".join(names)})\.ipynb"', r'href="\1.html"', page)
     page = LINK.sub(r"\1", page)
     storage.write_atomically(copy.with_suffix(".html"), page.encode())

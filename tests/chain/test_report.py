@@ -317,9 +317,14 @@ def test_a_stopped_run_has_a_page_with_chapters(tmp_path):
     assert 'href="notebooks/02_deduplicate.ipynb"' in write(tmp_path)
 
 
-def test_without_nbconvert_the_notebooks_are_linked(tmp_path, monkeypatch):
-    """A machine that lacks it gets the page all the same."""
-    monkeypatch.setattr(report, "HAS_CHAPTERS", False)
+@pytest.mark.parametrize("lacking", ["nbconvert", "its templates"])
+def test_without_nbconvert_the_notebooks_are_linked(tmp_path, monkeypatch, lacking):
+    """A machine that lacks it, or its templates, gets the page all the same."""
+    if lacking == "nbconvert":
+        monkeypatch.setattr(report, "HAS_CHAPTERS", False)
+    else:
+        exporter = "nbconvert.exporters.templateexporter"
+        monkeypatch.setattr(f"{exporter}.jupyter_path", lambda *_: [])
     copies = write_copies(tmp_path)
     write_chapter(copies / "01_explore.ipynb", ["01_explore"])
     notebook.note_stop("01_explore", str(tmp_path), 0, "Stopped.")
