@@ -23,7 +23,7 @@ from kaggle_tfr.explore.files import list_files
 from kaggle_tfr.explore.layout import Recipe, format_recipe, propose_recipe, to_line
 from kaggle_tfr.mounts import locate_input, output_dir
 from kaggle_tfr.naming import is_shard_name
-from kaggle_tfr.notebook import Finding
+from kaggle_tfr.notebook import MARKS, Finding
 from kaggle_tfr.parameters import (
     DEFAULTS,
     FOLDERS,
@@ -174,6 +174,7 @@ def _run(values: Values, work: str) -> Audit:
 
     headline = _format_headline(counts, settings)
     findings = list(map(_adapt, notebook.read_findings(work)))
+    findings.sort(key=lambda finding: MARKS.index(finding.mark))
     write_page(
         storage.join(values["OUT_DIR"], "audit.html"),
         f"Audit of {values['NAME']}",

@@ -248,10 +248,12 @@ def test_labels_are_not_needed(at, pictures):
 
     assert main(["audit", "yolo"]) == 3
 
-    _, copies = load(at / "audit-yolo")
+    content, copies = load(at / "audit-yolo")
     ends = copies[["file_a", "file_b"]].to_numpy().tolist()
     assert ends == [["images/val/00.jpg", "images/train/copy.jpg"]]
     assert "conflicts of labels" in (at / "audit-yolo/audit.md").read_text()
+    marks = [finding["mark"] for finding in content["findings"]]
+    assert marks == sorted(marks, key="✗!·✓".index)
 
 
 @pytest.fixture
