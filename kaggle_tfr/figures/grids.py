@@ -105,7 +105,8 @@ def plot_images(
     title = wrap(title, int(WIDTH / TITLE_INCHES))
     bottom = sum(heights) + sum(above) + sum(below)
     total = bottom + _measure_text([title])
-    figure = Figure(figsize=(WIDTH, total), layout="none")
+    figure = Figure(figsize=(WIDTH, total))
+    figure.set_layout_engine("none")
     bold: dict[str, Any] = {"fontsize": FONT_SIZE, "fontweight": "bold"}
     figure.text(0, 1, title, va="top", **bold)
     for number, row in enumerate(rows):
