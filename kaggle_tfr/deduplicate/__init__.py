@@ -3,7 +3,6 @@ copies in other datasets.
 """
 
 from kaggle_tfr.deduplicate.candidates import (
-    accept_pairs,
     find_candidates,
     verify_candidates,
 )
@@ -16,16 +15,6 @@ from kaggle_tfr.deduplicate.compare import (
     read_datasets,
 )
 from kaggle_tfr.deduplicate.corrections import apply_overrides
-from kaggle_tfr.deduplicate.display import (
-    arrange_by_hash,
-    choose_disjoint,
-    choose_verified,
-    compare_pairs,
-    examples_around,
-    load_pairs,
-    pairs_added,
-    pairs_of_clusters,
-)
 from kaggle_tfr.deduplicate.findings import note_findings
 from kaggle_tfr.deduplicate.geometry import verify_geometry
 from kaggle_tfr.deduplicate.leaks import count_copies, find_copies, find_leaks
@@ -44,3 +33,4 @@ from kaggle_tfr.deduplicate.overrides import (
 )
 from kaggle_tfr.deduplicate.pairs import find_pairs
 from kaggle_tfr.deduplicate.proposals import propose_copies
+from kaggle_tfr.deduplicate.step import Found, run

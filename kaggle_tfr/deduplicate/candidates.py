@@ -15,7 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr.deduplicate.geometry import are_near, have_files, verify_geometry
+from kaggle_tfr.deduplicate.geometry import (
+    TRANSFORM,
+    are_near,
+    have_files,
+    verify_geometry,
+)
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.deduplicate.pairs import find_fine_pairs, find_pairs
 from kaggle_tfr.deduplicate.proposals import propose_copies
@@ -75,21 +80,6 @@ def find_candidates(
     return Candidates(pairs, "", text, is_new)
 
 
-def accept_pairs(
-    images: pd.DataFrame,
-    hashes: pd.DataFrame,
-    candidates: Candidates,
-    settings: DuplicateSettings,
-    work_dir: str = "",
-) -> pd.DataFrame:
-    """Return the pairs within MAX_BITS and those that their geometry confirms.
-
-    Parameters and columns: as in `verify_candidates`.
-    """
-    verified = verify_candidates(images, hashes, candidates, settings, work_dir)
-    return verified[verified["accepted"]]
-
-
 def verify_candidates(
     images: pd.DataFrame,
     hashes: pd.DataFrame,
@@ -99,8 +89,7 @@ def verify_candidates(
 ) -> pd.DataFrame:
     """Return all candidates, with the result of their geometry.
 
-    Columns inliers and accepted: as in `verify_geometry`. Without a second look, all
-    pairs are accepted. With MIRRORED and SECOND_LOOK = True, pairs that share details
+    Columns: as in `verify_geometry`. Without a second look, all pairs are near. With MIRRORED and SECOND_LOOK = True, pairs that share details
     are verified too.
     images: those with "gone" or "changed" in the column `earlier` have no file that
         could be verified.
@@ -108,7 +97,8 @@ def verify_candidates(
     """
     pairs = candidates.pairs
     if not candidates.second_look:
-        return pairs.assign(inliers=-1, accepted=True)
+        no_transform = dict.fromkeys(TRANSFORM, np.nan)
+        return pairs.assign(is_near=True, inliers=-1, accepted=True, **no_transform)
     max_bits = settings.max_bits
     if settings.mirrored and settings.second_look is True:
         pairs = propose_copies(images, hashes, pairs, max_bits, candidates.is_new)

@@ -26,7 +26,6 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import csgraph, csr_matrix
 
-from kaggle_tfr.deduplicate.display import name_labels
 from kaggle_tfr.deduplicate.pairs import select_accepted
 from kaggle_tfr.explore.growth import RECORDED, name_places
 from kaggle_tfr.parameters import check_parameters
@@ -406,8 +405,16 @@ def _name_conflict(members: pd.DataFrame) -> pd.Series:
     is_labelled = members["conflict"] & has_label
     labelled = members[is_labelled]
     names = pd.DataFrame(
-        {"cluster": labelled["cluster"], "name": name_labels(labelled)}
+        {"cluster": labelled["cluster"], "name": _name_labels(labelled)}
     )
     names = names.drop_duplicates().sort_values("name")
     labels = names.groupby("cluster")["name"].agg(", ".join)
     return members["cluster"].map("conflict: " + labels)
+
+
+def _name_labels(images: pd.DataFrame) -> pd.Series:
+    """Return the label names, with the source if an image is of a further input."""
+    names = images["label_name"]
+    if "source" in images and images["source"].any():
+        names = names + " (source " + images["source"].astype(str) + ")"
+    return names

@@ -12,11 +12,7 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.deduplicate.outcomes import (
-    LEAK_COLUMNS,
-    DuplicateSettings,
-    match_clusters,
-)
+from kaggle_tfr.deduplicate.outcomes import DuplicateSettings, match_clusters
 from kaggle_tfr.deduplicate.pairs import find_pairs_between
 from kaggle_tfr.fingerprints import FINGERPRINTS_FILE, TYPES, read_fingerprints
 from kaggle_tfr.images.hashing import HASHES
@@ -148,10 +144,10 @@ def list_overlap(
     copies: pd.DataFrame,
     clusters: pd.DataFrame,
 ) -> pd.DataFrame:
-    """Return the pairs of `compare_datasets` with the columns of leaks.csv.
+    """Return the pairs of `compare_datasets` with the other columns of leaks.csv.
 
     test_id and test_split are of the image of the other dataset; image_id, label_name,
     split and keep of the image in `images`.
     """
     mine = match_clusters(images.iloc[copies["a"]], clusters)
-    return copies.join(mine[["image_id", "label_name", "split", "keep"]])[LEAK_COLUMNS]
+    return copies.join(mine[["image_id", "label_name", "split", "keep"]])

@@ -72,7 +72,8 @@ def save_clusters(
     storage.remove_leftovers(work_dir)
     rows = leaks[LEAK_COLUMNS]
     if overlap is not None and len(overlap):
-        rows = pd.concat([rows, overlap[LEAK_COLUMNS]]) if len(rows) else overlap
+        found = overlap[LEAK_COLUMNS]
+        rows = pd.concat([rows, found]) if len(rows) else found
     # Readers take a carriage return for the end of a line.
     rows = rows.replace("\r", r"\\r", regex=True)
     _write_text(rows.to_csv(index=False), work_dir, "leaks.csv")

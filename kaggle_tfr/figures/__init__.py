@@ -14,6 +14,7 @@ from kaggle_tfr.figures.explore import (
 )
 from kaggle_tfr.figures.folds import plot_fold_strip, plot_folds
 from kaggle_tfr.figures.grids import cut_square, load, plot_images
+from kaggle_tfr.figures.pairs import plot_aligned, plot_pairs
 from kaggle_tfr.figures.plan import plot_limits, plot_quality, plot_source_check
 from kaggle_tfr.figures.style import RED, styled
 from kaggle_tfr.figures.training import (
@@ -43,6 +44,7 @@ __all__ = [
     "list_names",
     "load",
     "new_figure",
+    "plot_aligned",
     "plot_class_balance",
     "plot_counts",
     "plot_distances",
@@ -54,6 +56,7 @@ __all__ = [
     "plot_leakage",
     "plot_learning",
     "plot_limits",
+    "plot_pairs",
     "plot_predictions",
     "plot_quality",
     "plot_sizes",

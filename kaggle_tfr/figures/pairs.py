@@ -1,0 +1,79 @@
+"""Pairs of near-duplicates: side by side, and moved onto each other."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from PIL import Image, ImageOps
+
+from kaggle_tfr.figures.grids import cut_square, load, plot_images
+from kaggle_tfr.figures.style import BLUE, ORANGE
+from kaggle_tfr.figures.words import count_of
+from kaggle_tfr.images.orientation import apply_orientation
+
+SQUARES = 5  # of a chequerboard, in a row
+NOT_NAMED = ("", "train")  # labels and splits
+WHITE = (255, 255, 255)
+
+
+def plot_pairs(pairs: pd.DataFrame, most: int = 12) -> Figure | None:
+    """Plot the first pairs: both images with id, split and label, below their distance.
+
+    pairs: rows of `deduplicate.Found.pairs`. The second image is rotated as the first
+    one is. Two labels that contradict each other have two colours; train is not named.
+    """
+    images: list[np.ndarray] = []
+    captions: list[str] = []
+    colors: list[str] = []
+    headings: list[str] = []
+    for pair in pairs.head(most).itertuples():
+        second = apply_orientation(load(pair.path_b), pair.orientation)
+        images += [load(pair.path_a), second]
+        for texts in (
+            (pair.id_a, pair.split_a, pair.label_a),
+            (pair.id_b, pair.split_b, pair.label_b),
+        ):
+            captions.append("\n".join(text for text in texts if text not in NOT_NAMED))
+        colors += [BLUE, ORANGE] if pair.same_label == 0 else ["black", "black"]
+        headings.append(count_of(pair.bits, "bit"))
+    return plot_images(images, captions, colors=colors, together=2, headings=headings)
+
+
+def plot_aligned(pairs: pd.DataFrame, headings: Sequence[str]) -> Figure | None:
+    """Plot each pair as three squares: a; b moved onto a; and a chequerboard of both.
+
+    Edges run on across the squares where both images contain the same. White is
+    outside b. A pair without a transform is not moved, only cut to the shape of a.
+    """
+    tiles: list[np.ndarray] = []
+    captions: list[str] = []
+    for pair in pairs.itertuples():
+        image = load(pair.path_a)
+        first = cut_square(image)
+        second = cut_square(_move(image, pair))
+        rows, columns = np.indices(first.shape[:2]) * SQUARES // len(first)
+        is_first = (rows + columns) % 2 == 0
+        tiles += [first, second, np.where(is_first[..., None], first, second)]
+        matches = count_of(pair.matches, "match", "es")
+        captions += [pair.id_a, pair.id_b, f"{count_of(pair.bits, 'bit')}, {matches}"]
+    return plot_images(tiles, captions, together=3, headings=headings)
+
+
+def _move(image: np.ndarray, pair: Any) -> np.ndarray:
+    """Return image b of a pair on the grid of image a."""
+    import cv2  # training machines lack it
+
+    other = load(pair.path_b)
+    height, width = image.shape[:2]
+    matrix = np.array(
+        [[pair.x_x, pair.x_y, pair.x_0], [pair.y_x, pair.y_y, pair.y_0]]
+    )
+    if np.isnan(matrix).any():
+        upright = Image.fromarray(apply_orientation(other, pair.orientation))
+        return np.asarray(ImageOps.fit(upright, (width, height)))
+    side = min(height, width)
+    matrix *= side  # its unit is the short side
+    matrix[:, :2] /= min(other.shape[:2])
+    return cv2.warpAffine(other, matrix, (width, height), borderValue=WHITE)
