@@ -21,6 +21,7 @@ from kaggle_tfr.explore.checks import name_reasons
 from kaggle_tfr.explore.features import UnclearLabelError
 from kaggle_tfr.explore.files import list_files
 from kaggle_tfr.explore.layout import Recipe, format_recipe, propose_recipe, to_line
+from kaggle_tfr.images.hashing import HASHES
 from kaggle_tfr.mounts import locate_input, output_dir
 from kaggle_tfr.naming import is_shard_name
 from kaggle_tfr.notebook import MARKS, Finding
@@ -158,15 +159,14 @@ def _run(values: Values, work: str) -> Audit:
         values = {**values, "MIRRORED": n_images <= MOST_MIRRORED}
     # Nothing is dropped, so that each copy is a remark.
     values = {**DEFAULTS, "KEEP": "all", "CONFLICTS": "keep", **values}
-    pairs = pipeline.deduplicate_images(values, work)
+    found = deduplicate.run(values)
     clusters, settings = deduplicate.load_clusters(work)
 
     folder = os.path.abspath(locate_input(values["INPUT_DIR"]))
     images["file"] = images["path"].str.removeprefix(f"{folder}/")
     hashes = explore.load_hashes(images, work)
-    others = deduplicate.read_datasets(values["COMPARE_WITH"])
-    overlap = deduplicate.compare_datasets(hashes, others, settings)
-    copies = _list_copies(images, pairs, hashes, settings)
+    overlap = found.overlap
+    copies = _list_copies(images, found.pairs, hashes, settings.max_bits)
     counts = _count(images, copies)
     counts["images_in_other_datasets"] = overlap["a"].nunique()
     _note_unread(folder, images["path"])
@@ -180,7 +180,7 @@ def _run(values: Values, work: str) -> Audit:
         f"Audit of {values['NAME']}",
         headline,
         findings,
-        make_gallery(images, clusters, labels, None, settings.max_bits),
+        make_gallery(images, clusters, labels, None, settings.max_bits, work),
     )
     ends = images[["file", "split", "label_name"]].iloc[copies["b"]]
     here = _tabulate(images, copies.assign(dataset_b=""), ends)
@@ -209,22 +209,21 @@ def _explore(values: Values, work: str) -> None:
 
 
 def _list_copies(
-    images: pd.DataFrame,
-    pairs: pd.DataFrame,
-    hashes: pd.DataFrame,
-    settings: deduplicate.DuplicateSettings,
+    images: pd.DataFrame, pairs: pd.DataFrame, hashes: pd.DataFrame, max_bits: int
 ) -> pd.DataFrame:
     """Return the copies: a, b (row numbers of `images`), distance, match, conflict.
 
-    match: "file" for equal files, "hash" within MAX_BITS, "mirrored" within four fifths
-    of it, "details" if the second look confirmed the pair; the first that fits.
+    pairs: of `deduplicate.Found`. match: "file" for equal files, "hash" within
+    MAX_BITS, "mirrored" within four fifths of it, "details" if the second look
+    confirmed the pair; the first that fits.
     """
-    beyond = deduplicate.pairs_added(pairs, hashes, settings.max_bits)
-    match = pd.Series("hash", pairs.index)
-    match[beyond.index] = "mirrored"
-    if "inliers" in beyond:  # -1: not verified
-        match[beyond.index[beyond["inliers"] >= 0]] = "details"
-    columns = pairs[["a", "b", "distance"]].assign(match=match)
+    pairs = pairs[pairs["accepted"]]
+    words = hashes[[*HASHES]].to_numpy(np.uint64)
+    differing = np.bitwise_count(words[pairs["a"]] ^ words[pairs["b"]])
+    is_near = differing.sum(axis=1) <= max_bits
+    is_confirmed = pairs["verdict"] == "geometry"
+    match = np.select([is_near, is_confirmed], ["hash", "details"], "mirrored")
+    columns = pairs[["a", "b"]].assign(distance=pairs["bits"], match=match)
     copies = deduplicate.find_copies(images, columns)
 
     a = copies["a"]

@@ -57,7 +57,7 @@ def plot_aligned(pairs: pd.DataFrame, headings: Sequence[str]) -> Figure | None:
         is_first = (rows + columns) % 2 == 0
         tiles += [first, second, np.where(is_first[..., None], first, second)]
         matches = count_of(pair.matches, "match", "es")
-        captions += [pair.id_a, pair.id_b, f"{count_of(pair.bits, 'bit')}, {matches}"]
+        captions += [pair.id_a, pair.id_b, f"{count_of(pair.bits, 'bit')}\n{matches}"]
     return plot_images(tiles, captions, together=3, headings=headings)
 
 
