@@ -134,15 +134,16 @@ def _list_pairs(verified: pd.DataFrame, final: pd.DataFrame) -> pd.DataFrame:
     final: the pairs that count, some of which the user has added.
     """
     by_geometry = np.where(verified["accepted"], "geometry", "rejected")
-    verdict = np.where(verified["is_near"], "hash", by_geometry)
-    verified = verified.assign(verdict=verdict).drop(columns="accepted")
+    decided = np.where(verified["is_near"], "hash", by_geometry)
+    verified = verified.assign(verdict=decided).drop(columns="accepted")
     key = ["a", "b", "distance"]
     pairs = verified.merge(final[key], how="outer", on=key, indicator="origin")
     is_accepted = pairs.pop("origin") != "left_only"
-    is_same = (pairs["verdict"] == "rejected") != is_accepted
+    verdict = pairs["verdict"].fillna("rejected")
+    verdict = verdict.mask((verdict == "rejected") == is_accepted, "user")
     return pairs.assign(
         accepted=is_accepted,
-        verdict=pd.Categorical(pairs["verdict"].where(is_same, "user"), VERDICTS),
+        verdict=pd.Categorical(verdict, VERDICTS),
         inliers=pairs["inliers"].fillna(-1).astype(np.int64),
         orientation=pairs["orientation"].fillna(1).astype(np.int64),
     )

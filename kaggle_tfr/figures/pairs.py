@@ -67,9 +67,7 @@ def _move(image: np.ndarray, pair: Any) -> np.ndarray:
 
     other = load(pair.path_b)
     height, width = image.shape[:2]
-    matrix = np.array(
-        [[pair.x_x, pair.x_y, pair.x_0], [pair.y_x, pair.y_y, pair.y_0]]
-    )
+    matrix = np.array([[pair.x_x, pair.x_y, pair.x_0], [pair.y_x, pair.y_y, pair.y_0]])
     if np.isnan(matrix).any():
         upright = Image.fromarray(apply_orientation(other, pair.orientation))
         return np.asarray(ImageOps.fit(upright, (width, height)))
