@@ -21,7 +21,6 @@ from kaggle_tfr.explore.checks import name_reasons
 from kaggle_tfr.explore.features import UnclearLabelError
 from kaggle_tfr.explore.files import list_files
 from kaggle_tfr.explore.layout import Recipe, format_recipe, propose_recipe, to_line
-from kaggle_tfr.images.hashing import HASHES
 from kaggle_tfr.mounts import locate_input, output_dir
 from kaggle_tfr.naming import is_shard_name
 from kaggle_tfr.notebook import MARKS, Finding
@@ -160,13 +159,12 @@ def _run(values: Values, work: str) -> Audit:
     # Nothing is dropped, so that each copy is a remark.
     values = {**DEFAULTS, "KEEP": "all", "CONFLICTS": "keep", **values}
     found = deduplicate.run(values)
-    clusters, settings = deduplicate.load_clusters(work)
+    _, settings = deduplicate.load_clusters(work)
 
     folder = os.path.abspath(locate_input(values["INPUT_DIR"]))
     images["file"] = images["path"].str.removeprefix(f"{folder}/")
-    hashes = explore.load_hashes(images, work)
     overlap = found.overlap
-    copies = _list_copies(images, found.pairs, hashes, settings.max_bits)
+    copies = _list_copies(images, found.pairs)
     counts = _count(images, copies)
     counts["images_in_other_datasets"] = overlap["a"].nunique()
     _note_unread(folder, images["path"])
@@ -180,7 +178,14 @@ def _run(values: Values, work: str) -> Audit:
         f"Audit of {values['NAME']}",
         headline,
         findings,
-        make_gallery(images, clusters, labels, None, settings.max_bits, work),
+        make_gallery(
+            images,
+            found.clusters,
+            labels,
+            None,
+            settings.max_bits,
+            work_dir=work,
+        ),
     )
     ends = images[["file", "split", "label_name"]].iloc[copies["b"]]
     here = _tabulate(images, copies.assign(dataset_b=""), ends)
@@ -208,21 +213,17 @@ def _explore(values: Values, work: str) -> None:
         notebook.note("!", f"No labels were read: {error}", "labels: unclear")
 
 
-def _list_copies(
-    images: pd.DataFrame, pairs: pd.DataFrame, hashes: pd.DataFrame, max_bits: int
-) -> pd.DataFrame:
+def _list_copies(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     """Return the copies: a, b (row numbers of `images`), distance, match, conflict.
 
     pairs: of `deduplicate.Found`. match: "file" for equal files, "hash" within
-    MAX_BITS, "mirrored" within four fifths of it, "details" if the second look
-    confirmed the pair; the first that fits.
+    MAX_BITS, "mirrored" within four fifths of it in another orientation, "details" if
+    the second look confirmed the pair.
     """
     pairs = pairs[pairs["accepted"]]
-    words = hashes[[*HASHES]].to_numpy(np.uint64)
-    differing = np.bitwise_count(words[pairs["a"]] ^ words[pairs["b"]])
-    is_near = differing.sum(axis=1) <= max_bits
     is_confirmed = pairs["verdict"] == "geometry"
-    match = np.select([is_near, is_confirmed], ["hash", "details"], "mirrored")
+    is_rotated = pairs["orientation"] != 1
+    match = np.select([is_confirmed, is_rotated], ["details", "mirrored"], "hash")
     columns = pairs[["a", "b"]].assign(distance=pairs["bits"], match=match)
     copies = deduplicate.find_copies(images, columns)
 

@@ -54,6 +54,7 @@ def make_gallery(
     labels: Labels,
     decisions: Sequence[Sequence[str]] | None = (),
     max_bits: int = 256,
+    *,
     work_dir: str = "",
 ) -> Gallery:
     """Return the clusters in `ORDER` with thumbnails, at most `MAX_IMAGES` images.
@@ -74,10 +75,11 @@ def make_gallery(
     thumbnails = parallel.run(_draw, paths, label="Thumbnails", ordered=True)
     transforms = geometry.load_transforms(work_dir)
     for (row, first), thumbnail in zip(pairs, thumbnails, strict=True):
-        matrix = transforms.get((first["path"], row["path"]))
-        is_outlined = row["is_far"] and matrix is not None
-        row["matrix"] = matrix.T.ravel().tolist() if is_outlined else []
         row["thumbnail"] = thumbnail
+        row["matrix"] = []
+        matrix = transforms.get((first["path"], row["path"]))
+        if matrix is not None and row["is_far"]:
+            row["matrix"] = matrix.T.ravel().tolist()
     is_single = labels.kind == "single"
     return Gallery(
         clusters=groups,

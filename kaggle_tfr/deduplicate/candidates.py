@@ -15,12 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr.deduplicate.geometry import (
-    TRANSFORM,
-    are_near,
-    have_files,
-    verify_geometry,
-)
+from kaggle_tfr.deduplicate.geometry import are_near, have_files, verify_geometry
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.deduplicate.pairs import find_fine_pairs, find_pairs
 from kaggle_tfr.deduplicate.proposals import propose_copies
@@ -89,16 +84,15 @@ def verify_candidates(
 ) -> pd.DataFrame:
     """Return all candidates, with the result of their geometry.
 
-    Columns: as in `verify_geometry`. Without a second look, all pairs are near. With MIRRORED and SECOND_LOOK = True, pairs that share details
-    are verified too.
+    Columns: as in `verify_geometry`. Without a second look, all pairs are near. With
+    MIRRORED and SECOND_LOOK = True, pairs that share details are verified too.
     images: those with "gone" or "changed" in the column `earlier` have no file that
         could be verified.
     work_dir: see `verify_geometry`.
     """
     pairs = candidates.pairs
     if not candidates.second_look:
-        no_transform = dict.fromkeys(TRANSFORM, np.nan)
-        return pairs.assign(is_near=True, inliers=-1, accepted=True, **no_transform)
+        return pairs.assign(is_near=True, inliers=-1, accepted=True)
     max_bits = settings.max_bits
     if settings.mirrored and settings.second_look is True:
         pairs = propose_copies(images, hashes, pairs, max_bits, candidates.is_new)

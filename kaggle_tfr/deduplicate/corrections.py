@@ -5,8 +5,8 @@ Clusters are made again with the decisions; their effect is what differs.
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -55,7 +55,7 @@ class _Comparison:
 
     before: pd.DataFrame
     after: pd.DataFrame
-    bits: dict[tuple[int, int], int]
+    bits: pd.Series
     links: dict[Decision, str]
     group_sizes: Counter[str]
 
@@ -68,15 +68,12 @@ def apply_overrides(
     clusters: pd.DataFrame,
     *,
     hashes: pd.DataFrame,
-    keep: str,
-    conflicts: str,
-    leaks: str,
-    copies: Mapping[int, str] | None = None,
+    **rules: Any,
 ) -> Corrections:
     """Return images, pairs and clusters with the user's decisions, and their effects.
 
-    images, labels, hashes: of 01. pairs: of `accept_pairs`. clusters: of
-    `find_clusters`, with the same keep, conflicts, leaks and copies.
+    images, labels, hashes: of 01. pairs: those accepted of `verify_candidates`.
+    clusters: of `find_clusters` with these rules: keep, conflicts, leaks and copies.
     A warning names an image that still connects a pair that was cut.
     """
     if not overrides.decisions:
@@ -89,10 +86,7 @@ def apply_overrides(
     new_clusters = find_clusters(
         corrected,
         new_pairs,
-        keep=keep,
-        conflicts=conflicts,
-        leaks=leaks,
-        copies=copies,
+        **rules,
         kept_rows=[row.a for row in overrides.select("keep")],
         dropped_rows=[r.a for r in overrides.select("drop") if is_droppable[r.a]],
     )
@@ -102,7 +96,7 @@ def apply_overrides(
     comparison = _Comparison(
         before=_list_outcomes(images, clusters),
         after=after,
-        bits=_list_bits(pairs, overrides),
+        bits=pairs.set_index(["a", "b"])["distance"],
         links=links,
         group_sizes=Counter(row.value for row in overrides.select("group")),
     )
@@ -116,19 +110,6 @@ def _list_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame
     table = match_clusters(images[columns], clusters, ["reason", "conflict"])
     table["recorded"] = mark_recorded(images)
     return table.assign(conflict=table["conflict"].eq(True))
-
-
-def _list_bits(
-    pairs: pd.DataFrame,
-    overrides: Overrides,
-) -> dict[tuple[int, int], int]:
-    """Return the distance of each pair of decided images by its rows."""
-    decided_rows = [row.a for row in overrides.decisions]
-    decided_rows += [row.b for row in overrides.decisions]
-    is_decided = pairs[["a", "b"]].isin(decided_rows).all(axis=1)
-    pairs = pairs[is_decided]
-    ends = zip(pairs["a"].tolist(), pairs["b"].tolist(), strict=True)
-    return dict(zip(ends, pairs["distance"].tolist(), strict=True))
 
 
 def _find_links(

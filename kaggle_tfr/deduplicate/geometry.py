@@ -26,9 +26,7 @@ SIDE = 192  # pixels of the short side: more costs time and blurs small images
 MIN_INLIERS = 12
 MOST_NEAR = 500  # pairs within MAX_BITS that are compared, too: a second witness
 CACHE = "geometry.parquet"  # in WORK_DIR
-# Columns of the transform that moves image b onto image a. A point (x, y) of b is at
-# (x_x * x + x_y * y + x_0, y_x * x + y_y * y + y_0) of a, both from the upper left
-# corner and in units of the short side of their image.
+# Columns of geometry.parquet: see `load_transforms`.
 TRANSFORM = ["x_x", "x_y", "x_0", "y_x", "y_y", "y_0"]
 MIRROR_X = np.array([-1, 1], np.float32)  # times x and y
 # The EXIF orientation that rotates b as a is, by whether b is mirrored and by the
@@ -86,42 +84,39 @@ def verify_geometry(
     *,
     max_bits: int = 25,
 ) -> pd.DataFrame:
-    """Return the pairs with is_near, inliers (int64), accepted and `TRANSFORM`.
+    """Return the pairs with the columns is_near, inliers (int64) and accepted.
 
-    images: columns path and n_bytes; `pairs` contains its row numbers. A pair whose orientation is a mirror image is compared with the mirror
-    image of b.
-    is_near: within `max_bits` (see `are_near`). accepted: near, or by 12 inliers. Of
-    the near pairs the first 500 are compared, the others have -1 inliers. The orientation
-    of a pair with 12 inliers becomes that of the transform; without, the transform is
-    NaN.
+    images: columns path and n_bytes; `pairs` contains its row numbers. A pair whose
+    orientation is a mirror image is compared with the mirror image of b.
+    is_near: within `max_bits` (see `are_near`). accepted: near, or by 12 inliers. The
+    first 500 near pairs are compared, too; the others have -1 inliers. The orientation
+    of a pair with 12 inliers becomes that of the transform.
     work_dir: `geometry.parquet` in it is saved during the work; a rerun reads it and
-    verifies new pairs only.
+    verifies new pairs only. It contains the transforms: see `load_transforms`.
     """
     is_near = are_near(pairs, max_bits)
     is_first = np.cumsum(is_near) <= MOST_NEAR
     compared = pairs[~is_near | is_first]
     key = _identify(images, compared)
-    names = ["inliers", "orientation", *TRANSFORM]
     table = compute_columns(
         _verify_block,
         key.assign(inliers=-1, orientation=1, **dict.fromkeys(TRANSFORM, np.nan)),
-        names=names,
+        names=["inliers", "orientation", *TRANSFORM],
         key=[*key],
         path=work_dir and storage.join(work_dir, CACHE),
         label="Verifying geometry",
     )
     find_features.cache_clear()  # the files may change before the next call
 
-    found = table[names].set_axis(compared.index).reindex(pairs.index)
-    inliers = found["inliers"].fillna(-1).astype(np.int64)
+    table.index = compared.index
+    inliers = table["inliers"].reindex(pairs.index, fill_value=-1)
     is_verified = inliers >= MIN_INLIERS
-    orientation = pairs["orientation"].mask(is_verified, found["orientation"])
+    orientation = pairs["orientation"].mask(is_verified, table["orientation"])
     return pairs.assign(
         orientation=orientation.astype(np.int64),
         is_near=is_near,
         inliers=inliers,
         accepted=is_verified | is_near,
-        **found[TRANSFORM],
     )
 
 
@@ -192,7 +187,7 @@ def _verify_pair(path_a: str, path_b: str, is_mirrored: bool) -> tuple[float, ..
 
     onto_a = np.full((2, 3), np.nan)
     if inliers >= MIN_INLIERS:
-        onto_a = cv2.invertAffineTransform(transform)
+        onto_a = np.asarray(cv2.invertAffineTransform(transform))
         onto_a[:, 2] /= SIDE
         if is_mirrored:
             onto_a[:, 0] *= -1
@@ -200,19 +195,22 @@ def _verify_pair(path_a: str, path_b: str, is_mirrored: bool) -> tuple[float, ..
 
 
 def load_transforms(work_dir: str) -> dict[tuple[str, str], np.ndarray]:
-    """Return the transforms of verified pairs by their paths (a, b): float64 (2, 3).
+    """Return the transforms of the pairs with 12 inliers by their paths (a, b).
 
-    Each pair is there as (b, a), too. The units are those of `TRANSFORM`.
+    A transform, float64 (2, 3), moves image b onto image a: the point (x, y) of b to
+    [[x_x, x_y, x_0], [y_x, y_y, y_0]] @ (x, y, 1) of a. Both are measured from the
+    upper left corner, in units of the short side of their image. Each pair is there as
+    (b, a), too.
     """
     path = storage.join(work_dir, CACHE)
-    table = pd.DataFrame(columns=TRANSFORM)
-    if storage.exists(path):
-        table = storage.read_parquet(path)
+    if not storage.exists(path):
+        return {}
+    table = storage.read_parquet(path).reindex(columns=["path_a", "path_b", *TRANSFORM])
     transforms = {}
-    for row in table.dropna().to_dict("records"):
-        onto_a = np.array([row[name] for name in TRANSFORM]).reshape(2, 3)
-        transforms[row["path_a"], row["path_b"]] = onto_a
-        transforms[row["path_b"], row["path_a"]] = cv2.invertAffineTransform(onto_a)
+    for path_a, path_b, *values in table.dropna().itertuples(index=False):
+        onto_a = np.array(values, np.float64).reshape(2, 3)
+        transforms[path_a, path_b] = onto_a
+        transforms[path_b, path_a] = np.asarray(cv2.invertAffineTransform(onto_a))
     return transforms
 
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-import cv2
 import numpy as np
 import pandas as pd
 
@@ -17,7 +16,7 @@ from kaggle_tfr.deduplicate.compare import (
 )
 from kaggle_tfr.deduplicate.corrections import apply_overrides
 from kaggle_tfr.deduplicate.findings import note_findings
-from kaggle_tfr.deduplicate.geometry import TRANSFORM
+from kaggle_tfr.deduplicate.geometry import MIN_INLIERS, load_transforms
 from kaggle_tfr.deduplicate.leaks import RANKS, find_leaks
 from kaggle_tfr.deduplicate.outcomes import (
     DuplicateSettings,
@@ -53,8 +52,8 @@ class Found:
         matches (-1: not compared); orientation (EXIF), which rotates b as a is;
         verdict: what decided ("hash", "geometry", "rejected" by geometry, "user");
         accepted: whether the pair counts; same_label (1 or 0, NaN without two labels);
-        a, b: row numbers of `images`; and `geometry.TRANSFORM`, NaN without 12 matches.
-        a is the test image, or the validation image of a pair with train.
+        a, b: row numbers of `images`; transform: of `load_transforms`, None without 12
+        matches. a is the test image, or the validation image of a pair with train.
     border: of `pairs`, at most five that were decided most narrowly, and their role.
     clusters: as in duplicates.parquet.
     conflicts: of `pairs`, one for each cluster with contradictory labels.
@@ -111,14 +110,21 @@ def run(values: Values) -> Found:
     save_clusters(corrected.clusters, leaks, settings, work, overlap)
     note_findings(corrected, leaks, others, overlap)
     pairs = _describe_pairs(corrected.images, _list_pairs(verified, corrected.pairs))
+    transforms = load_transforms(work)
+    paths = zip(pairs["path_a"], pairs["path_b"], strict=True)
+    matrices = pd.Series([transforms.get(ends) for ends in paths], dtype=object)
+    pairs = pairs.assign(transform=matrices)
+    accepted = pairs[pairs["accepted"]]
+    use_a = accepted["split_a"].map(SPLIT_NAMES)
+    use_b = accepted["split_b"].map(SPLIT_NAMES)
     counts = count_outcomes(corrected.images, corrected.clusters)
     return Found(
         images=corrected.images,
         pairs=pairs,
         border=_choose_border(pairs),
         clusters=corrected.clusters,
-        conflicts=_choose_conflicts(pairs, corrected.clusters),
-        leaks=_choose_leaks(pairs),
+        conflicts=_choose_conflicts(accepted, corrected.clusters),
+        leaks=accepted[use_a != use_b],
         overlap=overlap,
         decisions=corrected.effects,
         counts={
@@ -129,52 +135,52 @@ def run(values: Values) -> Found:
 
 
 def _list_pairs(verified: pd.DataFrame, final: pd.DataFrame) -> pd.DataFrame:
-    """Return the pairs with verdict and accepted.
+    """Return the pairs with their verdict, and whether they are accepted.
 
-    final: the pairs that count, some of which the user has added.
+    final: the accepted pairs, of which the user may have added or removed some.
     """
-    by_geometry = np.where(verified["accepted"], "geometry", "rejected")
-    decided = np.where(verified["is_near"], "hash", by_geometry)
-    verified = verified.assign(verdict=decided).drop(columns="accepted")
-    key = ["a", "b", "distance"]
-    pairs = verified.merge(final[key], how="outer", on=key, indicator="origin")
-    is_accepted = pairs.pop("origin") != "left_only"
-    verdict = pairs["verdict"].fillna("rejected")
-    verdict = verdict.mask((verdict == "rejected") == is_accepted, "user")
-    return pairs.assign(
-        accepted=is_accepted,
-        verdict=pd.Categorical(verdict, VERDICTS),
-        inliers=pairs["inliers"].fillna(-1).astype(np.int64),
-        orientation=pairs["orientation"].fillna(1).astype(np.int64),
+    pairs = pd.concat([verified, final]).drop_duplicates(["a", "b"])
+    key = pd.MultiIndex.from_frame(pairs[["a", "b"]])
+    is_accepted = key.isin(pd.MultiIndex.from_frame(final[["a", "b"]]))
+    is_removed = pairs["accepted"] & ~is_accepted
+    is_confirmed = pairs["inliers"] >= MIN_INLIERS
+    verdict = np.select(
+        [is_removed, pairs["is_near"], is_confirmed, is_accepted],
+        ["user", "hash", "geometry", "user"],
+        "rejected",
     )
+    pairs = pairs.assign(
+        verdict=pd.Categorical(verdict, VERDICTS),
+        accepted=is_accepted,
+    )
+    return pairs.sort_values("distance", kind="stable", ignore_index=True)
 
 
 def _describe_pairs(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
-    """Return the pairs of `_list_pairs` with the columns of `Found.pairs`."""
-    pairs = pairs.sort_values("distance", kind="stable", ignore_index=True)
+    """Return the columns of `Found.pairs` but the transform."""
     rank = images["split"].map(SPLIT_NAMES).map(RANKS).to_numpy()
     is_swapped = rank[pairs["a"]] > rank[pairs["b"]]
-    swapped = pairs[is_swapped]
-    transforms = swapped[TRANSFORM].to_numpy(np.float64).reshape(-1, 2, 3)
-    inverses = [cv2.invertAffineTransform(matrix).ravel() for matrix in transforms]
-    if inverses:
-        pairs.loc[is_swapped, TRANSFORM] = inverses
-        pairs.loc[is_swapped, "orientation"] = swapped["orientation"].map(INVERSE)
-        pairs.loc[is_swapped, ["a", "b"]] = swapped[["b", "a"]].to_numpy()
-
+    ends = {
+        "a": pairs["a"].mask(is_swapped, pairs["b"]),
+        "b": pairs["b"].mask(is_swapped, pairs["a"]),
+    }
     facts = {
-        f"{name}_{side}": images[column].to_numpy()[pairs[side]]
+        f"{name}_{side}": images[column].to_numpy()[rows]
         for name, column in FACTS.items()
-        for side in "ab"
+        for side, rows in ends.items()
     }
     described = pd.DataFrame(facts)
+    inverse = pairs["orientation"].map(INVERSE)
     has_labels = (described["label_a"] != "") & (described["label_b"] != "")
-    is_same = (described["label_a"] == described["label_b"]).astype(float)
+    is_same = described["label_a"] == described["label_b"]
     return described.assign(
         bits=pairs["distance"],
         matches=pairs["inliers"],
-        same_label=is_same.where(has_labels),
-        **pairs[["orientation", "verdict", "accepted", "a", "b", *TRANSFORM]],
+        orientation=pairs["orientation"].mask(is_swapped, inverse),
+        verdict=pairs["verdict"],
+        accepted=pairs["accepted"],
+        same_label=is_same.astype(float).where(has_labels),
+        **ends,
     )
 
 
@@ -190,18 +196,10 @@ def _choose_border(pairs: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(chosen)
 
 
-def _choose_conflicts(pairs: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
+def _choose_conflicts(accepted: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
     """Return the nearest pair with two labels of each cluster with a conflict."""
     members = clusters[clusters["conflict"]]
     cluster_of = dict(zip(members["path"], members["cluster"], strict=True))
-    differing = pairs[pairs["accepted"] & (pairs["same_label"] == 0)]
-    differing = differing[differing["path_b"].isin(cluster_of)]
-    cluster = differing["path_a"].map(cluster_of)
+    differing = accepted[accepted["same_label"] == 0]
+    cluster = differing["path_a"].map(cluster_of)  # a test image has no conflict
     return differing[cluster.notna() & ~cluster.duplicated()]
-
-
-def _choose_leaks(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Return the accepted pairs in two splits."""
-    use_a = pairs["split_a"].map(SPLIT_NAMES)
-    use_b = pairs["split_b"].map(SPLIT_NAMES)
-    return pairs[pairs["accepted"] & (use_a != use_b)]

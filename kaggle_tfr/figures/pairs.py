@@ -14,7 +14,6 @@ from kaggle_tfr.figures.words import count_of
 from kaggle_tfr.images.orientation import apply_orientation
 
 SQUARES = 5  # of a chequerboard, in a row
-NOT_NAMED = ("", "train")  # labels and splits
 WHITE = (255, 255, 255)
 
 
@@ -28,16 +27,16 @@ def plot_pairs(pairs: pd.DataFrame, most: int = 12) -> Figure | None:
     captions: list[str] = []
     colors: list[str] = []
     headings: list[str] = []
-    for pair in pairs.head(most).itertuples():
-        second = apply_orientation(load(pair.path_b), pair.orientation)
-        images += [load(pair.path_a), second]
-        for texts in (
-            (pair.id_a, pair.split_a, pair.label_a),
-            (pair.id_b, pair.split_b, pair.label_b),
-        ):
-            captions.append("\n".join(text for text in texts if text not in NOT_NAMED))
-        colors += [BLUE, ORANGE] if pair.same_label == 0 else ["black", "black"]
-        headings.append(count_of(pair.bits, "bit"))
+    for pair in pairs.head(most).to_dict("records"):
+        second = apply_orientation(load(pair["path_b"]), pair["orientation"])
+        images += [load(pair["path_a"]), second]
+        for side in "ab":
+            texts = [pair[f"{name}_{side}"] for name in ("id", "split", "label")]
+            captions.append(
+                "\n".join(text for text in texts if text not in ("", "train"))
+            )
+        colors += [BLUE, ORANGE] if pair["same_label"] == 0 else ["black", "black"]
+        headings.append(count_of(pair["bits"], "bit"))
     return plot_images(images, captions, colors=colors, together=2, headings=headings)
 
 
@@ -49,29 +48,28 @@ def plot_aligned(pairs: pd.DataFrame, headings: Sequence[str]) -> Figure | None:
     """
     tiles: list[np.ndarray] = []
     captions: list[str] = []
-    for pair in pairs.itertuples():
-        image = load(pair.path_a)
+    for pair in pairs.to_dict("records"):
+        image = load(pair["path_a"])
         first = cut_square(image)
         second = cut_square(_move(image, pair))
         rows, columns = np.indices(first.shape[:2]) * SQUARES // len(first)
-        is_first = (rows + columns) % 2 == 0
-        tiles += [first, second, np.where(is_first[..., None], first, second)]
-        matches = count_of(pair.matches, "match", "es")
-        captions += [pair.id_a, pair.id_b, f"{count_of(pair.bits, 'bit')}\n{matches}"]
+        is_second = (rows + columns) % 2 == 1
+        tiles += [first, second, np.where(is_second[..., None], second, first)]
+        numbers = f"{pair['bits']} bits\n{pair['matches']} matches"
+        captions += [pair["id_a"], pair["id_b"], numbers]
     return plot_images(tiles, captions, together=3, headings=headings)
 
 
 def _move(image: np.ndarray, pair: Any) -> np.ndarray:
     """Return image b of a pair on the grid of image a."""
+    other = load(pair["path_b"])
+    size = image.shape[1::-1]  # width, height
+    if pair["transform"] is None:
+        upright = Image.fromarray(apply_orientation(other, pair["orientation"]))
+        return np.asarray(ImageOps.fit(upright, size))
+
     import cv2  # training machines lack it
 
-    other = load(pair.path_b)
-    height, width = image.shape[:2]
-    matrix = np.array([[pair.x_x, pair.x_y, pair.x_0], [pair.y_x, pair.y_y, pair.y_0]])
-    if np.isnan(matrix).any():
-        upright = Image.fromarray(apply_orientation(other, pair.orientation))
-        return np.asarray(ImageOps.fit(upright, (width, height)))
-    side = min(height, width)
-    matrix *= side  # its unit is the short side
+    matrix = pair["transform"] * min(size)  # its unit is the short side
     matrix[:, :2] /= min(other.shape[:2])
-    return cv2.warpAffine(other, matrix, (width, height), borderValue=WHITE)
+    return cv2.warpAffine(other, matrix, size, borderValue=WHITE)

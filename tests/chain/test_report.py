@@ -21,8 +21,8 @@ from support.scenes import scene
 
 from kaggle_tfr import gallery, notebook, report
 from kaggle_tfr.deduplicate import load_clusters
+from kaggle_tfr.deduplicate.geometry import verify_geometry
 from kaggle_tfr.explore import load_images
-from kaggle_tfr.deduplicate import verify_geometry
 from kaggle_tfr.gallery import make_gallery, read_decisions
 from kaggle_tfr.notebook import Finding
 from kaggle_tfr.report import decide, write_chapter, write_page, write_report

@@ -7,11 +7,7 @@ from PIL import Image, ImageOps
 from support.scenes import saved, scene
 
 from kaggle_tfr.deduplicate import geometry
-from kaggle_tfr.deduplicate.geometry import (
-    TRANSFORM,
-    load_transforms,
-    verify_geometry,
-)
+from kaggle_tfr.deduplicate.geometry import load_transforms, verify_geometry
 
 
 @pytest.fixture
@@ -115,14 +111,15 @@ def test_a_confirmed_pair_has_its_transform(tmp_path, orientation):
     pair = pd.DataFrame({"a": [0], "b": [1], "distance": 60})
 
     work = str(tmp_path)
-    verified = verify_geometry(images, pair.assign(orientation=orientation), work)
+    verify_geometry(images, pair.assign(orientation=orientation), work)
+    transforms = load_transforms(work)
 
-    matrix = verified[TRANSFORM].to_numpy().reshape(2, 3)
+    matrix = transforms[images["path"][0], images["path"][1]]
     left, right = np.array([(0, 0, 1), (280 / 210, 1, 1)]) @ matrix.T * 240
     corners = [(40, 30), (320, 240)]
     if orientation == 2:
         corners = [(320, 30), (40, 240)]
     assert np.array([left, right]) == pytest.approx(np.array(corners), abs=3)
-    moved_back = load_transforms(work)[str(paths[1]), str(paths[0])]
+    moved_back = transforms[images["path"][1], images["path"][0]]
     corner = moved_back @ (*np.divide(corners[0], 240), 1)
     assert corner == pytest.approx(np.zeros(2), abs=0.02)

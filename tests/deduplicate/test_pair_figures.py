@@ -6,7 +6,7 @@ import pytest
 from support.scenes import scene
 
 from kaggle_tfr import figures
-from kaggle_tfr.deduplicate.geometry import TRANSFORM, verify_geometry
+from kaggle_tfr.deduplicate.geometry import load_transforms, verify_geometry
 
 
 @pytest.fixture
@@ -19,8 +19,10 @@ def pairs(tmp_path):
         image.save(path)
     ends = pd.DataFrame({"a": [0, 0], "b": [1, 2], "distance": 60, "orientation": 1})
     images = pd.DataFrame({"path": paths, "n_bytes": 1})
-    verified = verify_geometry(images, ends)
-    return verified[["orientation", *TRANSFORM]].assign(
+    verified = verify_geometry(images, ends, str(tmp_path))
+    transforms = load_transforms(str(tmp_path))
+    return verified[["orientation"]].assign(
+        transform=[transforms.get((paths[0], path)) for path in paths[1:]],
         id_a="a",
         id_b=["b", "c"],
         path_a=paths[0],
@@ -63,7 +65,7 @@ def test_a_crop_is_moved_onto_its_original(pairs):
     is_second = (both == moved).all(axis=2)
     assert (is_first | is_second).all()
     assert 0.4 < is_first.mean() < 0.9
-    assert figure.axes[2].get_xlabel().startswith("1 bit\n")
+    assert figure.axes[2].get_xlabel().startswith("1 bits\n")
 
 
 def test_without_pairs_there_is_no_figure(pairs, capsys):

@@ -10,7 +10,6 @@ from kaggle_tfr import deduplicate, notebook, pipeline
 from kaggle_tfr.deduplicate import load_clusters
 from kaggle_tfr.parameters import DEFAULTS
 
-
 PATHS = ("path_a", "path_b")
 
 
@@ -74,8 +73,9 @@ def test_the_test_image_of_a_leak_is_first(found):
     assert (leak["split_a"], leak["label_a"]) == ("test", "")
     assert pd.isna(leak["same_label"])
     # The original is moved up by 30 of 240 pixels, in units of the crop's 210.
-    assert leak["x_x"] == pytest.approx(240 / 210, abs=0.01)
-    assert leak["y_0"] == pytest.approx(-30 / 210, abs=0.02)
+    (x_x, _, _), (_, _, y_0) = leak["transform"]
+    assert x_x == pytest.approx(240 / 210, abs=0.01)
+    assert y_0 == pytest.approx(-30 / 210, abs=0.02)
     rows = found.images.iloc[[leak["a"], leak["b"]]]
     assert rows["image_id"].tolist() == [leak["id_a"], leak["id_b"]]
 
