@@ -8,10 +8,7 @@ The search is repeated within 25 bits, by default (SECOND_LOOK = "auto"), with M
 within 25 bits, with SECOND_LOOK = True, and with both.
 Precision is the share of true pairs among all pairs found; two copies of one image are
 a true pair. The originals have no near-duplicates: neither SECOND_LOOK nor a person who
-looked at the sheet found one. So a pair of any two originals is false.
-
---sheet: draw, instead, the pairs of the flowers of DIR that MIRRORED with SECOND_LOOK
-finds and SECOND_LOOK alone does not.
+looked at the pairs found one. So a pair of any two originals is false.
 """
 
 import argparse
@@ -30,7 +27,7 @@ from kaggle_tfr import deduplicate, explore, parallel
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 
 T = Image.Transpose
-# One flower of each pair on the sheet that shows the same scene twice.
+# One flower of each pair that shows the same scene twice.
 ONE_SCENE = [
     "10466558316_a7198b87e2.jpg",
     "8980266062_8387f6cc89.jpg",

@@ -21,7 +21,6 @@ from kaggle_tfr.deduplicate.overrides import (
     correct_images,
     correct_pairs,
 )
-from kaggle_tfr.deduplicate.pairs import select_accepted
 from kaggle_tfr.explore.growth import mark_recorded
 from kaggle_tfr.schema import Labels
 
@@ -125,7 +124,7 @@ def _find_links(
         if cluster[row.a] == cluster[row.b] >= 0
     ]
     links = {}
-    rows, graph = build_graph(select_accepted(pairs))
+    rows, graph = build_graph(pairs)
     for decision in connected:
         start, end = np.searchsorted(rows, [decision.a, decision.b])
         _, previous = csgraph.dijkstra(
