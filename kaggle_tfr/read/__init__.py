@@ -21,6 +21,7 @@ from kaggle_tfr.read.display import (
     name_validation,
     pair_with_sources,
 )
+from kaggle_tfr.read.parts import find_images, find_submission, list_classes
 from kaggle_tfr.read.records import Records
 from kaggle_tfr.schema import list_fields
 from kaggle_tfr.shards import find_shards

@@ -7,7 +7,7 @@ One record takes these steps: `_read_records` (bytes from many shards at a time)
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -122,14 +122,15 @@ def count_steps(shards: pd.DataFrame, batch_size: int, *, training: bool) -> int
 
 def read_batches(
     shards: pd.DataFrame,
-    *,
     image_size: int | Sequence[int],
     batch_size: int,
+    *,
     training: bool = False,
     crop: Crop | None = None,
     mean_std: MeanStd | None = None,
     flip: bool = False,
     extra: Sequence[str] = (),
+    ids: bool = False,
     seed: int | None = None,
 ) -> tf.data.Dataset:
     """Read uint8 images (batch, height, width, 3) and labels (batch, …), shapes static.
@@ -142,25 +143,32 @@ def read_batches(
     crop: "random" (the default in training) or "center", see `choose_window`.
     mean_std: return (pixel / 255 − mean) / std as float32.
     flip, extra: see `decode_record`.
+    ids: add the ids of the images, strings, as the last value. The id of a record
+        without one is "file#number"; that of padding is "".
     Raises: ValueError; while reading, tf.errors.OpError, also for a wrong record count.
     """
+    schema = one_schema(shards)
     decode = partial(
         decode_record,
-        schema=one_schema(shards),
+        schema=schema,
         size=as_size(image_size),
         crop=crop or ("random" if training else "center"),
         jpeg=bool(shards["jpeg"].all()),
         training=training,
         flip=flip,
         extra=extra,
+        id_key=schema.key_of("image_id") if ids else "",
     )
+    # Only the reader of a shard knows the number of a record.
+    numbered = ids and not schema.key_of("image_id")
     if training:
-        records = _read_records(shards, training=True, seed=seed)
+        records = _read_records(shards, training=True, seed=seed, numbered=numbered)
         examples = records.map(decode, num_parallel_calls=CORES, deterministic=False)
         # A short last batch would make the shape dynamic, and XLA compile twice.
         batches = examples.batch(batch_size, drop_remainder=True)
     else:
-        batches = _read_once(shards, decode, batch_size)
+        records = _read_records(shards, training=False, numbered=numbered)
+        batches = _read_once(shards, records.map(decode, CORES), batch_size)
     if mean_std:
         batches = batches.map(partial(_normalize, mean_std=mean_std))
     return batches.prefetch(2)
@@ -223,11 +231,16 @@ def read_images(shards: pd.DataFrame) -> tf.data.Dataset:
 
 
 def _read_records(
-    shards: pd.DataFrame, *, training: bool, seed: int | None = None
+    shards: pd.DataFrame,
+    *,
+    training: bool,
+    seed: int | None = None,
+    numbered: bool = False,
 ) -> tf.data.Dataset:
     """Read the serialized examples of several shards at a time.
 
     training: endless and shuffled, instead of once in order.
+    numbered: as pairs, each with its place, such as "a.tfrec#17".
     """
     is_remote = storage.is_remote(shards["file"].iloc[0])
     shards_at_once = REMOTE_SHARDS_AT_ONCE if is_remote else LOCAL_SHARDS_AT_ONCE
@@ -240,7 +253,7 @@ def _read_records(
         files = files.shuffle(len(shards), seed=seed)
     # Interleaving whole files is what spreads the reads over connections.
     records = files.interleave(
-        partial(tf.data.TFRecordDataset, buffer_size=buffer_bytes),
+        partial(_open_shard, buffer_bytes=buffer_bytes, numbered=numbered),
         cycle_length=min(16, len(shards)),
         block_length=16,
         # All at once from the start: AUTOTUNE would first have to measure a bucket.
@@ -257,6 +270,21 @@ def _read_records(
         records = records.prefetch(_count_fitting(shards, AHEAD_RECORDS, AHEAD_BYTES))
     n_shuffled = _count_fitting(shards, SHUFFLE_RECORDS, SHUFFLE_BYTES)
     return records.shuffle(n_shuffled, seed=seed)
+
+
+def _open_shard(
+    file: tf.Tensor, compression: tf.Tensor, *, buffer_bytes: int, numbered: bool
+) -> tf.data.Dataset:
+    """Read the serialized examples of a shard, or pairs of them with their places."""
+    records = tf.data.TFRecordDataset(file, compression, buffer_bytes)
+    if not numbered:
+        return records
+    name = tf.strings.split(file, "/")[-1]
+
+    def add_place(number: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return record, tf.strings.join([name, "#", tf.strings.as_string(number)])
+
+    return records.enumerate().map(add_place)
 
 
 def _count_fitting(shards: pd.DataFrame, most: int, limit_bytes: int) -> int:
@@ -282,11 +310,11 @@ def _normalize(images: tf.Tensor, *rest: tf.Tensor, mean_std: MeanStd) -> tuple:
 
 
 def _read_once(
-    shards: pd.DataFrame, decode: Callable[[tf.Tensor], tuple], batch_size: int
+    shards: pd.DataFrame, examples: tf.data.Dataset, batch_size: int
 ) -> tf.data.Dataset:
-    """Read each record once in full batches; blank examples pad the last one.
+    """Read each example once in full batches; blank examples pad the last one.
 
-    decode: as `decode_record` without training: (image, label, mask, …).
+    examples: of `decode_record` without training: (image, label, mask, …).
     While reading: an error where the shards do not contain the promised records.
     """
     n_records = int(shards["count"].sum())
@@ -305,9 +333,7 @@ def _read_once(
             lambda: tf.numpy_function(end_or_raise, [seen], tf.bool),
         )
 
-    records = _read_records(shards, training=False)
-    examples = _append_padding(records.map(decode, num_parallel_calls=CORES))
-    batches = examples.batch(batch_size, drop_remainder=True)
+    batches = _append_padding(examples).batch(batch_size, drop_remainder=True)
     counted_batches = batches.scan(np.int64(0), add_count)
     # The pass ends at a batch of padding only, or where surplus records are read.
     batches = counted_batches.take_while(is_wanted).map(lambda _, batch: batch)
@@ -346,6 +372,7 @@ def _check_count(shards: pd.DataFrame, seen: int) -> bool:
 
 def decode_record(
     record: tf.Tensor,
+    place: tf.Tensor | None = None,
     *,
     schema: RecordSchema,
     size: tuple[int, int],
@@ -354,16 +381,20 @@ def decode_record(
     training: bool = True,
     flip: bool = False,
     extra: Sequence[str] = (),
+    id_key: str = "",
 ) -> tuple:
-    """Decode a record: (image, label), then 1.0 unless training, then the `extra`.
+    """Decode a record: (image, label, 1.0 unless training, the `extra`, the id).
 
     label: int64 class (−1 without one), float32 quantity or 0/1 of several, or uint8
         masks, stacked along the last axis.
     jpeg: all images are JPEG, so that none is tested for its format.
     flip: mirror half of the images from left to right.
     extra: names of further features.
+    place, id_key: the record's place in its shard, or the feature with its id. The id
+        is one of them; without both it is left out.
     """
-    values = tf.io.parse_single_example(record, _choose_features(schema, extra))
+    names = [*extra, id_key] if id_key else extra
+    values = tf.io.parse_single_example(record, _choose_features(schema, names))
     encoded = values[schema.image_key]
     pixels, window, image_size = decode_window(encoded, size, crop, jpeg=jpeg)
     image = fit_to_size(pixels, size)
@@ -382,9 +413,13 @@ def decode_record(
         if schema.kind == "masks":
             label = _flip_if(is_flipped, label)
 
-    example = (image, label) if training else (image, label, 1.0)
+    example: tuple = (image, label) if training else (image, label, 1.0)
     if extra:
         example += ({name: values[name] for name in extra},)
+    if id_key:
+        example += (values[id_key],)
+    elif place is not None:
+        example += (place,)
     return example
 
 
