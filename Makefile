@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 PIP := python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-all test-latest test-kaggle lock kernel docs bench pictures lint clean help
+.PHONY: demo test test-all test-latest test-kaggle lock kernel docs executed bench pictures lint clean help
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -84,6 +84,10 @@ lint: $(READY)  ## format and check
 
 clean:  ## remove the environments and the demo's output
 	rm -rf .venv .venv-latest .venv-kaggle .venv-kaggle-tpu work
+
+executed: $(READY)  ## docs/executed/, the seven notebooks with their outputs
+	$(BIN)/python -m kaggle_tfr run recipes/sample.yaml -p WORK_DIR=work/executed --until leakage
+	$(BIN)/python docs/copy_executed.py work/executed
 
 pictures: $(READY)  ## the README's pictures, from a run of the sample
 	$(BIN)/python -m kaggle_tfr run recipes/sample.yaml -p WORK_DIR=work/pictures --until write

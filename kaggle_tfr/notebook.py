@@ -85,7 +85,12 @@ def start(step: str, values: Values) -> str:
     check_globals(values)
     prepare()  # before TensorFlow and Keras are imported
     pd.set_option(*NO_MATH)
-    work = work_dir(values["WORK_DIR"], values.get("NAME", DEFAULTS["NAME"]))
+    shell = find_shell()
+    if shell:
+        from kaggle_tfr.figures.formats import use_style
+
+        use_style(shell)
+    work = _find_work(values)
     # The processes of a backend inherit it.
     os.environ[RECORDS_FOLDER] = f"{work}/records"
     print(f"work folder: {work}")
@@ -95,16 +100,17 @@ def start(step: str, values: Values) -> str:
         _lock_for_notebook(work, values.get("PART", 0))
         print(use_backend(values["N_JOBS"], values["BACKEND"], values["SCHEDULER"]))
     remove_leftovers(work)  # of killed runs; files being written are locked
-    begin(step, work, values.get("PART", 0))
-    return work
+    return begin(step, values)
 
 
-def begin(step: str, work: str, part: int = 0) -> None:
+def begin(step: str, values: Values) -> str:
     """Note findings for a step from now on, without those of its last run.
 
     Later steps read what 01 to 03 rewrite, so their findings go, too, and a report of
-    what 01 to 04 rewrite.
+    what 01 to 04 rewrite. Returns the work folder.
     """
+    work = _find_work(values)
+    part = values.get("PART", 0)
     _places[:] = [_Place(work, step, part, {})]
     if step <= WRITING:
         remove(join(work, REPORT))
@@ -112,6 +118,11 @@ def begin(step: str, work: str, part: int = 0) -> None:
     kept = [finding for finding in findings if not _is_replaced(finding, step, part)]
     if len(kept) < len(findings):
         _save(kept, work)
+    return work
+
+
+def _find_work(values: Values) -> str:
+    return work_dir(values["WORK_DIR"], values.get("NAME", DEFAULTS["NAME"]))
 
 
 def _is_replaced(finding: Finding, step: str, part: int) -> bool:

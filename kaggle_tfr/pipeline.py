@@ -42,7 +42,7 @@ def build_dataset(**parameters: Any) -> pd.DataFrame:
 
 def explore_images(values: Values, work: str) -> None:
     """List and measure the images, as 01 does."""
-    notebook.begin("01_explore", work)
+    notebook.begin("01_explore", {**values, "WORK_DIR": work})
     inputs = explore.input_or_sample(values["INPUT_DIR"], work)
     settings = make_settings(explore.InputSettings, values)
     listed, labels = explore.read_table(inputs, settings, [work, values["OUT_DIR"]])
@@ -60,7 +60,7 @@ def deduplicate_images(values: Values, work: str) -> pd.DataFrame:
 
     Returns the pairs of near-duplicates that decided, as `accept_pairs` does.
     """
-    notebook.begin("02_deduplicate", work)
+    notebook.begin("02_deduplicate", {**values, "WORK_DIR": work})
     print(explore.use_earlier(values["FOLDS_FROM"], work))
     images, labels = explore.load_images(work)
     overrides = deduplicate.read_overrides(values["OVERRIDES"], images, labels)
@@ -91,7 +91,7 @@ def deduplicate_images(values: Values, work: str) -> pd.DataFrame:
 
 def plan_dataset(values: Values, work: str) -> None:
     """Assign folds, forecast the size and plan the shards, as 03 does."""
-    notebook.begin("03_plan", work)
+    notebook.begin("03_plan", {**values, "WORK_DIR": work})
     images, labels, overrides = deduplicate.load_corrected(work)
     earlier = plan.check_growth(work, values, labels.bit_depth)
     clusters, duplicates = deduplicate.load_clusters(work)
@@ -167,7 +167,7 @@ def _plan_shards(
 
 def write_shards(values: Values, work: str) -> pd.DataFrame:
     """Write the planned parts, as 04 does, and return one row per shard."""
-    notebook.begin("04_write", work, values["PART"])
+    notebook.begin("04_write", {**values, "WORK_DIR": work})
     earlier_parts = write.list_parts_here(work, values["OUT_DIR"])
     write.check_earlier_parts(plan.read_plan(work), earlier_parts)
     return write.write_parts(

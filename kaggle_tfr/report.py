@@ -27,7 +27,7 @@ from kaggle_tfr.version import __version__
 ALONE = ("train", "test")  # splits without one for validation
 HAS_CHAPTERS = find_spec("nbconvert") is not None
 FOLDER = Path(__file__).parent  # of the templates and the script
-LINK = re.compile(r'<a href="\w+\.ipynb">(.*?)</a>')  # to another notebook
+LINK = re.compile(r'<a href="[\w./]+\.ipynb">(.*?)</a>')  # to another notebook
 
 
 def decide(findings: Sequence[Finding]) -> str:

@@ -13,14 +13,7 @@ from kaggle_tfr.figures.explore import (
     plot_sizes,
 )
 from kaggle_tfr.figures.folds import plot_fold_strip, plot_folds
-from kaggle_tfr.figures.grids import (
-    cut_square,
-    plot_bits,
-    plot_grid,
-    plot_masks,
-    plot_pairs,
-    plot_wall,
-)
+from kaggle_tfr.figures.grids import cut_square, load, plot_images
 from kaggle_tfr.figures.plan import plot_limits, plot_quality, plot_source_check
 from kaggle_tfr.figures.style import RED, styled
 from kaggle_tfr.figures.training import (
@@ -48,27 +41,24 @@ __all__ = [
     "cut_square",
     "list_marks",
     "list_names",
+    "load",
     "new_figure",
-    "plot_bits",
     "plot_class_balance",
     "plot_counts",
     "plot_distances",
     "plot_fold_strip",
     "plot_folds",
     "plot_giveaways",
-    "plot_grid",
+    "plot_images",
     "plot_inflation",
     "plot_leakage",
     "plot_learning",
     "plot_limits",
-    "plot_masks",
-    "plot_pairs",
     "plot_predictions",
     "plot_quality",
     "plot_sizes",
     "plot_source_check",
     "plot_speeds",
-    "plot_wall",
     "plot_windows",
     "save_figure",
     "shorten",

@@ -1,227 +1,46 @@
-"""Plots of images in rows, of their hashes, and of their masks."""
+"""Images in rows, with captions, headings and names of rows."""
 
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from PIL import Image
 
-from kaggle_tfr.figures.canvas import new_figure, new_plot
-from kaggle_tfr.figures.style import (
-    CAPTION_SIZE,
-    CHARACTER_WIDTH,
-    GREY,
-    RED,
-    TITLE_INCHES,
-    styled,
-)
-from kaggle_tfr.figures.words import count_of, wrap
+from kaggle_tfr.figures.style import CHARACTER_WIDTH, TITLE_INCHES
+from kaggle_tfr.figures.words import shorten, wrap
 
-RED_LEVELS = (192, 57, 43)  # the same, of pixels
-BOLD_WIDTH = 0.8  # share of the characters that fit in bold
-CAPTION_INCHES = 0.175  # height of a line of a caption
+WIDTH = 7.2  # inches of a figure
+GAP = 0.06  # inches between the images of a group; between groups twice as much
+LINE = 0.165  # inches of a line of text
+FONT_SIZE = 9.5
+SMALLEST_CAPTION = 6  # characters, below the narrowest image
 
 
-@styled
-def plot_grid(
-    images: Sequence[np.ndarray | None],
-    titles: Sequence[str],
-    *,
-    columns: int = 4,
-    title: str = "",
-    gap: float = 0.0,
-    side: float = 1.45,
-    color: str | Sequence[str] = "black",
-    row_names: Sequence[str] = (),
-    column_names: Sequence[str] = (),
-) -> Figure | None:
-    """Plot images, uint8 (height, width, 3), in rows, each above its title.
+@dataclass(frozen=True)
+class _Tile:
+    """An image with its texts. width: at height 1. gap: inches to its right."""
 
-    images: None leaves a place empty.
-    gap: after every second column, as a share of a column. side: inches of an image.
-    color: of the images' titles, one for all or one for each. row_names, column_names:
-    written once, at the left and at the top.
+    pixels: np.ndarray
+    caption: str
+    color: str
+    heading: str
+    width: float
+    gap: float
+
+
+def load(path: str, side: int = 400) -> np.ndarray:
+    """Return an image of any format as people see it: upright, uint8 RGB.
+
+    side: pixels of the longer side, at most. A file that cannot be read is grey.
     """
-    if not len(images):
-        print(title)
-        return None
+    from kaggle_tfr.images.convert import load_pixels  # training machines lack cv2
 
-    columns = min(columns, len(images))
-    longest = _fit_characters(side) - 1  # a space between neighbours
-    texts = [wrap(str(text), longest) for text in titles]
-    heights = _measure_rows(images, texts, columns, side)
-    widths = np.ones(columns)
-    if gap:
-        widths = np.insert(widths, range(2, columns, 2), gap)
-    # A long title needs its space above few images, too.
-    width = max(side * widths.sum(), min(6.0, TITLE_INCHES * len(title)))
-    lines_above = _count_lines([wrap(title, int(width / TITLE_INCHES))])
-    lines_above += bool(column_names)
-    figure, axes = new_figure(
-        width,
-        sum(heights) + CAPTION_INCHES * (0.5 + lines_above),
-        title,
-        rows=len(heights),
-        columns=len(widths),
-        width_ratios=widths,
-        height_ratios=heights,
-        subplot_kw={"xticks": [], "yticks": [], "frame_on": False},
-    )
-    grid = axes[:, widths == 1]
-    colors = [color] * len(images) if isinstance(color, str) else color
-    for axis, image, text, ink in zip(
-        grid.ravel(), images, texts, colors, strict=False
-    ):
-        if image is not None:
-            _draw_image(axis, image, text, ink)
-    _write_names(grid, row_names, column_names, _fit_characters(BOLD_WIDTH * side))
-    return figure
-
-
-def _measure_rows(
-    images: Sequence[np.ndarray | None],
-    texts: Sequence[str],
-    columns: int,
-    side: float,
-) -> list[float]:
-    """Return the height of each row of images with their captions, in inches."""
-    heights = []
-    for first in range(0, len(images), columns):
-        tallest = _find_tallest(images[first : first + columns])
-        n_lines = _count_lines(texts[first : first + columns])
-        heights.append(side * tallest + CAPTION_INCHES * (0.5 + n_lines))
-    return heights
-
-
-def _write_names(
-    grid: np.ndarray,
-    row_names: Sequence[str],
-    column_names: Sequence[str],
-    longest: int,
-) -> None:
-    """Write names above the first row and beside the first column.
-
-    grid: axes (rows, columns). longest: characters of a line.
-    """
-    for axis, name in zip(grid[0], column_names, strict=False):
-        axis.set_title(wrap(name, longest), fontsize=CAPTION_SIZE, loc="center")
-    for axis, name in zip(grid[:, 0], row_names, strict=False):
-        axis.set_ylabel(
-            wrap(name, longest),
-            fontsize=CAPTION_SIZE,
-            fontweight="bold",
-        )
-
-
-def _fit_characters(inches: float) -> int:
-    """Return how many characters of a caption fit."""
-    return int(inches * 72 / (CAPTION_SIZE * CHARACTER_WIDTH))
-
-
-def _find_tallest(images: Sequence[np.ndarray | None]) -> float:
-    """Return the largest ratio of height to width, 1.3 at most."""
-    shapes = [image.shape for image in images if image is not None]
-    return min(1.3, max(height / width for height, width, _ in shapes))
-
-
-def _count_lines(texts: Sequence[str]) -> int:
-    """Return the lines of the longest text, 0 if all texts are empty."""
-    return max((len(text.splitlines()) for text in texts), default=0)
-
-
-def _draw_image(axis: Axes, image: np.ndarray, title: str, color: str) -> None:
-    """Draw an image above its title."""
-    axis.imshow(image)
-    axis.set_anchor("N")  # the images of a row begin on one line
-    axis.set_frame_on(True)
-    axis.spines[:].set(visible=True, color=GREY, linewidth=0.3)
-    axis.set_xlabel(title, color=color, fontsize=CAPTION_SIZE, labelpad=2)
-
-
-def plot_pairs(
-    images: Sequence[tuple[np.ndarray, ...]],
-    titles: Sequence[tuple[str, ...]],
-    title: str = "",
-) -> Figure | None:
-    """Plot pairs of images, uint8 (height, width, 3), each above its own title.
-
-    Two pairs are in a row.
-    """
-    return plot_grid(
-        list(chain(*images)),
-        list(chain(*titles)),
-        title=title,
-        gap=0.12,
-        side=1.6,
-    )
-
-
-def plot_bits(
-    images: Mapping[str, Any],
-    bits: Mapping[str, Sequence[np.ndarray]],
-    hash_names: Sequence[str],
-) -> Figure | None:
-    """Plot three images in rows, each with its hashes; bits that differ are red.
-
-    images: arrays or Pillow's, by name: an image, its copy, and another image. bits:
-    bool (8, 8) for each hash, by the same names.
-    """
-    stacks = [np.stack(hashes) for hashes in bits.values()]
-    is_red = np.array([stack != stacks[0] for stack in stacks])
-    _, of_copy, of_other = is_red.sum(axis=(1, 2, 3))
-    title = f"{of_copy} of {is_red[0].size} bits differ between an image and its copy"
-    title += f", {of_other} between it and another image (red)"
-
-    tiles: list[np.ndarray] = []
-    captions: list[str] = []
-    for image, stack, red in zip(images.values(), stacks, is_red, strict=True):
-        squares = np.repeat(stack[..., None] * np.uint8(200) + np.uint8(30), 3, -1)
-        squares[red] = RED_LEVELS
-        tiles += [np.asarray(image), *squares]
-        counts = [f"{count} of 64" for count in red.sum(axis=(1, 2))]
-        captions += ["", *(counts if red.any() else [""] * len(counts))]
-    return plot_grid(
-        tiles,
-        captions,
-        columns=1 + len(hash_names),
-        side=1.15,
-        title=title,
-        row_names=list(images),
-        column_names=["", *hash_names],
-    )
-
-
-@styled
-def plot_wall(
-    images: Sequence[np.ndarray], is_linked: Sequence[bool], title: str
-) -> Figure | None:
-    """Plot images as small squares, eight in a row.
-
-    images: uint8 RGB, their middle squares are drawn. is_linked: whether a red line
-    joins each image with the image before it.
-    """
-    if not len(images):
-        print(title)
-        return None
-
-    columns = min(8, len(images))
-    rows = -(-len(images) // columns)
-    figure, axis = new_plot(6, 0.4 + 6 * rows / columns, title)
-    for number, image in enumerate(images):
-        row, column = divmod(number, columns)
-        extent = (column + 0.02, column + 0.98, row + 0.98, row + 0.02)
-        axis.imshow(cut_square(image), extent=extent)
-        if is_linked[number]:
-            level = row + 0.9
-            axis.plot([column, column + 0.5], [level] * 2, color=RED, linewidth=5)
-            before, last_column = divmod(number - 1, columns)
-            level = before + 0.9
-            ends = [last_column + 0.5, last_column + 1]
-            axis.plot(ends, [level] * 2, color=RED, linewidth=5)
-    axis.set(xlim=(0, columns), ylim=(rows, 0), xticks=[], yticks=[], frame_on=False)
-    return figure
+    (pixels,) = load_pixels([path], side)
+    image = Image.fromarray(pixels)
+    image.thumbnail((side, side), Image.Resampling.LANCZOS)
+    return np.asarray(image)
 
 
 def cut_square(image: np.ndarray) -> np.ndarray:
@@ -233,22 +52,149 @@ def cut_square(image: np.ndarray) -> np.ndarray:
     return image[top : top + side, left : left + side]
 
 
-def plot_masks(image: np.ndarray, masks: Mapping[str, np.ndarray]) -> Figure | None:
-    """Plot an image, (height, width, 3), and again under each of its masks.
+def plot_images(
+    images: Sequence[Any],
+    captions: Sequence[str] = (),
+    *,
+    columns: int = 6,
+    colors: Sequence[str] = (),
+    together: int = 1,
+    headings: Sequence[str] = (),
+    row_names: Sequence[str] = (),
+    square: bool = False,
+    title: str = "",
+) -> Figure | None:
+    """Plot images in rows that fill the width, each above its caption.
 
-    masks: uint8 (height, width), by label; one that is all 0 is left out.
+    images: Pillow's or uint8 arrays, (height, width, 3) or (height, width).
+    columns: squares that fit in a row; with `row_names`, the images of each row.
+    colors: of the captions. together: 2 for pairs, which stay in one row. headings:
+    above each image or group. square: cut each image to its middle square.
     """
-    highlighted = (image // 2 + np.array([127, 60, 0])).astype(np.uint8)
-    covered = {
-        name: np.where(mask[..., None], highlighted, image)
-        for name, mask in masks.items()
-        if np.any(mask)
-    }
-    title = f"The image of one record, and {count_of(len(covered), 'mask')} over it"
-    return plot_grid(
-        [image, *covered.values()],
-        ["", *covered],
-        title=title,
-        columns=5,
-        side=2.6,
-    )
+    if not len(images):
+        print("There is nothing to show.")
+        return None
+
+    missing = [""] * len(images)
+    captions = [*captions, *missing]
+    colors = [*colors, *["black"] * len(images)]
+    headings = [*headings, *missing]
+    groups: list[list[_Tile]] = []
+    for number, image in enumerate(images):
+        pixels = _to_rgb(image)
+        if square:
+            pixels = cut_square(pixels)
+        group, place = divmod(number, together)
+        if not place:
+            groups.append([])
+        tile = _Tile(
+            pixels=pixels,
+            caption=captions[number],
+            color=colors[number],
+            heading="" if place else headings[group],
+            width=pixels.shape[1] / pixels.shape[0],
+            gap=GAP if place < together - 1 else 2 * GAP,
+        )
+        groups[-1].append(tile)
+
+    left = 2 * LINE if row_names else 0.0
+    rows = _fill_rows(groups, columns, is_fixed=bool(row_names))
+    heights = _choose_heights(rows, columns, WIDTH - left)
+    above = [_measure_text(tile.heading for tile in row) for row in rows]
+    below = [_measure_text(tile.caption for tile in row) for row in rows]
+    title = wrap(title, int(WIDTH / TITLE_INCHES))
+    bottom = sum(heights) + sum(above) + sum(below)
+    total = bottom + _measure_text([title])
+    figure = Figure(figsize=(WIDTH, total))
+    figure.set_layout_engine("none")
+    bold: dict[str, Any] = {"fontsize": FONT_SIZE, "fontweight": "bold"}
+    figure.text(0, 1, title, va="top", **bold)
+    for number, row in enumerate(rows):
+        bottom -= above[number] + heights[number]
+        _draw_row(figure, row, left, bottom, heights[number])
+        name = _fit("".join(row_names[number : number + 1]), heights[number])
+        middle = (bottom + heights[number] / 2) / total
+        figure.text(0, middle, name, rotation=90, va="center", **bold)
+        bottom -= below[number]
+    return figure
+
+
+def _fill_rows(
+    groups: Sequence[list[_Tile]], columns: int, *, is_fixed: bool
+) -> list[list[_Tile]]:
+    """Return rows of groups that are about as wide as `columns` squares.
+
+    is_fixed: rows have `columns` images, however wide.
+    """
+    rows: list[list[_Tile]] = []
+    excess = 0.0  # of the last row's width
+    for group in groups:
+        width = len(group) if is_fixed else sum(tile.width for tile in group)
+        if not rows or excess + width > -excess:
+            rows.append([])
+            excess = -float(columns)
+        rows[-1] += group
+        excess += width
+    return rows
+
+
+def _choose_heights(
+    rows: Sequence[Sequence[_Tile]], columns: int, width: float
+) -> list[float]:
+    """Return the height of each row, so that it fills the width, in inches.
+
+    The last row is not higher than the row before it.
+    """
+    heights = []
+    highest = 1.15 * width / columns
+    for row in rows:
+        gaps = sum(tile.gap for tile in row[:-1])
+        height = (width - gaps) / sum(tile.width for tile in row)
+        if row is rows[-1]:
+            height = min(height, highest)
+        heights.append(height)
+        highest = height
+    return heights
+
+
+def _draw_row(
+    figure: Figure, row: Sequence[_Tile], left: float, bottom: float, height: float
+) -> None:
+    """Draw images side by side. left, bottom, height: in inches."""
+    total = figure.get_figheight()
+    for tile in row:
+        width = height * tile.width
+        place = (left / WIDTH, bottom / total, width / WIDTH, height / total)
+        axis = figure.add_axes(place, xticks=[], yticks=[], frame_on=False)
+        axis.imshow(tile.pixels, aspect="auto", interpolation="lanczos")
+        axis.set_title(
+            tile.heading,
+            loc="left",
+            fontsize=FONT_SIZE,
+            fontweight="bold",
+            pad=3,
+        )
+        axis.set_xlabel(
+            _fit(tile.caption, width),
+            fontsize=FONT_SIZE,
+            color=tile.color,
+            labelpad=2,
+        )
+        left += width + tile.gap
+
+
+def _to_rgb(image: Any) -> np.ndarray:
+    pixels = np.asarray(image)
+    return pixels if pixels.ndim == 3 else np.dstack([pixels] * 3)
+
+
+def _measure_text(texts: Iterable[str]) -> float:
+    """Return the height of the longest text with a small margin, in inches."""
+    return LINE * (0.4 + max(len(text.splitlines()) for text in texts))
+
+
+def _fit(text: str, inches: float) -> str:
+    """Return the text with each line shortened to a width."""
+    longest = int(inches * 72 / (CHARACTER_WIDTH * FONT_SIZE))
+    lines = text.split("\n")
+    return "\n".join(shorten(line, max(longest, SMALLEST_CAPTION)) for line in lines)

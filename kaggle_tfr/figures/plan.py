@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kaggle_tfr.figures.canvas import new_plot
-from kaggle_tfr.figures.grids import plot_grid
+from kaggle_tfr.figures.grids import plot_images as plot_grid
 from kaggle_tfr.figures.style import BLUE, GREY, ORANGE, RED, styled
 
 

@@ -45,6 +45,7 @@ STYLE: Any = {
     "axes.titlelocation": "left",
     "axes.titlesize": 10,
     "axes.titleweight": "bold",
+    "figure.constrained_layout.use": True,
     "figure.dpi": 110,
     "font.family": [
         "sans-serif",  # Matplotlib's own font

@@ -1,0 +1,44 @@
+"""Copy the executed notebooks of a run to docs/executed/, so that GitHub shows them.
+
+Usage: python docs/copy_executed.py WORK_DIR
+"""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "executed"
+OWN_LINK = re.compile(r" · \[executed\]\(.*?\)")  # of a notebook to its copy here
+
+
+def main(work_dir: str) -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for path in sorted(Path(work_dir, "notebooks").glob("0*.ipynb")):
+        text = path.read_text(encoding="utf-8").replace(f"{ROOT}/", "")
+        notebook = nbformat.reads(text, as_version=4)
+        notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"]}
+        for cell in notebook.cells:
+            clean(cell)
+        nbformat.write(notebook, FOLDER / path.name)
+        size = (FOLDER / path.name).stat().st_size
+        print(f"{path.name}: {size / 1e6:.2f} MB")
+
+
+def clean(cell: Any) -> None:
+    """Remove what differs from run to run: times, and progress bars."""
+    tags = cell.metadata.get("tags", [])
+    cell.metadata = {"tags": tags} if tags else {}
+    if cell.cell_type == "markdown":
+        cell.source = OWN_LINK.sub("", cell.source)
+    else:
+        cell.outputs = [
+            output for output in cell.outputs if output.get("name") != "stderr"
+        ]
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
