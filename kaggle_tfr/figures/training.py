@@ -12,15 +12,7 @@ from matplotlib.patches import Rectangle
 
 from kaggle_tfr.figures.canvas import name_rows, new_figure, new_plot
 from kaggle_tfr.figures.folds import draw_counts
-from kaggle_tfr.figures.style import (
-    BLUE,
-    CAPTION_SIZE,
-    GREEN,
-    GREY,
-    MANY_CLASSES,
-    ORANGE,
-    styled,
-)
+from kaggle_tfr.figures.style import BLUE, GREEN, GREY, MANY_CLASSES, ORANGE, styled
 from kaggle_tfr.figures.words import shorten
 
 # Of Okabe and Ito, which people with a colour deficiency can tell apart, too.
