@@ -1,0 +1,104 @@
+"""What parts contain besides batches: their classes, single images, a submission."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from kaggle_tfr import storage
+from kaggle_tfr.images.header import read_upright
+from kaggle_tfr.naming import SUBMISSION
+from kaggle_tfr.records import parse_record
+from kaggle_tfr.shards import read_part_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy as np
+    import tensorflow as tf
+else:
+    from kaggle_tfr.session import tf
+
+# Records that have another label than one class or quantity, and what to do with them.
+OTHER_LABELS = {
+    "none": "have no labels; set LABEL_COLUMN in the recipe and run 01 to 05 again",
+    "multi": "can have several labels; use another model, with a sigmoid for each",
+    "masks": "have masks; use a segmentation model",
+}
+
+
+def list_classes(shards: pd.DataFrame) -> list[str]:
+    """Return the names of the classes; their positions are the labels.
+
+    A quantity has none. Raises: ValueError: labelled records do not have one class or
+    quantity each; the message describes how to train on other labels.
+    """
+    labels = shards["labels"].iloc[0]
+    labelled = shards[shards["split"] != "test"]
+    for shard in labelled.to_dict("records"):
+        schema = shard["schema"]
+        has_labels = labels.classes or schema.kind == "number"
+        kind = schema.kind if has_labels and schema.label_keys else "none"
+        if kind in OTHER_LABELS:
+            raise ValueError(
+                "06_train trains a network that gives each image one label, but the "
+                f"records in '{shard['folder']}' {OTHER_LABELS[kind]}. "
+                "read.read_batches gives the images and their labels as arrays "
+                "(docs/reading.md has examples)."
+            )
+    return [str(name) for name in labels.classes]
+
+
+def find_images(shards: pd.DataFrame, image_ids: Iterable[str]) -> list[np.ndarray]:
+    """Return the images with these ids, in their order, uint8 (height, width, 3).
+
+    image_ids: of `read_batches`: those in train.csv (or test.csv …) of the parts, or
+        "file#number". A labelled image is preferred to a test image with the same id.
+    Raises: ValueError: there is no such image.
+    """
+    by_file = shards.set_index("file")
+    files = {os.path.basename(file): file for file in by_file.index}
+    places = _list_places(shards)
+    images = []
+    for image_id in image_ids:
+        name, _, number = places.get(image_id, image_id).rpartition("#")
+        file = files.get(name, name)
+        if file not in by_file.index:
+            raise ValueError(
+                f"There is no image '{image_id}' in these shards: neither a CSV of "
+                "their parts lists it, nor is it the place of a record, file#number."
+            )
+        shard = by_file.loc[file]
+        records = tf.data.TFRecordDataset(file, shard["compression"]).skip(int(number))
+        features = parse_record(next(records.as_numpy_iterator()))
+        (encoded,) = features[shard["schema"].image_key].bytes_list.value
+        images.append(read_upright(encoded))
+    return images
+
+
+def _list_places(shards: pd.DataFrame) -> dict[str, str]:
+    """Return the place of each image in the CSVs of the parts, path#number, by id."""
+    places = {}
+    test_first = shards.sort_values("split", key=lambda split: split != "test")
+    pairs = test_first[["folder", "split"]].drop_duplicates()
+    for folder, split in pairs.itertuples(index=False):
+        table = read_part_table(
+            folder, f"{split}.csv", columns=["image_id", "file", "record"]
+        )
+        for row in table.to_dict("records"):
+            file = storage.join(folder, row["file"])
+            places[row["image_id"]] = f"{file}#{row['record']}"
+    return places
+
+
+def find_submission(shards: pd.DataFrame) -> pd.DataFrame | None:
+    """Return the competition's sample submission, copied into a part, as text."""
+    for folder in shards["folder"].unique():
+        text = storage.read_text(storage.join(folder, SUBMISSION))
+        if text:
+            file = io.StringIO(text.lstrip("\ufeff"))
+            return pd.read_csv(file, dtype=str, keep_default_na=False)
+    return None

@@ -1,0 +1,123 @@
+"""What parts contain besides batches: classes, ids, single images, a submission."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.plans import make_images, plan_images
+from support.readers import make_record, write_shard
+
+from kaggle_tfr import read
+from kaggle_tfr.schema import Field, Labels, RecordSchema
+from kaggle_tfr.write.parts import write_parts
+
+SIZES = {"image_size": 16, "batch_size": 5}
+IMAGE = Field("image", "image")
+SEVERAL = RecordSchema(
+    (IMAGE, Field("label", "labels", "int64", 2)), "multi", 2, ("sun", "rain")
+)
+MASKS = RecordSchema((IMAGE, Field("sun", "sun")), "masks", 1, ("sun",))
+UNLABELLED = RecordSchema((IMAGE, Field("id", "image_id")))
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    """The shards of a part with 24 labelled images, and a sample submission."""
+    folder = tmp_path_factory.mktemp("parts")
+    plan_images(make_images(folder / "in", 24), folder)
+    write_parts(str(folder))
+    text = "\ufeffimage_id,label\n0007,NA\n"
+    (folder / "part-1" / "sample_submission.csv").write_text(text)
+    return read.find_shards(folder / "part-1")
+
+
+def list_shards(schema, labels):
+    """A labelled shard and one of test images, as `find_shards` lists them."""
+    shards = pd.DataFrame({"split": ["train", "test"], "folder": "work/part-1"})
+    return shards.assign(schema=[schema, UNLABELLED], labels=[labels, labels])
+
+
+@pytest.mark.parametrize(
+    ("schema", "labels", "message"),
+    [
+        (
+            SEVERAL,
+            Labels("multi", ("sun", "rain")),
+            "can have several labels.*sigmoid",
+        ),
+        (MASKS, Labels("masks", ("sun",)), "have masks.*segmentation"),
+        (SEVERAL, Labels("multi"), "in 'work/part-1' have no labels.*LABEL_COLUMN"),
+        (UNLABELLED, Labels("single", ("a",)), "have no labels.*LABEL_COLUMN"),
+    ],
+)
+def test_other_labels_than_one_an_image_have_no_list_of_classes(
+    schema, labels, message
+):
+    """The message says what the labels are and which reader and page help."""
+    with pytest.raises(ValueError, match=f"{message}.*read_batches.*docs/reading.md"):
+        read.list_classes(list_shards(schema, labels))
+
+
+def list_ids(batches):
+    """The labels and the ids of validation batches, without their padding."""
+    found = {}
+    for _, labels, mask, ids in batches.as_numpy_iterator():
+        names = [name.decode() for name in ids]
+        assert [name == "" for name in names] == (mask == 0).tolist()
+        found |= zip(names, labels.tolist(), strict=True)
+    found.pop("", None)
+    return found
+
+
+def test_ids_are_the_last_value_of_a_batch(shards):
+    """Each with the label that the part's CSV has; padding has none."""
+    rows = pd.read_csv(f"{shards['folder'][0]}/train.csv", dtype={"image_id": str})
+
+    found = list_ids(read.read_batches(shards, **SIZES, ids=True))
+
+    assert found == dict(zip(rows["image_id"], rows["label"], strict=True))
+    *_, ids = next(
+        read.read_batches(shards, 16, 5, training=True, ids=True).as_numpy_iterator()
+    )
+    assert {name.decode() for name in ids} <= set(found)
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+def test_a_record_without_an_id_has_its_place(tmp_path, compression):
+    """Also in GZIP; the place finds the image of the record again."""
+    for name, numbers in {"a.tfrec": (7, 90, 200), "b.tfrec": (30,)}.items():
+        records = [make_record(number) for number in numbers]
+        write_shard(tmp_path / name, records, compression)
+    shards = read.find_shards(tmp_path, schema="landmark")
+
+    found = list_ids(read.read_batches(shards, **SIZES, ids=True))
+
+    assert found == {"a.tfrec#0": 7, "a.tfrec#1": 90, "a.tfrec#2": 200, "b.tfrec#0": 30}
+    for image, level in zip(
+        read.find_images(shards, found), found.values(), strict=True
+    ):
+        assert image.shape == (32, 48, 3)
+        assert image.mean() == pytest.approx(level, abs=1)
+
+
+def test_images_are_found_by_the_ids_of_their_part(shards):
+    """In the order of the ids; the pixels are those of `Records`."""
+    rows = pd.read_csv(f"{shards['folder'][0]}/train.csv", dtype={"image_id": str})
+    chosen = rows.iloc[[20, 3, 11]]
+
+    images = read.find_images(shards, chosen["image_id"])
+
+    for image, row in zip(images, chosen.itertuples(), strict=True):
+        of_shard = shards[shards["file"].str.endswith(row.file)]
+        assert np.array_equal(image, read.Records(of_shard)[row.record][0])
+    with pytest.raises(ValueError, match="no image 'lost' in these shards.*file#"):
+        read.find_images(shards, ["lost"])
+
+
+def test_the_sample_submission_of_a_part_is_text(shards, tmp_path):
+    """A mark at its start is left out, and NA is a name; without a file it is None."""
+    write_shard(tmp_path / "a.tfrec", [make_record(1)])
+
+    table = read.find_submission(shards)
+
+    assert table.to_dict("records") == [{"image_id": "0007", "label": "NA"}]
+    assert read.find_submission(read.find_shards(tmp_path, schema="landmark")) is None
