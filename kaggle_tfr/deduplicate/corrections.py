@@ -255,11 +255,8 @@ def _describe_changed(
     is_affected |= changed["cluster_before"].isin(clusters_before)
     affected = changed[is_affected]
     text = ""
-    for outcome, images in (
-        ("kept", affected[affected["keep"]]),
-        ("dropped", affected[~affected["keep"]]),
-    ):
-        names = images["image_id"].tolist()
+    for outcome, is_kept in (("kept", True), ("dropped", False)):
+        names = affected["image_id"][affected["keep"] == is_kept].tolist()
         if names:
             ending = ", …" if len(names) > MAX_NAMED else ""
             text += f"; now {outcome}: {', '.join(names[:MAX_NAMED])}{ending}"

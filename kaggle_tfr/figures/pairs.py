@@ -55,7 +55,9 @@ def plot_aligned(pairs: pd.DataFrame, headings: Sequence[str]) -> Figure | None:
         rows, columns = np.indices(first.shape[:2]) * SQUARES // len(first)
         is_second = (rows + columns) % 2 == 1
         tiles += [first, second, np.where(is_second[..., None], second, first)]
-        numbers = f"{pair['bits']} bits\n{pair['matches']} matches"
+        numbers = count_of(pair["bits"], "bit")
+        if pair["matches"] >= 0:  # it was compared
+            numbers += f"\n{pair['matches']} matches"
         captions += [pair["id_a"], pair["id_b"], numbers]
     return plot_images(tiles, captions, together=3, headings=headings)
 

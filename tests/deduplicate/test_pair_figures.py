@@ -65,7 +65,7 @@ def test_a_crop_is_moved_onto_its_original(pairs):
     is_second = (both == moved).all(axis=2)
     assert (is_first | is_second).all()
     assert 0.4 < is_first.mean() < 0.9
-    assert figure.axes[2].get_xlabel().startswith("1 bits\n")
+    assert figure.axes[2].get_xlabel().startswith("1 bit\n")
 
 
 def test_without_pairs_there_is_no_figure(pairs, capsys):
