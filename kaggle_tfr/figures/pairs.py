@@ -64,14 +64,21 @@ def plot_aligned(pairs: pd.DataFrame, headings: Sequence[str]) -> Figure | None:
 
 def _move(image: np.ndarray, pair: Any) -> np.ndarray:
     """Return image b of a pair on the grid of image a."""
-    other = load(pair["path_b"])
+    other = Image.fromarray(load(pair["path_b"]))
     size = image.shape[1::-1]  # width, height
     if pair["transform"] is None:
-        upright = Image.fromarray(apply_orientation(other, pair["orientation"]))
-        return np.asarray(ImageOps.fit(upright, size))
+        upright = apply_orientation(np.asarray(other), pair["orientation"])
+        return np.asarray(ImageOps.fit(Image.fromarray(upright), size))
 
-    import cv2  # training machines lack it
-
-    matrix = pair["transform"] * min(size)  # its unit is the short side
-    matrix[:, :2] /= min(other.shape[:2])
-    return cv2.warpAffine(other, matrix, size, borderValue=WHITE)
+    matrix = np.vstack([pair["transform"], (0, 0, 1)])
+    matrix[:2] *= min(size)  # its unit is the short side
+    matrix[:2, :2] /= min(other.size)
+    onto_b = np.linalg.inv(matrix)[:2]  # as Pillow takes it
+    moved = other.transform(
+        size,
+        Image.Transform.AFFINE,
+        onto_b.ravel().tolist(),
+        Image.Resampling.BICUBIC,
+        fillcolor=WHITE,
+    )
+    return np.asarray(moved)
