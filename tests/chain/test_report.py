@@ -101,7 +101,7 @@ def write_input(folder):
 
 def note_all(work):
     for step, notes in NOTES.items():
-        notebook.begin(step, work)
+        notebook.begin(step, {"WORK_DIR": str(work)})
         for note in notes:
             notebook.note(*note)
     notebook.end()
@@ -342,7 +342,7 @@ def test_clusters_of_an_earlier_table_are_not_displayed(work, tmp_path):
     folder = str(shutil.copytree(work, tmp_path / "work"))
     notebook.note_stop("02_deduplicate", folder, 0, "Stopped in 02: disk full.")
     assert 'class="cluster' not in write(tmp_path / "work")
-    notebook.begin("01_explore", folder)
+    notebook.begin("01_explore", {"WORK_DIR": folder})
     notebook.end()
     page = write(tmp_path / "work")
     assert "04_write has not run" in page
