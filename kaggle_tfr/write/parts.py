@@ -123,24 +123,6 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> pd.DataFra
     return table
 
 
-def compare_parts(plan: Plan, shards: pd.DataFrame) -> pd.DataFrame:
-    """Return each part's bytes, forecast interval and limit, for `plot_limits`."""
-    sums = shards.groupby("part")[["bytes", "count"]].sum()
-    rows = {}
-    for part, size, count in sums.itertuples():
-        low = plan.forecast["low"] * count
-        high = plan.forecast["high"] * count
-        interval = f"{format_bytes(low)} to {format_bytes(high)}"
-        rows[f"part {part}"] = {
-            "value": size,
-            "low": low,
-            "high": high,
-            "limit": plan.settings.limit_bytes,
-            "text": f"{format_bytes(size)}, forecast {interval}",
-        }
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
 @storage.explain_os_errors("OUT_DIR", storage.OUTPUT_FIXES)
 def write_parts(
     work_dir: str,

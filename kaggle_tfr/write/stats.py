@@ -57,24 +57,16 @@ def describe_sums(sums: Sums) -> dict[str, Any]:
     }
 
 
-def format_normalization(stats: Mapping[str, Sums]) -> str:
-    """Return Python code with mean and deviation of train, as shares of 255.
-
-    stats: by split; without a split "train", all splits together.
-    Raises: ValueError: there is no pixel.
-    """
-    description = _describe_train(stats)
-    lines = []
-    for name in ("mean", "std"):
-        shares = [round(description[name][channel] / 255, 4) for channel in "RGB"]
-        lines.append(f"{name} = {shares}")
-    return "\n".join(lines)
-
-
 def _describe_train(stats: Mapping[str, Sums]) -> dict[str, Any]:
     """Describe the split "train", or all splits together if it is missing."""
     sums = stats.get("train") or sum(stats.values(), Counter())
     return describe_sums(sums)
+
+
+def describe_splits(stats: Mapping[str, Sums]) -> pd.DataFrame:
+    """Return one row per split: images, pixels, and mean and std of R, G and B."""
+    rows = [describe_sums(sums) for sums in stats.values()]
+    return pd.json_normalize(rows).set_axis(list(stats))
 
 
 def _deviation(sums: Sums, name: str) -> float:
