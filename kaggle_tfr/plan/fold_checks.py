@@ -18,25 +18,6 @@ from kaggle_tfr.texts import find_texts
 N_SAMPLED = 300
 
 
-def _count_by_place(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.DataFrame:
-    """Count the images of each class: columns fold 0, fold 1, …, then the splits."""
-    row, label = mark_labels(table, label_columns).nonzero()
-    fold_name = "fold " + table["fold"].astype(str)
-    has_fold = table["fold"] >= 0
-    place = table["split"].mask(has_fold, fold_name).to_numpy()
-    counts = pd.crosstab(label, place[row], colnames=[None])
-
-    folds = _name_folds(table)
-    splits = sorted(set(place).difference(folds))
-    return counts.reindex(columns=[*folds, *splits], fill_value=0)
-
-
-def _name_folds(table: pd.DataFrame) -> list[str]:
-    """Return "fold 0", "fold 1", … for the folds of a table."""
-    n_folds = table["fold"].to_numpy().max(initial=-1) + 1
-    return [f"fold {number}" for number in range(n_folds)]
-
-
 def find_missing_classes(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
     """List the classes without an image in train, a fold, or the validation split.
 
@@ -50,13 +31,22 @@ def find_missing_classes(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
     columns = labels.class_columns
     if not columns:
         labelled = labelled[labelled["label"] >= 0]
-    counts = _count_by_place(labelled, columns)
+    row, label = mark_labels(labelled, columns).nonzero()
+    fold_name = "fold " + labelled["fold"].astype(str)
+    place = labelled["split"].mask(labelled["fold"] >= 0, fold_name).to_numpy()
+    counts = pd.crosstab(label, place[row])
     if not columns:
         counts.index = np.unique(labelled["label"])
     classes = number_names(labels.classes)
     names = {label: name for name, label in classes.items()}
     counts = counts.reindex(list(names), fill_value=0)
-    is_missing = _mark_missing(counts, _name_folds(labelled))
+    counts = counts[sorted(counts, key=lambda name: (name[:4] != "fold", name))]
+
+    folds = [name for name in counts if name.startswith("fold")]
+    is_missing = counts == 0
+    is_missing["train"] = is_missing.filter(regex="^(fold|train)").all(axis=1)
+    # A single fold does not validate.
+    is_missing.loc[is_missing["train"] | (len(folds) == 1), folds] = False
     is_missing = is_missing[is_missing.any(axis=1)]
     places = is_missing.columns
     missing_from = [", ".join(places[row]) for row in is_missing.to_numpy()]
@@ -73,15 +63,6 @@ def find_missing_classes(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
         kind="stable",
         ignore_index=True,
     )
-
-
-def _mark_missing(counts: pd.DataFrame, folds: list[str]) -> pd.DataFrame:
-    """Mark where a class has no image; "train" means all folds."""
-    is_missing = counts == 0
-    is_missing["train"] = is_missing.filter(regex="^(fold|train)").all(axis=1)
-    # A single fold does not validate.
-    is_missing.loc[is_missing["train"] | (len(folds) == 1), folds] = False
-    return is_missing
 
 
 def check_leakage(

@@ -3,7 +3,6 @@
 from kaggle_tfr.earlier import list_parts_here
 from kaggle_tfr.write.earlier_parts import check_earlier_parts
 from kaggle_tfr.write.parts import account_parts, write_parts
-from kaggle_tfr.write.sidecars import list_part_files
 from kaggle_tfr.write.stats import (
     channel_stats_of_files,
     combine_stats,

@@ -22,7 +22,6 @@ from kaggle_tfr.images.convert import ImageSettings, convert
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.write import shard
 from kaggle_tfr.write.parts import write_parts
-from kaggle_tfr.write.sidecars import list_part_files
 from kaggle_tfr.write.verify import compare_with_source, verify_parts, verify_written
 
 HEAD = 12  # bytes of a frame before the record
@@ -358,20 +357,6 @@ def test_a_good_part_has_no_fault_and_fits_its_sources(work):
     assert len(verify_parts([part], str(work)).sources) == 6
     assert psnr.min() > 25
     assert (psnr > verified.sources["psnr_swapped"] + 5).all()
-
-
-def test_the_files_of_a_part_are_listed_with_their_contents(work):
-    """The shards of a split are one row; every file at the top has a description."""
-    shards = write_parts(str(work))  # all are finished
-
-    table = list_part_files(str(work / "part-1"), shards)
-
-    first, index, *others = table.to_dict("records")
-    assert first["content"] == "36 records of train, shards: 3"
-    assert index["file"] == "index/"
-    top = {path.name for path in (work / "part-1").iterdir() if path.is_file()}
-    assert {row["file"] for row in others} == top - set(shards["file"])
-    assert all(row["content"] and row["size"] for row in others)
 
 
 WRONG_PIXELS = {
