@@ -40,9 +40,9 @@ def find_missing_classes(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
     classes = number_names(labels.classes)
     names = {label: name for name, label in classes.items()}
     counts = counts.reindex(list(names), fill_value=0)
-    counts = counts[sorted(counts, key=lambda name: (name[:4] != "fold", name))]
-
-    folds = [name for name in counts if name.startswith("fold")]
+    is_fold = counts.columns.str.startswith("fold")
+    folds = counts.columns[is_fold].tolist()
+    counts = counts[[*folds, *counts.columns[~is_fold]]]
     is_missing = counts == 0
     is_missing["train"] = is_missing.filter(regex="^(fold|train)").all(axis=1)
     # A single fold does not validate.
