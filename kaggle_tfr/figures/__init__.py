@@ -15,7 +15,6 @@ from kaggle_tfr.figures.explore import (
 from kaggle_tfr.figures.folds import plot_fold_strip, plot_folds
 from kaggle_tfr.figures.grids import cut_square, load, plot_images
 from kaggle_tfr.figures.pairs import plot_aligned, plot_pairs
-from kaggle_tfr.figures.plan import plot_limits, plot_quality, plot_source_check
 from kaggle_tfr.figures.style import RED, styled
 from kaggle_tfr.figures.training import (
     plot_inflation,
@@ -53,12 +52,9 @@ __all__ = [
     "plot_inflation",
     "plot_leakage",
     "plot_learning",
-    "plot_limits",
     "plot_pairs",
     "plot_predictions",
-    "plot_quality",
     "plot_sizes",
-    "plot_source_check",
     "save_figure",
     "shorten",
     "styled",
