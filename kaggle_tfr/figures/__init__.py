@@ -4,7 +4,7 @@ Each function returns one closed Figure, so that a notebook shows it once, or No
 it has printed a line where there is nothing to draw.
 """
 
-from kaggle_tfr.figures.canvas import new_figure, save_figure
+from kaggle_tfr.figures.canvas import new_figure, save_figure, set_log_ticks
 from kaggle_tfr.figures.explore import (
     plot_class_balance,
     plot_counts,
@@ -56,6 +56,7 @@ __all__ = [
     "plot_predictions",
     "plot_sizes",
     "save_figure",
+    "set_log_ticks",
     "shorten",
     "styled",
 ]
