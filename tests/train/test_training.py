@@ -215,7 +215,7 @@ def test_each_fold_starts_from_the_same_weights(by_tensorflow):
 
 
 def test_the_most_confident_mistakes_are_displayed(by_tensorflow):
-    """The images are those of the ids; the captions are label, prediction, and share."""
+    """The images have the ids; a caption is the label, the prediction and its share."""
     names = by_tensorflow.names
     mistakes = names["mistakes"]
 
