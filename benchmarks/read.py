@@ -194,7 +194,6 @@ def compare(rates: dict[str, list[float]]) -> dict[str, float]:
         ),
         "uint8_ratio": median_ratio(rates["ours, uint8"], landmark),
         "xla_ratio": median_ratio(rates["ours, float32 by XLA"], landmark),
-        "host_ratio": median_ratio(rates["ours, float32 on the host"], landmark),
     }
 
 

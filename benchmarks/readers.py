@@ -48,7 +48,7 @@ def batch_alone(setting):
     def decode(record):
         encoded = parse_image(record)
         shape = tf.io.extract_jpeg_shape(encoded)[:2]
-        window = choose_window(shape, (setting.side, setting.side), "random")
+        window = choose_window(shape, (setting.side, setting.side), training=True)
         image = tf.io.decode_and_crop_jpeg(encoded, window, channels=3)
         return tf.ensure_shape(image, (setting.side, setting.side, 3))
 
@@ -108,7 +108,7 @@ def tensorflow_datasets(setting):
         side = setting.side
         encoded = features["image"]
         shape = tf.io.extract_jpeg_shape(encoded)[:2]
-        window = choose_window(shape, (side, side), "random")
+        window = choose_window(shape, (side, side), training=True)
         image = tf.io.decode_and_crop_jpeg(encoded, window, channels=3)
         return tf.ensure_shape(image, (side, side, 3))
 
@@ -263,7 +263,6 @@ WAYS = {
     "ours, uint8, to JAX's devices": ToDevices,
     "ours, uint8, an epoch of 4,000": one_long_epoch,
     "ours, float32 by XLA": ByXla,
-    "ours, float32 on the host": partial(ours, mean_std=IMAGENET),
     "landmark notebook": landmark,
     "landmark notebook, AUTOTUNE": partial(landmark, calls=AUTOTUNE),
     "cassava notebook": cassava,

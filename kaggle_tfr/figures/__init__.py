@@ -21,8 +21,6 @@ from kaggle_tfr.figures.training import (
     plot_leakage,
     plot_learning,
     plot_predictions,
-    plot_speeds,
-    plot_windows,
 )
 from kaggle_tfr.figures.words import (
     count_classes,
@@ -58,8 +56,6 @@ __all__ = [
     "plot_quality",
     "plot_sizes",
     "plot_source_check",
-    "plot_speeds",
-    "plot_windows",
     "save_figure",
     "shorten",
     "styled",

@@ -1,7 +1,7 @@
-"""Plots of 05 to 07: speeds, windows, learning, mistakes, leakage."""
+"""Plots of 06 and 07: learning, mistakes, leakage."""
 
 from collections.abc import Mapping, Sequence
-from itertools import cycle, islice
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -12,17 +12,7 @@ from matplotlib.patches import Rectangle
 
 from kaggle_tfr.figures.canvas import name_rows, new_figure, new_plot
 from kaggle_tfr.figures.folds import draw_counts
-from kaggle_tfr.figures.style import (
-    BLUE,
-    CAPTION_SIZE,
-    GREEN,
-    GREY,
-    MANY_CLASSES,
-    ORANGE,
-    PALE_BLUE,
-    PALE_ORANGE,
-    styled,
-)
+from kaggle_tfr.figures.style import BLUE, GREEN, GREY, MANY_CLASSES, ORANGE, styled
 from kaggle_tfr.figures.words import shorten
 
 # Of Okabe and Ito, which people with a colour deficiency can tell apart, too.
@@ -180,108 +170,6 @@ def _find_most_confused(mistakes: pd.DataFrame) -> list[int]:
     pairs = pairs.sort_values("size", ascending=False, kind="stable")
     classes = pairs[["label", "predicted"]].to_numpy().ravel()
     return sorted(pd.unique(classes)[:MANY_CLASSES].tolist())
-
-
-@styled
-def plot_windows(
-    images: Sequence[np.ndarray],
-    windows: Sequence[np.ndarray],
-    crops: Sequence[Sequence[np.ndarray]],
-    labels: Sequence[str],
-    title: str,
-) -> Figure | None:
-    """Plot an image in each row with its windows, and what is cut out of each window.
-
-    The windows of an image reach from edge to edge in one direction. So each is a bar
-    beside the image, which is as long as the window in the other direction.
-
-    images: uint8 (height, width, 3). windows: int (n, 4) of each image: top, left,
-    height and width in pixels; the last one is the centre. crops: n of each image.
-    labels: of the images.
-    """
-    if not len(images):
-        print(title)
-        return None
-
-    n_windows = len(windows[0])
-    side = 1.4
-    figure, axes = new_figure(
-        side * (n_windows + 1.5),
-        side * len(images) + 0.6,
-        title,
-        rows=len(images),
-        columns=n_windows + 1,
-        width_ratios=[1.5, *[1] * n_windows],
-        subplot_kw={"xticks": [], "yticks": []},
-    )
-    colors = [*islice(cycle((ORANGE, BLUE, GREEN)), n_windows - 1), "black"]
-    names = [f"training, {number + 1}" for number in range(n_windows - 1)]
-    names = ["record", *names, "validation"]
-    for row, image in zip(axes, images, strict=True):
-        row[0].imshow(image)
-        row[0].spines[:].set_visible(False)
-    for axis, name in zip(axes[0], names, strict=True):
-        axis.set_title(name, loc="center", fontweight="normal")
-    for axis, label in zip(axes[:, 0], labels, strict=True):
-        axis.set_ylabel(shorten(label, 18))
-    for row, image, image_windows, image_crops in zip(
-        axes, images, windows, crops, strict=True
-    ):
-        for number, color in enumerate(colors):
-            axis = row[number + 1]
-            axis.imshow(image_crops[number])
-            axis.spines[:].set(visible=True, color=color, linewidth=2.5)
-        _draw_bars(row[0], image, image_windows, colors)
-    return figure
-
-
-def _draw_bars(
-    axis: Axes,
-    image: np.ndarray,
-    windows: np.ndarray,
-    colors: Sequence[str],
-) -> None:
-    """Draw a bar below or at the right of an image for each of its windows."""
-    height, width, _ = image.shape
-    step = 0.06 * max(height, width)
-    for number, (window, color) in enumerate(zip(windows, colors, strict=True)):
-        top, left, window_height, window_width = window
-        offset = (number + 0.6) * step
-        if window_height == height:
-            corner = (left, height + offset)
-            size = (window_width, 0.6 * step)
-        else:
-            corner = (width + offset, top)
-            size = (0.6 * step, window_height)
-        axis.add_patch(Rectangle(corner, *size, color=color, linewidth=0))
-    margin = (len(colors) + 0.4) * step
-    is_wide = windows[0][2] == height
-    axis.set_xlim(-0.5, width - 0.5 + (0 if is_wide else margin))
-    axis.set_ylim(height - 0.5 + (margin if is_wide else 0), -0.5)
-
-
-@styled
-def plot_speeds(speeds: pd.DataFrame, title: str) -> Figure:
-    """Plot images per second as groups of bars: a group per row, a bar per column.
-
-    The first two columns are of one place, the next two of another one.
-    """
-    n_bars = len(speeds.columns)
-    colors = (BLUE, PALE_BLUE, ORANGE, PALE_ORANGE)
-    height = 0.8 / n_bars
-    figure, axis = new_plot(5.8, 1.3 + 0.34 * n_bars * len(speeds), title)
-    for number, (name, color) in enumerate(zip(speeds.columns, colors, strict=False)):
-        places = np.arange(len(speeds)) + (number - (n_bars - 1) / 2) * height
-        bars = axis.barh(places, speeds[name], height, color=color, label=name)
-        axis.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=CAPTION_SIZE)
-    name_rows(axis, speeds.index)
-    axis.tick_params(labelsize=CAPTION_SIZE)
-    axis.invert_yaxis()
-    axis.margins(x=0.15)
-    axis.set_xlabel("images per second", fontsize=CAPTION_SIZE)
-    if n_bars > 1:
-        figure.legend(loc="outside lower left", ncols=2, fontsize=CAPTION_SIZE)
-    return figure
 
 
 @styled

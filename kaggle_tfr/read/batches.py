@@ -7,9 +7,8 @@ One record takes these steps: `_read_records` (bytes from many shards at a time)
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +21,8 @@ from kaggle_tfr.session import count_cores
 from kaggle_tfr.shards import count_records
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     import pandas as pd
     import tensorflow as tf
 else:
@@ -41,9 +42,6 @@ SHUFFLE_RECORDS = 8192
 # Read ahead from a bucket, besides the records that are being shuffled.
 AHEAD_BYTES = 64 << 20  # 64 MiB
 AHEAD_RECORDS = 2048
-
-Crop = Literal["random", "center"]
-MeanStd = tuple[Sequence[float], Sequence[float]]
 
 
 def choose_fold(
@@ -126,8 +124,6 @@ def read_batches(
     batch_size: int,
     *,
     training: bool = False,
-    crop: Crop | None = None,
-    mean_std: MeanStd | None = None,
     flip: bool = False,
     extra: Sequence[str] = (),
     ids: bool = False,
@@ -140,27 +136,24 @@ def read_batches(
         the last batch, as Keras's sample_weight.
     labels: int64 classes; float32 quantities; float32 (batch, classes) if multi-label;
         uint8 masks, stacked along the last axis.
-    crop: "random" (the default in training) or "center", see `choose_window`.
-    mean_std: return (pixel / 255 − mean) / std as float32.
     flip, extra: see `decode_record`.
     ids: add the ids of the images, strings, as the last value. The id of a record
         without one is "file#number"; that of padding is "".
     Raises: ValueError; while reading, tf.errors.OpError, also for a wrong record count.
     """
     schema = one_schema(shards)
+    id_key = schema.key_of("image_id") if ids else ""
+    numbered = ids and not id_key
     decode = partial(
         decode_record,
         schema=schema,
         size=as_size(image_size),
-        crop=crop or ("random" if training else "center"),
         jpeg=bool(shards["jpeg"].all()),
         training=training,
         flip=flip,
         extra=extra,
-        id_key=schema.key_of("image_id") if ids else "",
+        id_key=id_key,
     )
-    # Only the reader of a shard knows the number of a record.
-    numbered = ids and not schema.key_of("image_id")
     if training:
         records = _read_records(shards, training=True, seed=seed, numbered=numbered)
         examples = records.map(decode, num_parallel_calls=CORES, deterministic=False)
@@ -169,8 +162,6 @@ def read_batches(
     else:
         records = _read_records(shards, training=False, numbered=numbered)
         batches = _read_once(shards, records.map(decode, CORES), batch_size)
-    if mean_std:
-        batches = batches.map(partial(_normalize, mean_std=mean_std))
     return batches.prefetch(2)
 
 
@@ -201,33 +192,6 @@ def to_devices(
         if len(waiting) > ahead:
             yield waiting.popleft()
     yield from waiting
-
-
-def read_images(shards: pd.DataFrame) -> tf.data.Dataset:
-    """Read every record once, in order, as a dictionary of its features.
-
-    The image is uint8 (height, width, 3); run-length masks are uint8 (height, width).
-    """
-    schema = one_schema(shards)
-
-    def decode(record: tf.Tensor) -> dict[str, tf.Tensor]:
-        values = tf.io.parse_single_example(record, feature_spec(schema))
-        encoded = values[schema.image_key]
-        image = tf.io.decode_image(encoded, 3, expand_animations=False)
-        values[schema.image_key] = image
-        if schema.kind == "masks":
-            height, width = tf.unstack(tf.shape(image)[:2])
-            for name in schema.label_keys:
-                values[name] = sample_mask(
-                    values[name],
-                    height,
-                    window=[0, 0, height, width],
-                    size=(height, width),
-                )
-        return values
-
-    records = _read_records(shards, training=False)
-    return records.map(decode, num_parallel_calls=2).prefetch(1)
 
 
 def _read_records(
@@ -282,7 +246,7 @@ def _open_shard(
     name = tf.strings.split(file, "/")[-1]
 
     def add_place(number: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return record, tf.strings.join([name, "#", tf.strings.as_string(number)])
+        return record, name + "#" + tf.strings.as_string(number)
 
     return records.enumerate().map(add_place)
 
@@ -293,20 +257,6 @@ def _count_fitting(shards: pd.DataFrame, most: int, limit_bytes: int) -> int:
     n_bytes = max(1, int(shards["bytes"].sum()))
     n_fitting = limit_bytes * n_records // n_bytes
     return max(1, min(n_records, most, n_fitting))
-
-
-def _normalize(images: tf.Tensor, *rest: tf.Tensor, mean_std: MeanStd) -> tuple:
-    """Return the batch with its images as float32, (pixel / 255 − mean) / std."""
-    mean, std = np.asarray(mean_std, np.float32)
-    factor = 1 / (np.float32(255) * std)
-    offset = mean / std
-
-    # Compiled, this is one pass over a batch; op by op it takes longer than decoding.
-    @tf.function(jit_compile=True)
-    def scale(pixels: tf.Tensor) -> tf.Tensor:
-        return tf.cast(pixels, tf.float32) * factor - offset
-
-    return (scale(images), *rest)
 
 
 def _read_once(
@@ -376,9 +326,8 @@ def decode_record(
     *,
     schema: RecordSchema,
     size: tuple[int, int],
-    crop: Crop,
-    jpeg: bool = False,
     training: bool = True,
+    jpeg: bool = False,
     flip: bool = False,
     extra: Sequence[str] = (),
     id_key: str = "",
@@ -396,7 +345,9 @@ def decode_record(
     names = [*extra, id_key] if id_key else extra
     values = tf.io.parse_single_example(record, _choose_features(schema, names))
     encoded = values[schema.image_key]
-    pixels, window, image_size = decode_window(encoded, size, crop, jpeg=jpeg)
+    pixels, window, image_size = decode_window(
+        encoded, size, training=training, jpeg=jpeg
+    )
     image = fit_to_size(pixels, size)
 
     label_values = [values[name] for name in schema.label_keys]
@@ -449,16 +400,15 @@ def _choose_features(schema: RecordSchema, extra: Sequence[str]) -> dict[str, An
     return {name: known[name] for name in names}
 
 
-def choose_window(shape: tf.Tensor, size: tuple[int, int], crop: Crop) -> tf.Tensor:
+def choose_window(
+    shape: tf.Tensor, size: tuple[int, int], *, training: bool
+) -> tf.Tensor:
     """Choose the window to decode: int32 (4,), top, left, height and width in pixels.
 
-    It is the largest with the proportions of `size`, at random or in the centre.
+    It is the largest with the proportions of `size`: in training at a random place,
+    otherwise in the centre.
     shape: int32 (2,), height and width of the image.
     """
-    if crop not in get_args(Crop):
-        raise ValueError(
-            f"crop is '{crop}'. Set it to one of {', '.join(get_args(Crop))}."
-        )
     # Few ops: each costs a hundredth of the decoding. Whole numbers: a square target
     # gets an exactly square window.
     other_side = shape[::-1]
@@ -467,14 +417,14 @@ def choose_window(shape: tf.Tensor, size: tuple[int, int], crop: Crop) -> tf.Ten
     window_size = tf.maximum(1, tf.minimum(shape, other_side))
     space = shape - window_size
     corner = space // 2
-    if crop == "random":
+    if training:
         choices = tf.cast(space + 1, tf.float32)
         corner = tf.cast(tf.random.uniform([2]) * choices, tf.int32)
     return tf.concat([corner, window_size], 0)
 
 
 def decode_window(
-    encoded: tf.Tensor, size: tuple[int, int], crop: Crop, *, jpeg: bool = False
+    encoded: tf.Tensor, size: tuple[int, int], *, training: bool, jpeg: bool = False
 ) -> tuple[tf.Tensor, ...]:
     """Decode a window: pixels (h, w, 3), the window, and the image's size, int32 (2,).
 
@@ -484,26 +434,22 @@ def decode_window(
 
     def decode_jpeg() -> tuple[tf.Tensor, ...]:
         image_size = tf.io.extract_jpeg_shape(encoded)[:2]
-        window = choose_window(image_size, size, crop)
+        window = choose_window(image_size, size, training=training)
         pixels = tf.io.decode_and_crop_jpeg(encoded, window, channels=3)
         return pixels, window, image_size
 
     def decode_other() -> tuple[tf.Tensor, ...]:
         image = tf.io.decode_image(encoded, 3, expand_animations=False)
         image_size = tf.shape(image)[:2]
-        window = choose_window(image_size, size, crop)
-        return cut_window(image, window), window, image_size
+        window = choose_window(image_size, size, training=training)
+        top, left, height, width = tf.unstack(window)
+        pixels = image[top : top + height, left : left + width]
+        return pixels, window, image_size
 
     if jpeg:
         return decode_jpeg()
     # The test costs a fiftieth of the decoding.
     return tf.cond(tf.io.is_jpeg(encoded), decode_jpeg, decode_other)
-
-
-def cut_window(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
-    """Cut a window (top, left, height, width) out of an image (height, width, 3)."""
-    top, left, height, width = tf.unstack(window)
-    return image[top : top + height, left : left + width]
 
 
 def fit_to_size(pixels: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:

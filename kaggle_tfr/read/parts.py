@@ -12,7 +12,6 @@ from kaggle_tfr import storage
 from kaggle_tfr.images.header import read_upright
 from kaggle_tfr.naming import SUBMISSION
 from kaggle_tfr.records import parse_record
-from kaggle_tfr.schema import read_values
 from kaggle_tfr.shards import read_part_table
 
 if TYPE_CHECKING:
@@ -60,16 +59,14 @@ def find_images(shards: pd.DataFrame, image_ids: Iterable[str]) -> list[np.ndarr
         "file#number". A labelled image is preferred to a test image with the same id.
     Raises: ValueError: there is no such image.
     """
-    files = {os.path.basename(file): file for file in shards["file"]}
     by_file = shards.set_index("file")
+    files = {os.path.basename(file): file for file in by_file.index}
     places = _list_places(shards)
     images = []
     for image_id in image_ids:
-        name, _, number = image_id.rpartition("#")
-        file = files.get(name)
-        if image_id in places.index:
-            file, number = map(str, places.loc[image_id])
-        if file is None:
+        name, _, number = places.get(image_id, image_id).rpartition("#")
+        file = files.get(name, name)
+        if file not in by_file.index:
             raise ValueError(
                 f"There is no image '{image_id}' in these shards: neither a CSV of "
                 "their parts lists it, nor is it the place of a record, file#number."
@@ -77,26 +74,24 @@ def find_images(shards: pd.DataFrame, image_ids: Iterable[str]) -> list[np.ndarr
         shard = by_file.loc[file]
         records = tf.data.TFRecordDataset(file, shard["compression"]).skip(int(number))
         features = parse_record(next(records.as_numpy_iterator()))
-        image_key = shard["schema"].image_key
-        fields = [f for f in shard["schema"].fields if f.name == image_key]
-        images.append(read_upright(read_values(features, fields)[image_key]))
+        (encoded,) = features[shard["schema"].image_key].bytes_list.value
+        images.append(read_upright(encoded))
     return images
 
 
-def _list_places(shards: pd.DataFrame) -> pd.DataFrame:
-    """Return file and record of each image in the CSVs of the parts, by its id."""
-    columns = ["image_id", "file", "record"]
-    tables = [pd.DataFrame(columns=columns)]
-    is_test = shards["split"] == "test"
-    for listed in (shards[~is_test], shards[is_test]):
-        pairs = listed[["folder", "split"]].drop_duplicates()
-        for folder, split in pairs.itertuples(index=False):
-            table = read_part_table(folder, f"{split}.csv", columns)
-            files = [storage.join(folder, file) for file in table["file"]]
-            tables.append(table.assign(file=files))
-    places = pd.concat(tables)
-    places = places[places["file"].isin(shards["file"])]
-    return places.drop_duplicates("image_id").set_index("image_id")
+def _list_places(shards: pd.DataFrame) -> dict[str, str]:
+    """Return the place of each image in the CSVs of the parts, path#number, by id."""
+    places = {}
+    test_first = shards.sort_values("split", key=lambda split: split != "test")
+    pairs = test_first[["folder", "split"]].drop_duplicates()
+    for folder, split in pairs.itertuples(index=False):
+        table = read_part_table(
+            folder, f"{split}.csv", columns=["image_id", "file", "record"]
+        )
+        for row in table.to_dict("records"):
+            file = storage.join(folder, row["file"])
+            places[row["image_id"]] = f"{file}#{row['record']}"
+    return places
 
 
 def find_submission(shards: pd.DataFrame) -> pd.DataFrame | None:
