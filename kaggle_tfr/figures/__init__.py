@@ -16,12 +16,6 @@ from kaggle_tfr.figures.folds import plot_fold_strip, plot_folds
 from kaggle_tfr.figures.grids import cut_square, load, plot_images
 from kaggle_tfr.figures.plan import plot_limits, plot_quality, plot_source_check
 from kaggle_tfr.figures.style import RED, styled
-from kaggle_tfr.figures.training import (
-    plot_inflation,
-    plot_leakage,
-    plot_learning,
-    plot_predictions,
-)
 from kaggle_tfr.figures.words import (
     count_classes,
     count_drawn,
@@ -48,11 +42,7 @@ __all__ = [
     "plot_folds",
     "plot_giveaways",
     "plot_images",
-    "plot_inflation",
-    "plot_leakage",
-    "plot_learning",
     "plot_limits",
-    "plot_predictions",
     "plot_quality",
     "plot_sizes",
     "plot_source_check",

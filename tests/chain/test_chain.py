@@ -21,7 +21,7 @@ from kaggle_tfr.driver import summarize
 from kaggle_tfr.explore.sample import DUPLICATES
 from kaggle_tfr.parameters import NOTEBOOKS
 
-SMALL = {"IMAGE_SIZE": 160, "N_FOLDS": 3, "N_SHARDS": 7, "EPOCHS": 1, "REPEATS": 2}
+SMALL = {"IMAGE_SIZE": 160, "N_FOLDS": 3, "N_SHARDS": 7, "EPOCHS": 1}
 
 
 @pytest.fixture(scope="module")
