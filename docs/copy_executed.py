@@ -35,9 +35,16 @@ def clean(cell: Any) -> None:
     if cell.cell_type == "markdown":
         cell.source = OWN_LINK.sub("", cell.source)
     else:
-        cell.outputs = [
-            output for output in cell.outputs if output.get("name") != "stderr"
-        ]
+        cell.outputs = [output for output in cell.outputs if not is_progress(output)]
+        for number, output in enumerate(cell.outputs):
+            output.get("metadata", {}).pop("papermill", None)
+            if "execution_count" in output:
+                output.execution_count = number + 1
+
+
+def is_progress(output: Any) -> bool:
+    html = output.get("data", {}).get("text/html", "")
+    return output.get("name") == "stderr" or "progress {" in html or "<progress" in html
 
 
 if __name__ == "__main__":

@@ -55,38 +55,9 @@ def explore_images(values: Values, work: str) -> None:
     explore.save_submission(images, inputs, settings, work)
 
 
-def deduplicate_images(values: Values, work: str) -> pd.DataFrame:
-    """Find the near-duplicates and decide which images to keep, as 02 does.
-
-    Returns the pairs of near-duplicates that decided, as `accept_pairs` does.
-    """
-    notebook.begin("02_deduplicate", {**values, "WORK_DIR": work})
-    print(explore.use_earlier(values["FOLDS_FROM"], work))
-    images, labels = explore.load_images(work)
-    overrides = deduplicate.read_overrides(values["OVERRIDES"], images, labels)
-    others = deduplicate.read_datasets(values["COMPARE_WITH"])
-    hashes = explore.load_hashes(images, work)
-    settings = make_settings(deduplicate.DuplicateSettings, values)
-    is_new = explore.mark_new(images)
-    candidates = deduplicate.find_candidates(hashes, settings, is_new, images)
-    print(candidates.explanation)
-    pairs = deduplicate.accept_pairs(images, hashes, candidates, settings, work)
-    copies = deduplicate.compare_datasets(hashes, others, settings)
-    rules = {name: values[name.upper()] for name in ("keep", "conflicts", "leaks")}
-    rules["copies"] = deduplicate.name_copies(copies)
-    clusters = deduplicate.find_clusters(images, pairs, **rules)
-    corrected = deduplicate.apply_overrides(
-        overrides, images, labels, pairs, clusters, hashes=hashes, **rules
-    )
-    leaks = deduplicate.find_leaks(
-        corrected.images, corrected.pairs, corrected.clusters
-    )
-    overlap = deduplicate.list_overlap(corrected.images, copies, corrected.clusters)
-    deduplicate.save_overrides(overrides, corrected.effects, work)
-    settings = replace(settings, second_look=candidates.second_look)
-    deduplicate.save_clusters(corrected.clusters, leaks, settings, work, overlap)
-    deduplicate.note_findings(corrected, leaks, others, overlap)
-    return corrected.pairs
+def deduplicate_images(values: Values, work: str) -> deduplicate.Found:
+    """Find the near-duplicates and decide which images to keep, as 02 does."""
+    return deduplicate.run({**values, "WORK_DIR": work})
 
 
 def plan_dataset(values: Values, work: str) -> None:

@@ -14,6 +14,7 @@ from kaggle_tfr.figures.explore import (
 )
 from kaggle_tfr.figures.folds import plot_fold_strip, plot_folds
 from kaggle_tfr.figures.grids import cut_square, load, plot_images
+from kaggle_tfr.figures.pairs import plot_aligned, plot_pairs
 from kaggle_tfr.figures.plan import plot_limits, plot_quality, plot_source_check
 from kaggle_tfr.figures.style import RED, styled
 from kaggle_tfr.figures.words import (
@@ -35,6 +36,7 @@ __all__ = [
     "list_names",
     "load",
     "new_figure",
+    "plot_aligned",
     "plot_class_balance",
     "plot_counts",
     "plot_distances",
@@ -43,6 +45,7 @@ __all__ = [
     "plot_giveaways",
     "plot_images",
     "plot_limits",
+    "plot_pairs",
     "plot_quality",
     "plot_sizes",
     "plot_source_check",

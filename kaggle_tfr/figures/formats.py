@@ -1,10 +1,12 @@
 """The look of figures in a notebook: style, file formats, and sharpness."""
 
 import io
+import math
 from itertools import chain
 from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -43,8 +45,8 @@ def _format_jpeg(figure: Figure) -> Output | None:
 
 def _has_photos(figure: Figure) -> bool:
     images = chain.from_iterable(axis.images for axis in figure.axes)
-    shapes = [image.get_array().shape for image in images]
-    n_pixels = sum(shape[0] * shape[1] for shape in shapes if len(shape) == 3)
+    shapes = [np.shape(image.get_array()) for image in images]
+    n_pixels = sum(math.prod(shape[:2]) for shape in shapes if len(shape) == 3)
     return n_pixels >= PHOTO_PIXELS
 
 

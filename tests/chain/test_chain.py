@@ -13,7 +13,6 @@ import tensorflow as tf
 from support.chain import write_small_sample
 from support.forks import fork_kernels
 from support.plans import read_plainly
-from support.tasks import compare_once
 from support.words import collect_numbers
 
 from kaggle_tfr.__main__ import main
@@ -38,7 +37,7 @@ def work(root, tmp_path_factory):
     with (
         (folder / "log.txt").open("w") as log,
         chdir(folder),
-        fork_kernels(compare_once),
+        fork_kernels(),
     ):
         with redirect_stdout(log), redirect_stderr(log):
             status = main([*call, "--only", "01", "02", "03", "04", "05", "07"])
@@ -225,7 +224,9 @@ def test_each_cell_shows_something_and_one_figure_at_most(work):
                 assert any(map(is_visible, outputs)), cell.source
             n_images_of_cell = 0
             for output in outputs:
-                n_images_of_cell += "image/png" in output.get("data", {})
+                n_images_of_cell += not {"image/png", "image/jpeg"}.isdisjoint(
+                    output.get("data", {})
+                )
                 if output.get("name") == "stderr":
                     assert "Warning" not in output.text
                     assert "Traceback" not in output.text

@@ -9,9 +9,7 @@ import pandas as pd
 import pytest
 from support.scenes import saved, scene
 
-from kaggle_tfr import read
 from kaggle_tfr.parameters import NOTEBOOKS
-from kaggle_tfr.read import display
 from kaggle_tfr.records import RECORDS_FOLDER
 
 # Of a table that a notebook shows.
@@ -21,9 +19,7 @@ SMALL = {"IMAGE_SIZE": 32, "N_FOLDS": 0, "BATCH_SIZE": 4, "N_JOBS": 1}
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    """Speeds are not measured here, and what `notebook.start` sets does not stay."""
-    for module in (display, read):
-        monkeypatch.setattr(module, "measure_speed", lambda *_, **__: 1000.0)
+    """What `notebook.start` sets does not stay."""
     monkeypatch.setenv(RECORDS_FOLDER, "")
 
 

@@ -8,14 +8,14 @@ from support.plans import digests
 
 from kaggle_tfr import pipeline
 from kaggle_tfr.deduplicate import (
-    apply_overrides,
     choose_rows,
     count_outcomes,
     find_clusters,
-    find_leaks,
     list_cut_pairs,
-    read_overrides,
 )
+from kaggle_tfr.deduplicate.corrections import apply_overrides
+from kaggle_tfr.deduplicate.leaks import find_leaks
+from kaggle_tfr.deduplicate.overrides import read_overrides
 from kaggle_tfr.images.hashing import FLAT, HASHES
 from kaggle_tfr.parameters import DEFAULTS, load_recipe
 from kaggle_tfr.plan import assign_folds, check_leakage, read_plan

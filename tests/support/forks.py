@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import sys
 import time
-from functools import partial
 from multiprocessing import forkserver
 from types import SimpleNamespace
 from unittest import mock
@@ -82,23 +81,22 @@ class _Kernel:
         return self.process.exitcode
 
 
-def fork_kernels(first=id):
-    """Let the kernels that this process starts be forks, which first call `first`."""
+def fork_kernels():
+    """Let the kernels that this process starts be forks."""
     place = "jupyter_client.provisioning.local_provisioner.launch_kernel"
-    return mock.patch(place, partial(_launch, first))
+    return mock.patch(place, _launch)
 
 
-def _launch(first, command, env=(), cwd=None, **_):
+def _launch(command, env=(), cwd=None, **_):
     options = command[command.index("-f") :]
-    process = fork(_run_kernel, first, options, env=env, cwd=cwd or ".")
+    process = fork(_run_kernel, options, env=env, cwd=cwd or ".")
     while os.getpgid(process.pid) != process.pid:  # whom signals to the kernel go to
         time.sleep(0.001)
     return _Kernel(process)
 
 
-def _run_kernel(first, options):
+def _run_kernel(options):
     from ipykernel import kernelapp
 
     os.setsid()
-    first(options)
     kernelapp.launch_new_instance(argv=options)

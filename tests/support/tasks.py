@@ -43,13 +43,6 @@ def run_lines(pipe):
         pipe.send(answer)
 
 
-def compare_once(_):
-    """Measure speeds once, not three times: no test needs the best."""
-    from kaggle_tfr.read import display
-
-    display.compare_speeds.__defaults__ = (1,)
-
-
 def build(parameters):
     """Write a dataset with two threads."""
     from kaggle_tfr import build_dataset
