@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from kaggle_tfr import deduplicate, explore, notebook, pipeline, storage
+from kaggle_tfr import deduplicate, explore, notebook, storage
 from kaggle_tfr.explore.checks import name_reasons
 from kaggle_tfr.explore.features import UnclearLabelError
 from kaggle_tfr.explore.files import list_files
