@@ -223,7 +223,7 @@ def _notebooks(folder: str) -> None:
 
 def _sample(folder: str) -> None:
     """Write the bundled sample competition."""
-    from kaggle_tfr.explore.sample import write_sample
+    from kaggle_tfr_sample import write_sample
 
     write_sample(folder)
     print(f"The sample competition is in {folder}; its answers are in truth.json.")

@@ -21,8 +21,8 @@ from support.pages import Elements
 
 from kaggle_tfr import driver, notebook
 from kaggle_tfr.__main__ import main, make_parser
-from kaggle_tfr.explore import sample
 from kaggle_tfr.parameters import NOTEBOOKS, format_parameters
+from kaggle_tfr_sample import competition
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys)
 def test_a_full_disk_is_named_with_the_file(tmp_path, monkeypatch, capsys, call, file):
     """Exit code 1, the file, and what to do."""
     files = {"train.csv": b"id", "sample_submission.csv": b"id"}
-    monkeypatch.setattr(sample, "_make_competition", lambda: (files, {}))
+    monkeypatch.setattr(competition, "_make_competition", lambda: (files, {}))
     folder = tmp_path / "a {field} in papermill's eyes" / "notebooks"
     folder.mkdir(parents=True)
     (folder / file).symlink_to("/dev/full")
