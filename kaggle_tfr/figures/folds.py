@@ -35,7 +35,7 @@ def plot_folds(table: pd.DataFrame, label_columns: Sequence[str] = ()) -> Figure
 
     is_fold = counts.columns.str.startswith(("fold", "validation"))
     n_missing = int((counts.loc[:, is_fold] == 0).any(axis=1).sum())
-    title = f"Classes that a fold lacks: {n_missing:,} of {len(counts):,}"
+    title = f"Classes that are not in every fold: {n_missing:,} of {len(counts):,}"
     shown = counts.head(MANY_CLASSES)
     if len(shown) < len(counts):
         title += f" ({len(shown)} largest shown)"
