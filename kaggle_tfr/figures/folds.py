@@ -11,8 +11,9 @@ from matplotlib.patches import Rectangle
 
 from kaggle_tfr.figures.canvas import name_rows, new_plot
 from kaggle_tfr.figures.grids import WIDTH, cut_square
-from kaggle_tfr.figures.style import BLUE, GREY, MANY_CLASSES, RED, styled
-from kaggle_tfr.figures.words import NO_LABEL, count_of, list_marks, shorten
+from kaggle_tfr.figures.style import BLUE, GREY, MANY_CLASSES, RED
+from kaggle_tfr.figures.words import NO_LABEL, list_marks, shorten
+from kaggle_tfr.tables import count_of
 
 NEVER_VALIDATES = "train, never\nvalidates"
 BAR_LENGTH = 0.5  # of the longest bar in a column of a table of counts
@@ -20,7 +21,6 @@ FOLD_COLORS = ("#31688e", "#35b779", "#f2b134")  # none is red
 FOLD_INKS = ("white", "black", "black")  # of numbers that are readable on these colours
 
 
-@styled
 def plot_folds(table: pd.DataFrame, label_columns: Sequence[str] = ()) -> Figure | None:
     """Plot images per class and fold, or print a line where all images are in one.
 
@@ -70,39 +70,6 @@ def _count_by_fold(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.Data
     return counts.iloc[order]
 
 
-def draw_counts(axis: Axes, counts: pd.DataFrame, *, by_row: bool = True) -> None:
-    """Draw a table of numbers; the darker a cell, the larger its share.
-
-    by_row: the share of the row, otherwise of the whole table.
-    """
-    totals = counts.sum(axis=1)
-    if not by_row:
-        totals[:] = totals.sum()
-    shares = counts.div(totals.clip(lower=1), axis=0).to_numpy()
-    axis.imshow(
-        shares,
-        aspect="auto",
-        cmap="Blues",
-        vmin=0,
-        # A half of the colours, so that black numbers are readable on each of them.
-        vmax=2 * shares.max(initial=0),
-    )
-    for (row, column), count in np.ndenumerate(counts.to_numpy()):
-        axis.text(
-            column,
-            row,
-            f"{count:,}",
-            ha="center",
-            va="center",
-            fontsize=9,
-        )
-    axis.set_xticks(range(counts.shape[1]), counts.columns.astype(str))
-    name_rows(axis, counts.index)
-    axis.spines[:].set_visible(False)
-    axis.tick_params(length=0)
-
-
-@styled
 def plot_fold_strip(
     images: Sequence[np.ndarray],
     example: pd.DataFrame,
