@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from kaggle_tfr import deduplicate, explore, notebook, pipeline, storage
+from kaggle_tfr import deduplicate, explore, notebook, storage
 from kaggle_tfr.explore.checks import name_reasons
 from kaggle_tfr.explore.features import UnclearLabelError
 from kaggle_tfr.explore.files import list_files
@@ -151,7 +151,7 @@ def _format_command(
 
 def _run(values: Values, work: str) -> Audit:
     """Do the work of 01 and 02, and return what was found."""
-    _explore(values, work)
+    _explore(values)
     images, labels = explore.load_images(work)
     if "MIRRORED" not in values:
         n_images = int((images["problem"] == "").sum())
@@ -203,13 +203,13 @@ def _adapt(finding: Finding) -> Finding:
     return replace(finding, advice="", mark="!" if is_found else finding.mark)
 
 
-def _explore(values: Values, work: str) -> None:
+def _explore(values: Values) -> None:
     """Do the work of 01; shards without a clear label are read without labels."""
     values = {**DEFAULTS, **values}
     try:
-        pipeline.explore_images(values, work)
+        explore.run(values)
     except UnclearLabelError as error:
-        pipeline.explore_images({**values, "LABEL_COLUMN": []}, work)
+        explore.run({**values, "LABEL_COLUMN": []})
         notebook.note("!", f"No labels were read: {error}", "labels: unclear")
 
 

@@ -8,6 +8,7 @@ from kaggle_tfr.explore.inputs import read_table, save_submission
 from kaggle_tfr.explore.masks import sample_masks
 from kaggle_tfr.explore.sample import input_or_sample, write_sample
 from kaggle_tfr.explore.settings import InputSettings
+from kaggle_tfr.explore.step import Explored, run
 from kaggle_tfr.explore.table import (
     load_hashes,
     load_images,

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from support.scenes import scene
 
-from kaggle_tfr import deduplicate, notebook, pipeline
+from kaggle_tfr import deduplicate, explore, notebook
 from kaggle_tfr.deduplicate import load_clusters
 from kaggle_tfr.parameters import DEFAULTS
 
@@ -37,7 +37,7 @@ def values(tmp_path_factory):
         image.save(path, quality=95)
     work = str(folder / "work")
     values = {**DEFAULTS, "INPUT_DIR": str(folder / "input"), "WORK_DIR": work}
-    pipeline.explore_images(values, work)
+    explore.run({**values, "WORK_DIR": work})
     yield {**values, "CANDIDATE_BITS": 120, "SECOND_LOOK": True}
     notebook.end()
 

@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 from PIL import Image
 
-from kaggle_tfr import pipeline
+from kaggle_tfr import deduplicate, explore, plan
 from kaggle_tfr.explore import cast, load_images, sample
 from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe
 from kaggle_tfr.plan import read_plan
@@ -42,9 +42,9 @@ def run_values(changes, work):
     """As `run_chain`, with parameters in place of a recipe; nothing is verified."""
     values = DEFAULTS | changes
     check_parameters(values)
-    pipeline.explore_images(values, work)
-    pipeline.deduplicate_images(values, work)
-    pipeline.plan_dataset(values, work)
+    explore.run({**values, "WORK_DIR": work})
+    deduplicate.run({**values, "WORK_DIR": work})
+    plan.run({**values, "WORK_DIR": work})
     shards = write_parts(work, work)
     account_parts(read_plan(work), shards, work)
     images, _ = load_images(work)
