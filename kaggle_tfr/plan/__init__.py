@@ -21,3 +21,4 @@ from kaggle_tfr.plan.plan import (
     read_plan,
     save_plan,
 )
+from kaggle_tfr.plan.step import Planned, run

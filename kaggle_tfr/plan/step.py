@@ -1,0 +1,153 @@
+"""03 in one call: assign folds, forecast the size, and plan the shards."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from kaggle_tfr import deduplicate, explore, notebook
+from kaggle_tfr.deduplicate.outcomes import match_clusters
+from kaggle_tfr.parameters import Values, make_settings
+from kaggle_tfr.plan.findings import note_folds
+from kaggle_tfr.plan.fold_checks import check_leakage, find_missing_classes
+from kaggle_tfr.plan.folds import assign_folds
+from kaggle_tfr.plan.folds_csv import FoldsFile, list_folds, save_folds
+from kaggle_tfr.plan.forecast import Forecast, make_forecast
+from kaggle_tfr.plan.growth import check_growth, check_schema, drop_between, select_new
+from kaggle_tfr.plan.part_hashes import save_fingerprints
+from kaggle_tfr.plan.plan import (
+    Plan,
+    PlanSettings,
+    compare_with_limits,
+    list_planned,
+    make_plan,
+    save_plan,
+)
+from kaggle_tfr.schema import Labels, RecordSchema, load_schema
+from kaggle_tfr.shards import EarlierPlan
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What 03 decided.
+
+    images: all images of 01, with the labels of OVERRIDES, and the columns cluster (-1:
+        none) and keep.
+    labels: their classes. folds: the table of folds.csv, one row per image.
+    folded: the images that are kept, with their input_split, split and fold.
+    missing: of `find_missing_classes`. checks: of `check_leakage`.
+    plan, forecast: as 04 needs them. table: of the planned images, one row per record.
+    shards: one row per file. limits: of `compare_with_limits`.
+    counts: number of images by outcome; their sum is len(images).
+    """
+
+    images: pd.DataFrame
+    labels: Labels
+    folds: pd.DataFrame
+    folded: pd.DataFrame
+    missing: pd.DataFrame
+    checks: pd.Series
+    plan: Plan
+    forecast: Forecast
+    table: pd.DataFrame
+    shards: pd.DataFrame
+    limits: pd.DataFrame
+    counts: dict[str, int]
+
+
+def run(values: Values) -> Planned:
+    """Assign folds, forecast the size, plan the shards, and save the files for 04.
+
+    values: the parameters of 03 by name, for example a notebook's `globals()`.
+    Raises: FileNotFoundError: 01 or 02 has not run; ValueError: no folds or parts
+    fulfil the parameters, or the folds leak.
+    """
+    work = notebook.begin("03_plan", values)
+    images, labels, overrides = deduplicate.load_corrected(work)
+    earlier = check_growth(work, values, labels.bit_depth)
+    clusters, duplicates = deduplicate.load_clusters(work)
+    rows = deduplicate.choose_rows(images, clusters)
+    group_column = values["GROUP_COLUMN"]
+    extra_in_validation = values["EXTRA_IN_VALIDATION"]
+    rows, clusters = drop_between(
+        rows, clusters, group_column, extra_in_validation=extra_in_validation
+    )
+
+    folded = assign_folds(
+        rows,
+        n_folds=values["N_FOLDS"],
+        seed=values["SEED"],
+        validation_size=values["VALIDATION_SIZE"],
+        label_columns=labels.class_columns,
+        group_column=group_column,
+        extra_in_validation=extra_in_validation,
+    )
+    hashes = explore.load_hashes(images, work)
+    checks = check_leakage(
+        folded,
+        hashes=hashes,
+        max_bits=duplicates.max_bits,
+        group_column=group_column,
+        cut_pairs=deduplicate.list_cut_pairs(images, overrides),
+    )
+    missing = find_missing_classes(folded, labels)
+    note_folds(folded, labels, checks, duplicates.max_bits, group_column)
+    outcomes = deduplicate.count_outcomes(images, clusters)
+    folds = list_folds(images, clusters, folded, labels.label_columns)
+    folds_file = save_folds(folds, outcomes, work)
+
+    schema = load_schema(values["SCHEMA"], rows, labels)
+    check_schema(schema, work)
+    new = select_new(folded)
+    plan, forecast, table = _plan_shards(
+        values, new, labels, schema, folds_file, earlier
+    )
+    plan = replace(plan, outcomes=outcomes, checks={**vars(duplicates), **checks})
+    save_fingerprints(plan, table, hashes, work)
+    save_plan(plan, table, work)
+    return Planned(
+        images=match_clusters(images, clusters),
+        labels=labels,
+        folds=folds,
+        folded=folded.assign(input_split=rows["split"]),
+        missing=missing,
+        checks=checks,
+        plan=plan,
+        forecast=forecast,
+        table=table,
+        shards=list_planned(plan),
+        limits=compare_with_limits(plan, forecast, work),
+        counts={
+            name.replace("records", "images planned"): count
+            for name, count in outcomes.items()
+        },
+    )
+
+
+def _plan_shards(
+    values: Values,
+    new: pd.DataFrame,
+    labels: Labels,
+    schema: RecordSchema,
+    folds_file: FoldsFile,
+    earlier: Sequence[EarlierPlan],
+) -> tuple[Plan, Forecast, pd.DataFrame]:
+    """Forecast the size of records, and return the plan and the table of its images."""
+    settings = make_settings(PlanSettings, {**values, "BIT_DEPTH": labels.bit_depth})
+    forecast = make_forecast(
+        new,
+        schema,
+        settings.image,
+        compression=values["COMPRESSION"],
+        seed=values["SEED"],
+    )
+    plan, table = make_plan(
+        new,
+        forecast,
+        labels,
+        schema,
+        settings,
+        folds_file=folds_file,
+        earlier=earlier,
+    )
+    return plan, forecast, table
