@@ -95,3 +95,10 @@ def _note_sample(checks: pd.Series, max_bits: int, n_earlier: int) -> None:
         f"splits, without a test image: {n_earlier:,}."
     )
     note(mark, text, "folds: sample", advice)
+
+
+def note_limits(limits: pd.DataFrame) -> None:
+    """Note each limit that the plan may exceed. limits: of `compare_with_limits`."""
+    for name, row in limits[limits["share"] > 1].iterrows():
+        text = f"The limit of {name} is {row['limit']}, but up to {row['at most']} are planned."
+        note("!", text, f"plan: {name}")

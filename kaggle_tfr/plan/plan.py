@@ -659,14 +659,13 @@ def list_planned(plan: Plan) -> pd.DataFrame:
 
 
 def compare_with_limits(plan: Plan, forecast: Forecast, folder: str) -> pd.DataFrame:
-    """Return one row per limit for `plot_limits`: value, low, high, limit, text.
+    """Return one row per limit, with texts: expected, at most, limit; and their share.
 
-    folder: the disk with the parts.
+    share: of the limit, at most. folder: the disk with the parts.
     """
     fullest = list_planned(plan).groupby("part")["count"].sum().max()
-    part = f"fullest of {plan.n_parts} parts" if plan.n_parts > 1 else "the one part"
     limit_bytes = plan.settings.limit_bytes
-    rows = {part: _compare(forecast.size, fullest, limit_bytes, format_bytes)}
+    rows = {"largest part": _compare(forecast.size, fullest, limit_bytes, format_bytes)}
     if not storage.is_remote(folder):
         rows["all parts on this disk"] = _compare(
             forecast.size,
@@ -698,10 +697,11 @@ def _compare(
     limit: float,
     format_: Callable[[float], str],
 ) -> dict[str, Any]:
-    """Return a row of `compare_with_limits`. interval: value, low and high an image."""
-    value, low, high = (number * n_images for number in interval)
-    text = format_(value)
-    if format_(high) != text:
-        text += f", at most {format_(high)}"
-    text += f", of {format_(limit)}"
-    return {"value": value, "low": low, "high": high, "limit": limit, "text": text}
+    """Return a row of `compare_with_limits`. interval: of an image."""
+    expected, _, high = interval
+    return {
+        "expected": format_(expected * n_images),
+        "at most": format_(high * n_images),
+        "limit": format_(limit),
+        "share": high * n_images / limit,
+    }

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from kaggle_tfr import deduplicate, explore, notebook
-from kaggle_tfr.deduplicate.outcomes import match_clusters
 from kaggle_tfr.parameters import Values, make_settings
-from kaggle_tfr.plan.findings import note_folds
+from kaggle_tfr.plan.findings import note_folds, note_limits
 from kaggle_tfr.plan.fold_checks import check_leakage, find_missing_classes
 from kaggle_tfr.plan.folds import assign_folds
 from kaggle_tfr.plan.folds_csv import FoldsFile, list_folds, save_folds
@@ -31,18 +30,14 @@ from kaggle_tfr.shards import EarlierPlan
 class Planned:
     """What 03 decided.
 
-    images: all images of 01, with the labels of OVERRIDES, and the columns cluster (-1:
-        none) and keep.
-    labels: their classes. folds: the table of folds.csv, one row per image.
+    folds: the table of folds.csv, one row per image.
     folded: the images that are kept, with their input_split, split and fold.
     missing: of `find_missing_classes`. checks: of `check_leakage`.
     plan, forecast: as 04 needs them. table: of the planned images, one row per record.
     shards: one row per file. limits: of `compare_with_limits`.
-    counts: number of images by outcome; their sum is len(images).
+    counts: number of images by outcome; their sum is len(folds).
     """
 
-    images: pd.DataFrame
-    labels: Labels
     folds: pd.DataFrame
     folded: pd.DataFrame
     missing: pd.DataFrame
@@ -105,9 +100,9 @@ def run(values: Values) -> Planned:
     plan = replace(plan, outcomes=outcomes, checks={**vars(duplicates), **checks})
     save_fingerprints(plan, table, hashes, work)
     save_plan(plan, table, work)
+    limits = compare_with_limits(plan, forecast, work)
+    note_limits(limits)
     return Planned(
-        images=match_clusters(images, clusters),
-        labels=labels,
         folds=folds,
         folded=folded.assign(input_split=rows["split"]),
         missing=missing,
@@ -116,7 +111,7 @@ def run(values: Values) -> Planned:
         forecast=forecast,
         table=table,
         shards=list_planned(plan),
-        limits=compare_with_limits(plan, forecast, work),
+        limits=limits,
         counts={
             name.replace("records", "images planned"): count
             for name, count in outcomes.items()
