@@ -14,7 +14,7 @@ from kaggle_tfr.figures.explore import (
 )
 from kaggle_tfr.figures.folds import plot_fold_strip, plot_folds
 from kaggle_tfr.figures.grids import cut_square, load, plot_images
-from kaggle_tfr.figures.plan import plot_limits, plot_quality, plot_source_check
+from kaggle_tfr.figures.plan import plot_source_check
 from kaggle_tfr.figures.style import RED, styled
 from kaggle_tfr.figures.training import (
     plot_inflation,
@@ -51,9 +51,7 @@ __all__ = [
     "plot_inflation",
     "plot_leakage",
     "plot_learning",
-    "plot_limits",
     "plot_predictions",
-    "plot_quality",
     "plot_sizes",
     "plot_source_check",
     "save_figure",

@@ -1,12 +1,7 @@
 """03: folds, the forecast, the plan."""
 
-from kaggle_tfr.plan.examples import choose_fold_example, load_textured
 from kaggle_tfr.plan.findings import note_folds
-from kaggle_tfr.plan.fold_checks import (
-    check_leakage,
-    compare_shares,
-    find_missing_classes,
-)
+from kaggle_tfr.plan.fold_checks import check_leakage, find_missing_classes
 from kaggle_tfr.plan.folds import assign_folds
 from kaggle_tfr.plan.folds_csv import FoldsFile, count_folds, list_folds, save_folds
 from kaggle_tfr.plan.forecast import make_forecast

@@ -99,6 +99,6 @@ def _note_sample(checks: pd.Series, max_bits: int, n_earlier: int) -> None:
 
 def note_limits(limits: pd.DataFrame) -> None:
     """Note each limit that the plan may exceed. limits: of `compare_with_limits`."""
-    for name, row in limits[limits["share"] > 1].iterrows():
-        text = f"The limit of {name} is {row['limit']}, but up to {row['at most']} are planned."
+    for name, row in limits[limits["share"] > 1].to_dict("index").items():
+        text = f"{name.capitalize()}: up to {row['at most']}, of {row['limit']}."
         note("!", text, f"plan: {name}")

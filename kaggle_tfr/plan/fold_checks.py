@@ -11,52 +11,11 @@ from kaggle_tfr.explore.growth import mark_recorded
 from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.images.hashing import FLAT, HASHES
 from kaggle_tfr.naming import OVERRIDE_GROUP
-from kaggle_tfr.plan.folds import Array, join_groups, list_first_rows, mark_labels
+from kaggle_tfr.plan.folds import Array, list_first_rows, mark_labels
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.texts import find_texts
 
-CLASS_SIZES = {
-    "1": 1, "2 to 5": 5, "6 to 25": 25, "26 to 100": 100, "over 100": np.inf
-}  # fmt: skip
 N_SAMPLED = 300
-
-
-def compare_shares(
-    rows: pd.DataFrame,
-    folded: pd.DataFrame,
-    validation_size: float = 0.0,
-    label_columns: Sequence[str] = (),
-    *,
-    group_column: str = "",
-    extra_in_validation: bool = False,
-) -> pd.DataFrame:
-    """Compare the folds with the requested shares.
-
-    rows, folded: the input and the result of `assign_folds` with the same parameters.
-    One row for each band of class sizes, and one for all classes. Columns: classes;
-    images, those that may validate, counted once for each label; asked and validation
-    (images); fold 0, fold 1, … (shares of the rest); in every fold (classes).
-    """
-    groups = join_groups(rows, group_column, extra_in_validation)
-    validating = folded[groups.may_validate]
-    counts = _count_by_place(validating, label_columns)
-    folds = _name_folds(validating)
-    table = counts.reindex(columns=["validation", *folds], fill_value=0)
-    table["classes"] = 1
-    table["images"] = counts.sum(axis=1)
-    table["in every fold"] = (counts[folds] > 0).all(axis=1)
-
-    table = _sum_bands(table)
-    in_folds = table[folds].sum(axis=1)
-    table[folds] = table[folds].div(in_folds, axis=0).round(4)
-    table["asked"] = table["images"] * validation_size
-
-    columns = ["classes", "images"]
-    if validation_size:
-        columns += ["asked", "validation"]
-    if len(folds) > 1:
-        columns += [*folds, "in every fold"]
-    return table[columns]
 
 
 def _count_by_place(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.DataFrame:
@@ -76,16 +35,6 @@ def _name_folds(table: pd.DataFrame) -> list[str]:
     """Return "fold 0", "fold 1", … for the folds of a table."""
     n_folds = table["fold"].to_numpy().max(initial=-1) + 1
     return [f"fold {number}" for number in range(n_folds)]
-
-
-def _sum_bands(table: pd.DataFrame) -> pd.DataFrame:
-    """Sum the rows of classes of similar size, and of all classes."""
-    edges = [0, *CLASS_SIZES.values()]
-    band = pd.cut(table["images"], edges, labels=[*CLASS_SIZES])
-    sums = table.groupby(band.rename("class size"), observed=True).sum()
-    sums = sums.rename(index=str)
-    sums.loc["all"] = sums.sum()
-    return sums
 
 
 def find_missing_classes(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:

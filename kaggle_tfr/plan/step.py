@@ -95,7 +95,7 @@ def run(values: Values) -> Planned:
     check_schema(schema, work)
     new = select_new(folded)
     plan, forecast, table = _plan_shards(
-        values, new, labels, schema, folds_file, earlier
+        values, new, labels, schema, folds_file=folds_file, earlier=earlier
     )
     plan = replace(plan, outcomes=outcomes, checks={**vars(duplicates), **checks})
     save_fingerprints(plan, table, hashes, work)
@@ -124,6 +124,7 @@ def _plan_shards(
     new: pd.DataFrame,
     labels: Labels,
     schema: RecordSchema,
+    *,
     folds_file: FoldsFile,
     earlier: Sequence[EarlierPlan],
 ) -> tuple[Plan, Forecast, pd.DataFrame]:
