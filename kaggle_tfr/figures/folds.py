@@ -11,14 +11,7 @@ from matplotlib.figure import Figure
 from kaggle_tfr.figures.canvas import name_rows, new_figure, new_plot
 from kaggle_tfr.figures.grids import cut_square
 from kaggle_tfr.figures.style import BLUE, GREY, MANY_CLASSES, RED, styled
-from kaggle_tfr.figures.words import (
-    NO_LABEL,
-    count_classes,
-    count_of,
-    list_marks,
-    list_names,
-    shorten,
-)
+from kaggle_tfr.figures.words import NO_LABEL, count_of, list_names, shorten
 
 NEVER_VALIDATES = "train, never\nvalidates"
 FOLD_COLORS = ("#31688e", "#35b779", "#f2b134")  # none is red
@@ -26,52 +19,30 @@ FOLD_INKS = ("white", "black", "black")  # of numbers that are readable on these
 
 
 @styled
-def plot_folds(table: pd.DataFrame, label_columns: Sequence[str] = ()) -> Figure | None:
+def plot_folds(counts: pd.DataFrame) -> Figure | None:
     """Plot images per class and fold, or print a line where all images are in one.
 
     Of more than 40 classes, the ten largest and the ten smallest are drawn.
-    table: rows with split, fold and label_name. label_columns: of images that may have
-    several labels; one row of the figure is one label then.
+    counts: of classes (rows, the largest first) in folds and splits (columns).
     """
-    is_labelled = table["label_name"] != ""
-    table = table[is_labelled | (table["split"] != "test")]
-    counts = _count_by_fold(table, label_columns)
-    title = count_classes(table["label_name"], label_columns)
+    classes = count_of(len(counts), "class", "es")
     if counts.shape[1] < 2:
-        print(f"No folds: {count_of(len(table), 'image')} of {title} in one")
+        print(f"There is one fold, for {classes}.")
         return None
 
     # Test images, and images that never validate, may lack a class.
     compared = counts.drop(columns=["test", NEVER_VALIDATES], errors="ignore")
-    is_missing = (compared == 0).mul(compared.any(axis=1), axis=0)
+    is_missing = compared == 0
     incomplete = counts.index[is_missing.any(axis=1)]
     noun = "fold" if "fold 0" in compared else "split"
+    title = f"{classes}, each in every {noun}"
     if len(incomplete):
-        title += f"; missing from a {noun} (red): {list_names(incomplete)}"
-    else:
-        title += f", each in every {noun}"
+        title = f"{classes}; missing from a {noun} (red): {list_names(incomplete)}"
     if len(counts) > MANY_CLASSES:
         most = MANY_CLASSES // 4
         counts = pd.concat([counts.head(most), counts.tail(most)])
         is_missing = is_missing.loc[counts.index]
-
     return _draw_bars(counts, is_missing, title)
-
-
-def _count_by_fold(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.DataFrame:
-    """Count images by class or label (rows, largest first) and fold (columns)."""
-    columns = table["split"]
-    if table["fold"].max() > 0:
-        fold_names = "fold " + table["fold"].astype(str)
-        split_names = columns.replace("train", NEVER_VALIDATES)
-        columns = fold_names.where(table["fold"] >= 0, split_names)
-    if label_columns:
-        counts = list_marks(table, label_columns).groupby(columns).sum().T
-    else:
-        names = table["label_name"].replace("", NO_LABEL)
-        counts = pd.crosstab(names, columns)
-    order = np.argsort(-counts.sum(axis=1), kind="stable")
-    return counts.iloc[order]
 
 
 def _draw_bars(counts: pd.DataFrame, is_missing: pd.DataFrame, title: str) -> Figure:

@@ -1,7 +1,7 @@
 """03: folds, the forecast, the plan."""
 
 from kaggle_tfr.plan.findings import note_folds
-from kaggle_tfr.plan.fold_checks import check_leakage, find_missing_classes
+from kaggle_tfr.plan.fold_checks import check_leakage, count_by_fold
 from kaggle_tfr.plan.folds import assign_folds
 from kaggle_tfr.plan.folds_csv import FoldsFile, count_folds, list_folds, save_folds
 from kaggle_tfr.plan.forecast import make_forecast
@@ -10,7 +10,6 @@ from kaggle_tfr.plan.part_hashes import save_fingerprints
 from kaggle_tfr.plan.plan import (
     Plan,
     PlanSettings,
-    compare_with_limits,
     list_planned,
     make_plan,
     read_plan,

@@ -4,8 +4,7 @@ import hashlib
 import io
 import json
 import re
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import ceil, floor
 from typing import Any, cast
@@ -32,11 +31,10 @@ from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.plan.folds import assign_shards
 from kaggle_tfr.plan.folds_csv import FoldsFile
-from kaggle_tfr.plan.forecast import Forecast, Interval, forecast_groups
+from kaggle_tfr.plan.forecast import Forecast, forecast_groups
 from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
-from kaggle_tfr.session import session_hours
 from kaggle_tfr.shards import EarlierPlan, next_part, parse_earlier
-from kaggle_tfr.tables import format_bytes, format_seconds
+from kaggle_tfr.tables import format_bytes
 
 # Columns that the CSVs of a part lack.
 NOT_IN_CSV = [
@@ -656,52 +654,3 @@ def list_planned(plan: Plan) -> pd.DataFrame:
     table["mb_at_most"] = table["bytes_high"] / 1e6
     table["file"] = [plan.file_name(shard) for shard in plan.shards]
     return table[["part", "split", "fold", "count", "mb_at_most", "file"]]
-
-
-def compare_with_limits(plan: Plan, forecast: Forecast, folder: str) -> pd.DataFrame:
-    """Return one row per limit, with texts: expected, at most, limit; and their share.
-
-    share: of the limit, at most. folder: the disk with the parts.
-    """
-    fullest = list_planned(plan).groupby("part")["count"].sum().max()
-    limit_bytes = plan.settings.limit_bytes
-    rows = {"largest part": _compare(forecast.size, fullest, limit_bytes, format_bytes)}
-    if not storage.is_remote(folder):
-        rows["all parts on this disk"] = _compare(
-            forecast.size,
-            forecast.n_images,
-            shutil.disk_usage(folder).free,
-            format_bytes,
-        )
-    rows["time to write a part"] = _compare(
-        forecast.seconds,
-        fullest / forecast.workers,
-        session_hours() * 3600,
-        _format_duration,
-    )
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def _format_duration(seconds: float) -> str:
-    """Return minutes or hours: the start of a step takes some seconds of its own.
-
-    >>> _format_duration(0.4), _format_duration(43_200)
-    ('under a minute', '12 h')
-    """
-    return format_seconds(seconds) if seconds >= 60 else "under a minute"
-
-
-def _compare(
-    interval: Interval,
-    n_images: float,
-    limit: float,
-    format_: Callable[[float], str],
-) -> dict[str, Any]:
-    """Return a row of `compare_with_limits`. interval: of an image."""
-    expected, _, high = interval
-    return {
-        "expected": format_(expected * n_images),
-        "at most": format_(high * n_images),
-        "limit": format_(limit),
-        "share": high * n_images / limit,
-    }

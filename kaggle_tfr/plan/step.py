@@ -7,21 +7,18 @@ import pandas as pd
 
 from kaggle_tfr import deduplicate, explore, notebook
 from kaggle_tfr.parameters import Values, make_settings
-from kaggle_tfr.plan.findings import note_folds, note_limits
-from kaggle_tfr.plan.fold_checks import check_leakage, find_missing_classes
+from kaggle_tfr.plan.findings import note_folds
+from kaggle_tfr.plan.fold_checks import (
+    check_leakage,
+    count_by_fold,
+    find_missing_classes,
+)
 from kaggle_tfr.plan.folds import assign_folds
 from kaggle_tfr.plan.folds_csv import FoldsFile, list_folds, save_folds
 from kaggle_tfr.plan.forecast import Forecast, make_forecast
 from kaggle_tfr.plan.growth import check_growth, check_schema, drop_between, select_new
 from kaggle_tfr.plan.part_hashes import save_fingerprints
-from kaggle_tfr.plan.plan import (
-    Plan,
-    PlanSettings,
-    compare_with_limits,
-    list_planned,
-    make_plan,
-    save_plan,
-)
+from kaggle_tfr.plan.plan import Plan, PlanSettings, list_planned, make_plan, save_plan
 from kaggle_tfr.schema import Labels, RecordSchema, load_schema
 from kaggle_tfr.shards import EarlierPlan
 
@@ -32,21 +29,22 @@ class Planned:
 
     folds: the table of folds.csv, one row per image.
     folded: the images that are kept, with their input_split, split and fold.
-    missing: of `find_missing_classes`. checks: of `check_leakage`.
+    by_fold: of `count_by_fold`. missing: of `find_missing_classes`.
+    checks: of `check_leakage`.
     plan, forecast: as 04 needs them. table: of the planned images, one row per record.
-    shards: one row per file. limits: of `compare_with_limits`.
+    shards: one row per file.
     counts: number of images by outcome; their sum is len(folds).
     """
 
     folds: pd.DataFrame
     folded: pd.DataFrame
+    by_fold: pd.DataFrame
     missing: pd.DataFrame
     checks: pd.Series
     plan: Plan
     forecast: Forecast
     table: pd.DataFrame
     shards: pd.DataFrame
-    limits: pd.DataFrame
     counts: dict[str, int]
 
 
@@ -85,8 +83,9 @@ def run(values: Values) -> Planned:
         group_column=group_column,
         cut_pairs=deduplicate.list_cut_pairs(images, overrides),
     )
-    missing = find_missing_classes(folded, labels)
-    note_folds(folded, labels, checks, duplicates.max_bits, group_column)
+    by_fold = count_by_fold(folded, labels)
+    missing = find_missing_classes(by_fold)
+    note_folds(folded, by_fold, checks, duplicates.max_bits, group_column)
     outcomes = deduplicate.count_outcomes(images, clusters)
     folds = list_folds(images, clusters, folded, labels.label_columns)
     folds_file = save_folds(folds, outcomes, work)
@@ -100,18 +99,16 @@ def run(values: Values) -> Planned:
     plan = replace(plan, outcomes=outcomes, checks={**vars(duplicates), **checks})
     save_fingerprints(plan, table, hashes, work)
     save_plan(plan, table, work)
-    limits = compare_with_limits(plan, forecast, work)
-    note_limits(limits)
     return Planned(
         folds=folds,
         folded=folded.assign(input_split=rows["split"]),
+        by_fold=by_fold,
         missing=missing,
         checks=checks,
         plan=plan,
         forecast=forecast,
         table=table,
         shards=list_planned(plan),
-        limits=limits,
         counts={
             name.replace("records", "images planned"): count
             for name, count in outcomes.items()

@@ -6,80 +6,81 @@ import pandas as pd
 import pytest
 
 from kaggle_tfr import figures
+from kaggle_tfr.plan import count_by_fold
+from kaggle_tfr.schema import Labels
 
-
-def make_folds(n_classes):
-    """Four folds with one image of each class in each."""
-    names = np.repeat([f"class {number:03d}" for number in range(n_classes)], 4)
-    folds = np.tile(range(4), n_classes)
-    return pd.DataFrame({"split": "train", "fold": folds, "label_name": names})
-
-
-HELD_OUT = pd.DataFrame(
-    {
-        "split": ["train"] * 9 + ["validation"] * 5,
-        "fold": [0] * 9 + [-1] * 5,
-        "label_name": list("ab" + "a" * 12),
-    }
-)
-NEVER_VALIDATES = pd.DataFrame(
-    {
-        "split": ["train", "train", "train", "test", "test"],
-        "fold": [0, 1, -1, -1, -1],
-        "label_name": ["rose", "rose", "rose", "rose", ""],
-    }
-)
-LABELS = pd.DataFrame(
-    {
-        "split": "train",
-        "fold": [0, 1, 0, 1],
-        "label_name": ["cat", "cat|dog", "dog", "cat"],
-        "cat": [1, 1, 0, 1],
-        "dog": ["", "5 9", "1 2", ""],
-    }
-)
 FOUR_FOLDS = [f"fold {number}" for number in range(4)]
 
 
+def make_counts(n_classes):
+    """Four folds with one image of each class in each."""
+    names = [f"class {number:03d}" for number in range(n_classes)]
+    return pd.DataFrame(1, names, FOUR_FOLDS)
+
+
+def count(split, fold, label_names, **columns):
+    """Return the counts of a table with the labels a and b, or of label columns."""
+    label = pd.Series(label_names).map({"a": 0, "b": 1, "": -1}).fillna(0)
+    labels = Labels("multi" if columns else "single", ("a", "b"), tuple(columns))
+    table = pd.DataFrame(
+        {"split": split, "fold": fold, "label": label, "label_name": label_names}
+    )
+    return count_by_fold(table.assign(**columns), labels)
+
+
+INCOMPLETE = make_counts(3)
+INCOMPLETE.loc["class 001", "fold 1"] = 0
+INCOMPLETE.loc["class 002", ["fold 0", "fold 1"]] = 0
+HELD_OUT = count(
+    ["train"] * 9 + ["validation"] * 5, [0] * 9 + [-1] * 5, [*"ab", *"a" * 12]
+)
+EXTRA_SOURCE = count(
+    ["train", "train", "train", "test", "test"],
+    [0, 1, -1, -1, -1],
+    ["a", "a", "a", "a", ""],
+)
+BY_LABEL = count(
+    "train", [0, 1, 0, 1], ["a", "a|b", "b", "a"], a=[1, 1, 0, 1], b=["", "5", "1", ""]
+)
+UNLABELLED = count("train", [0, 1, 2], [""] * 3)
+
+
 @pytest.mark.parametrize(
-    ("table", "labels", "title", "columns", "numbers"),
+    ("counts", "title", "columns", "numbers"),
     [
-        (make_folds(3), (), "3 classes, each in every fold", FOUR_FOLDS, "1" * 12),
+        (make_counts(3), "3 classes, each in every fold", FOUR_FOLDS, "1" * 12),
         (
-            make_folds(3).drop([5, 8, 9]),
-            (),
+            INCOMPLETE,
             "3 classes; missing from a fold (red): class 001, class 002",
             FOUR_FOLDS,
             "110100111111",
         ),
         (
             HELD_OUT,
-            (),
             "2 classes; missing from a split (red): b",
             ["train", "validation"],
             "8150",
         ),
         (
-            NEVER_VALIDATES,
-            (),
-            "1 class, each in every fold",
+            EXTRA_SOURCE,
+            "2 classes; missing from a fold (red): b",
             ["fold 0", "fold 1", "test", "train, never\nvalidates"],
-            "1111",
+            "10101010",
         ),
+        (BY_LABEL, "2 classes, each in every fold", FOUR_FOLDS[:2], "1121"),
         (
-            LABELS,
-            ["cat", "dog"],
-            "2 labels in 3 combinations, each in every fold",
-            ["fold 0", "fold 1"],
-            "1121",
+            UNLABELLED,
+            "3 classes; missing from a fold (red): a, b",
+            FOUR_FOLDS[:3],
+            "100100100",
         ),
     ],
 )
 def test_a_figure_of_folds_counts_images_and_marks_missing_classes(
-    table, labels, title, columns, numbers
+    counts, title, columns, numbers
 ):
     """Unlabelled test images are not drawn; red numbers are zeros only."""
-    figure = figures.plot_folds(table, labels)
+    figure = figures.plot_folds(counts)
 
     assert figure.get_suptitle() == title
     assert [axis.get_title("left") for axis in figure.axes] == columns
@@ -92,18 +93,21 @@ def test_a_figure_of_folds_counts_images_and_marks_missing_classes(
 
 def test_of_many_classes_the_largest_and_the_smallest_are_drawn():
     """A class that folds lack is among the smallest."""
-    figure = figures.plot_folds(make_folds(20_000).drop([4, 5]))
+    counts = make_counts(20_000)
+    counts.loc["class 19999", "fold 2"] = 0
 
-    assert "(red): class 001" in figure.get_suptitle()
+    figure = figures.plot_folds(counts)
+
+    assert "(red): class 19999" in figure.get_suptitle()
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert len(names) == 20
-    assert names[-1] == "class 001"
+    assert names[-1] == "class 19999"
 
 
 def test_images_in_one_fold_are_a_line(capsys):
     """Nothing can be compared then."""
-    assert figures.plot_folds(make_folds(3).assign(fold=0)) is None
-    assert "No folds: 12 images of 3 classes in one" in capsys.readouterr().out
+    assert figures.plot_folds(make_counts(3)[["fold 0"]]) is None
+    assert "There is one fold, for 3 classes." in capsys.readouterr().out
 
 
 def test_the_strip_marks_clusters_in_several_folds():

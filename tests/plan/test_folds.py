@@ -8,7 +8,11 @@ from hypothesis import given, reject, settings
 from scipy.sparse import csr_matrix
 
 from kaggle_tfr.plan.findings import note_folds
-from kaggle_tfr.plan.fold_checks import check_leakage, find_missing_classes
+from kaggle_tfr.plan.fold_checks import (
+    check_leakage,
+    count_by_fold,
+    find_missing_classes,
+)
 from kaggle_tfr.plan.folds import assign_folds, assign_shards, stratified_group_split
 from kaggle_tfr.schema import Labels
 
@@ -272,7 +276,9 @@ def test_without_folds_and_a_validation_split_no_class_is_missing():
     folded = make_folded()
     in_train = folded[folded["split"] == "train"]
     two_classes = Labels(classes=LABELS.classes[:2])
-    assert find_missing_classes(in_train.assign(fold=0), two_classes).empty
+    assert find_missing_classes(
+        count_by_fold(in_train.assign(fold=0), two_classes)
+    ).empty
 
 
 def test_label_columns_that_a_fold_or_validation_lacks_are_named():
@@ -282,7 +288,9 @@ def test_label_columns_that_a_fold_or_validation_lacks_are_named():
     folded["oil"] = [1, 0, 1, 1, *[0] * 6]
 
     columns = ("ship", "oil")
-    missing = find_missing_classes(folded, Labels("multi", columns, columns))
+    missing = find_missing_classes(
+        count_by_fold(folded, Labels("multi", columns, columns))
+    )
 
     assert missing.to_dict("records") == [
         {"class": "ship", "images": 1, "missing_from": "fold 1, validation"}
@@ -497,7 +505,7 @@ def test_the_leakage_check_counts_test_images_separately(capsys):
     leakage = check_leakage(table, hashes=make_hashes(), max_bits=2)
 
     assert leakage["sampled_pairs_with_test"] == 1
-    note_folds(table, LABELS, leakage, 2)
+    note_folds(table, count_by_fold(table, LABELS), leakage, 2)
     sizes, shared, *_, sample = capsys.readouterr().out.splitlines()
     assert sizes == (
         "✓ 2 folds of 1 and 1 images. Test images aside, no cluster of near-duplicates "
@@ -515,7 +523,7 @@ def test_the_findings_name_sizes_and_classes(capsys):
     folded = make_folded().replace({"split": {"validation": "val"}})
     checks = pd.Series({"images": 10, "sampled_images": 10, "clusters_across_test": 0})
 
-    note_folds(folded, LABELS, checks, 2, "patient")
+    note_folds(folded, count_by_fold(folded, LABELS), checks, 2, "patient")
 
     sizes, classes, _ = capsys.readouterr().out.splitlines()
     assert sizes == (
