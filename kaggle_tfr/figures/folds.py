@@ -8,17 +8,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kaggle_tfr.figures.canvas import name_rows, new_figure, new_plot
-from kaggle_tfr.figures.grids import cut_square
-from kaggle_tfr.figures.style import BLUE, GREY, MANY_CLASSES, RED, styled
-from kaggle_tfr.figures.words import NO_LABEL, count_of, list_names, shorten
+from kaggle_tfr.figures.canvas import name_rows, new_plot
+from kaggle_tfr.figures.grids import WIDTH, cut_square
+from kaggle_tfr.figures.style import BLUE, GREY, MANY_CLASSES, RED
+from kaggle_tfr.figures.words import NO_LABEL, list_names, shorten
+from kaggle_tfr.tables import count_of
 
 NEVER_VALIDATES = "train, never\nvalidates"
+BAR_LENGTH = 0.5  # of the longest bar in a column of a table of counts
 FOLD_COLORS = ("#31688e", "#35b779", "#f2b134")  # none is red
 FOLD_INKS = ("white", "black", "black")  # of numbers that are readable on these colours
 
 
-@styled
 def plot_folds(counts: pd.DataFrame) -> Figure | None:
     """Plot images per class and fold, or print a line where all images are in one.
 
@@ -46,68 +47,30 @@ def plot_folds(counts: pd.DataFrame) -> Figure | None:
 
 
 def _draw_bars(counts: pd.DataFrame, is_missing: pd.DataFrame, title: str) -> Figure:
-    """Draw a table of counts: a plot for each column, a bar for each row.
+    """Draw a table of counts with a bar in each cell, as long as the count.
 
     is_missing: bool, cells in red. Bars of columns that it lacks are grey.
     """
     n_rows, n_columns = counts.shape
-    figure, axes = new_figure(
-        max(7.2, 2.2 + 0.85 * n_columns),
-        0.8 + 0.3 * n_rows,
-        title,
-        columns=n_columns,
-        sharex=True,
-        sharey=True,
-    )
-    for axis, name in zip(axes[0], counts, strict=True):
+    width = max(WIDTH, 2.2 + 0.85 * n_columns)
+    figure, axis = new_plot(width, 0.8 + 0.3 * n_rows, title)
+    unit = BAR_LENGTH / max(counts.to_numpy().max(initial=0), 1)
+    for left, (name, column) in enumerate(counts.items()):
         color = BLUE if name in is_missing else GREY
-        bars = axis.barh(range(n_rows), counts[name], 0.6, color=color)
-        texts = axis.bar_label(bars, fmt="{:,.0f}", padding=4)
+        bars = axis.barh(range(n_rows), unit * column, 0.6, left=left, color=color)
+        texts = axis.bar_label(bars, column.map("{:,}".format), padding=4)
         for row in np.flatnonzero(is_missing.get(name, ())):
-            axis.axhspan(row - 0.45, row + 0.45, color=RED, alpha=0.15)
+            axis.barh(row, 0.9, 0.9, left=left, color=RED, alpha=0.15)
             texts[row].set_color(RED)
-        axis.set_title(name, weight="normal", size=9)
-        axis.set_frame_on(False)
-        axis.tick_params(length=0, labelbottom=False)
-    name_rows(axes[0, 0], counts.index)
-    axes[0, 0].set_xlim(0, 2 * counts.to_numpy().max())  # with room for the numbers
-    axes[0, 0].set_ylim(n_rows - 0.5, -0.5)
+    name_rows(axis, counts.index)
+    axis.set_xticks(range(n_columns), counts.columns, ha="left")
+    axis.xaxis.tick_top()
+    axis.set(xlim=(-0.02, n_columns), ylim=(n_rows - 0.5, -0.5))
+    axis.spines[:].set_visible(False)
+    axis.tick_params(length=0)
     return figure
 
 
-def draw_counts(axis: Axes, counts: pd.DataFrame, *, by_row: bool = True) -> None:
-    """Draw a table of numbers; the darker a cell, the larger its share.
-
-    by_row: the share of the row, otherwise of the whole table.
-    """
-    totals = counts.sum(axis=1)
-    if not by_row:
-        totals[:] = totals.sum()
-    shares = counts.div(totals.clip(lower=1), axis=0).to_numpy()
-    axis.imshow(
-        shares,
-        aspect="auto",
-        cmap="Blues",
-        vmin=0,
-        # A half of the colours, so that black numbers are readable on each of them.
-        vmax=2 * shares.max(initial=0),
-    )
-    for (row, column), count in np.ndenumerate(counts.to_numpy()):
-        axis.text(
-            column,
-            row,
-            f"{count:,}",
-            ha="center",
-            va="center",
-            fontsize=9,
-        )
-    axis.set_xticks(range(counts.shape[1]), counts.columns.astype(str))
-    name_rows(axis, counts.index)
-    axis.spines[:].set_visible(False)
-    axis.tick_params(length=0)
-
-
-@styled
 def plot_fold_strip(
     images: Sequence[np.ndarray],
     example: pd.DataFrame,

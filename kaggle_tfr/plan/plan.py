@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kaggle_tfr import storage
-from kaggle_tfr.figures import count_of
 from kaggle_tfr.fingerprints import FINGERPRINTS_FILE
 from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.naming import (
@@ -34,7 +33,7 @@ from kaggle_tfr.plan.folds_csv import FoldsFile
 from kaggle_tfr.plan.forecast import Forecast, forecast_groups
 from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
 from kaggle_tfr.shards import EarlierPlan, next_part, parse_earlier
-from kaggle_tfr.tables import format_bytes
+from kaggle_tfr.tables import count_of, format_bytes
 
 # Columns that the CSVs of a part lack.
 NOT_IN_CSV = [

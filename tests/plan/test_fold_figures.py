@@ -83,8 +83,9 @@ def test_a_figure_of_folds_counts_images_and_marks_missing_classes(
     figure = figures.plot_folds(counts)
 
     assert figure.get_suptitle() == title
-    assert [axis.get_title("left") for axis in figure.axes] == columns
-    texts = [text for axis in figure.axes for text in axis.texts]
+    [axis] = figure.axes
+    assert [label.get_text() for label in axis.get_xticklabels()] == columns
+    texts = axis.texts
     assert "".join(text.get_text() for text in texts) == numbers
     red = {text.get_text() for text in texts if text.get_color() != "black"}
     assert red == ({"0"} if "red" in title else set())

@@ -1,0 +1,51 @@
+"""01 in one call: list, read and measure the images, and save their table."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from kaggle_tfr import notebook
+from kaggle_tfr.explore.bundled import input_or_sample
+from kaggle_tfr.explore.checks import check_table, note_doubts
+from kaggle_tfr.explore.growth import reuse_hashes
+from kaggle_tfr.explore.inputs import read_table, save_submission
+from kaggle_tfr.explore.settings import InputSettings
+from kaggle_tfr.explore.table import measure, save_images, save_rejects
+from kaggle_tfr.parameters import Values, make_settings
+from kaggle_tfr.schema import Labels
+
+
+@dataclass(frozen=True)
+class Explored:
+    """What 01 found.
+
+    images: one row per image of the input, with the columns of `read_table` and of
+    `measure`. `problem` is the reason why an image is rejected, "" for a good one.
+    labels: the classes, and the columns of several labels.
+    """
+
+    images: pd.DataFrame
+    labels: Labels
+
+
+def run(values: Values) -> Explored:
+    """Read and measure all images of the input, and save the files for 02.
+
+    values: the parameters of 01 by name, for example a notebook's `globals()`.
+    Raises: FileNotFoundError: the input, a CSV or all images are missing; ValueError:
+    a parameter does not fit, or most images are unusable; UnclearLabelError: several
+    features of records may be the label.
+    """
+    work = notebook.begin("01_explore", values)
+    input_dir = input_or_sample(values["INPUT_DIR"], work)
+    print(f"input folder: {input_dir}")
+    settings = make_settings(InputSettings, values)
+    listed, labels = read_table(input_dir, settings, [work, values["OUT_DIR"]])
+    reuse_hashes(values["FOLDS_FROM"], work)
+    images = measure(listed, labels, work, values["RLE_ORDER"])
+    save_rejects(images, work)
+    check_table(images)
+    note_doubts(images, labels, values["LABEL_COLUMN"])
+    save_images(images, labels, work)
+    save_submission(images, input_dir, settings, work)
+    return Explored(images, labels)
