@@ -158,14 +158,10 @@ def measure_deviation(train: pd.DataFrame) -> float:
 
     train: columns label and fold.
     """
-    label, classes = pd.factorize(train["label"])
-    fold, folds = pd.factorize(train["fold"])
-    shape = (len(classes), len(folds))
-    counts = np.bincount(label * len(folds) + fold, minlength=len(classes) * len(folds))
-    counts = counts.reshape(shape)
+    counts = pd.crosstab(train["label"], train["fold"])
     share_of_train = counts.sum(axis=1) / max(1, len(train))
-    deviation = np.abs(counts / counts.sum(axis=0) - share_of_train[:, None])
-    return float(deviation.max(initial=0.0))
+    deviation = (counts / counts.sum()).sub(share_of_train, axis=0)
+    return float(deviation.abs().to_numpy().max(initial=0.0))
 
 
 def _count_near_pairs(

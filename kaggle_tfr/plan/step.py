@@ -109,11 +109,18 @@ def run(values: Values) -> Planned:
         forecast=forecast,
         table=table,
         shards=list_planned(plan),
-        counts={
-            name.replace("records", "images planned"): count
-            for name, count in outcomes.items()
-        },
+        counts=_count_planned(outcomes, len(table)),
     )
+
+
+def _count_planned(outcomes: dict[str, int], n_planned: int) -> dict[str, int]:
+    """Return the outcomes before a record is written. n_planned: images to write."""
+    n_labelled = n_planned - outcomes.get("test records", 0)
+    planned = {**outcomes, "labelled records": n_labelled}
+    return {
+        name.replace("records", "images planned"): count
+        for name, count in planned.items()
+    }
 
 
 def _plan_shards(
