@@ -40,8 +40,7 @@ def plot_folds(counts: pd.DataFrame) -> Figure | None:
     if len(incomplete):
         title = f"{classes}; missing from a {noun} (red): {list_names(incomplete)}"
     if len(counts) > MANY_CLASSES:
-        most = MANY_CLASSES // 4
-        counts = pd.concat([counts.head(most), counts.tail(most)])
+        counts = pd.concat([counts.head(10), counts.tail(10)])
         is_missing = is_missing.loc[counts.index]
     return _draw_bars(counts, is_missing, title)
 
@@ -54,7 +53,7 @@ def _draw_bars(counts: pd.DataFrame, is_missing: pd.DataFrame, title: str) -> Fi
     n_rows, n_columns = counts.shape
     width = max(WIDTH, 2.2 + 0.85 * n_columns)
     figure, axis = new_plot(width, 0.8 + 0.3 * n_rows, title)
-    unit = BAR_LENGTH / max(counts.to_numpy().max(initial=0), 1)
+    unit = BAR_LENGTH / counts.to_numpy().max()
     for left, (name, column) in enumerate(counts.items()):
         color = BLUE if name in is_missing else GREY
         bars = axis.barh(range(n_rows), unit * column, 0.6, left=left, color=color)
@@ -66,7 +65,7 @@ def _draw_bars(counts: pd.DataFrame, is_missing: pd.DataFrame, title: str) -> Fi
     axis.set_xticks(range(n_columns), counts.columns, ha="left")
     axis.xaxis.tick_top()
     axis.set(xlim=(-0.02, n_columns), ylim=(n_rows - 0.5, -0.5))
-    axis.spines[:].set_visible(False)
+    axis.set_frame_on(False)
     axis.tick_params(length=0)
     return figure
 
@@ -101,7 +100,7 @@ def plot_fold_strip(
         _draw_fold_row(axis, left, name, rows, clusters, top=2.1 + 1.7 * number)
         for number, (name, rows) in enumerate(folds.items())
     ]
-    figure.texts[0].set_text(
+    figure.texts[0].set_text(  # the title
         f"{next(iter(folds))} splits {n_split[0]} of {len(clusters)} clusters of "
         f"copies, the other splitters {max(n_split[1:]) or 'none'}"
     )

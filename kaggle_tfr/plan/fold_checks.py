@@ -66,12 +66,11 @@ def find_missing_classes(counts: pd.DataFrame) -> pd.DataFrame:
     )
     is_missing = is_missing[is_missing.any(axis=1)]
     places = is_missing.columns
-    missing_from = [", ".join(places[row]) for row in is_missing.to_numpy()]
     return pd.DataFrame(
         {
             "class": is_missing.index,
             "images": counts.sum(axis=1)[is_missing.index].to_numpy(),
-            "missing_from": missing_from,
+            "missing_from": [", ".join(places[row]) for row in is_missing.to_numpy()],
         }
     )
 

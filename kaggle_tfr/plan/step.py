@@ -8,11 +8,7 @@ import pandas as pd
 from kaggle_tfr import deduplicate, explore, notebook
 from kaggle_tfr.parameters import Values, make_settings
 from kaggle_tfr.plan.findings import note_folds
-from kaggle_tfr.plan.fold_checks import (
-    check_leakage,
-    count_by_fold,
-    find_missing_classes,
-)
+from kaggle_tfr.plan.fold_checks import check_leakage, count_by_fold
 from kaggle_tfr.plan.folds import assign_folds
 from kaggle_tfr.plan.folds_csv import FoldsFile, list_folds, save_folds
 from kaggle_tfr.plan.forecast import Forecast, make_forecast
@@ -29,8 +25,7 @@ class Planned:
 
     folds: the table of folds.csv, one row per image.
     folded: the images that are kept, with their input_split, split and fold.
-    by_fold: of `count_by_fold`. missing: of `find_missing_classes`.
-    checks: of `check_leakage`.
+    by_fold: of `count_by_fold`. checks: of `check_leakage`.
     plan, forecast: as 04 needs them. table: of the planned images, one row per record.
     shards: one row per file.
     counts: number of images by outcome; their sum is len(folds).
@@ -39,7 +34,6 @@ class Planned:
     folds: pd.DataFrame
     folded: pd.DataFrame
     by_fold: pd.DataFrame
-    missing: pd.DataFrame
     checks: pd.Series
     plan: Plan
     forecast: Forecast
@@ -84,7 +78,6 @@ def run(values: Values) -> Planned:
         cut_pairs=deduplicate.list_cut_pairs(images, overrides),
     )
     by_fold = count_by_fold(folded, labels)
-    missing = find_missing_classes(by_fold)
     note_folds(folded, by_fold, checks, duplicates.max_bits, group_column)
     outcomes = deduplicate.count_outcomes(images, clusters)
     folds = list_folds(images, clusters, folded, labels.label_columns)
@@ -103,7 +96,6 @@ def run(values: Values) -> Planned:
         folds=folds,
         folded=folded.assign(input_split=rows["split"]),
         by_fold=by_fold,
-        missing=missing,
         checks=checks,
         plan=plan,
         forecast=forecast,
