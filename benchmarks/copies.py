@@ -8,10 +8,7 @@ The search is repeated within 25 bits, by default (SECOND_LOOK = "auto"), with M
 within 25 bits, with SECOND_LOOK = True, and with both.
 Precision is the share of true pairs among all pairs found; two copies of one image are
 a true pair. The originals have no near-duplicates: neither SECOND_LOOK nor a person who
-looked at the sheet found one. So a pair of any two originals is false.
-
---sheet: draw, instead, the pairs of the flowers of DIR that MIRRORED with SECOND_LOOK
-finds and SECOND_LOOK alone does not.
+looked at the pairs found one. So a pair of any two originals is false.
 """
 
 import argparse
@@ -26,11 +23,11 @@ import pandas as pd
 from PIL import Image, ImageEnhance, ImageOps
 
 from benchmarks.duplicates import list_photos
-from kaggle_tfr import deduplicate, explore, figures, parallel
+from kaggle_tfr import deduplicate, explore, parallel
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 
 T = Image.Transpose
-# One flower of each pair on the sheet that shows the same scene twice.
+# One flower of each pair that shows the same scene twice.
 ONE_SCENE = [
     "10466558316_a7198b87e2.jpg",
     "8980266062_8387f6cc89.jpg",
@@ -82,7 +79,8 @@ def find(images, hashes, work, settings):
     """Return the accepted pairs, as notebook 02 finds them, and the seconds."""
     start = time.perf_counter()
     candidates = deduplicate.find_candidates(hashes, settings)
-    pairs = deduplicate.accept_pairs(images, hashes, candidates, settings, work)
+    verified = deduplicate.verify_candidates(images, hashes, candidates, settings, work)
+    pairs = verified[verified["accepted"]]
     return pairs, time.perf_counter() - start
 
 
@@ -154,40 +152,13 @@ def measure(data, n):
     return len(originals), different, pd.DataFrame(rows)
 
 
-def draw_sheet(data, file):
-    """Draw the pairs of flowers that only MIRRORED with SECOND_LOOK finds."""
-    with tempfile.TemporaryDirectory() as work:
-        images, hashes = read(
-            [str(path) for path in list_photos(Path(data) / "flowers")], work
-        )
-        before, _ = find(images, hashes, work, SECOND_LOOK)
-        after, seconds = find(images, hashes, work, WAYS["both"])
-        old = pd.MultiIndex.from_frame(before[["a", "b"]])
-        new = pd.MultiIndex.from_frame(after[["a", "b"]])
-        lost = old.difference(new)
-        added = after[~new.isin(old)]
-        title = (
-            f"{len(old)} pairs before, {len(lost)} lost, {len(added)} added, "
-            f"{seconds:.0f} s"
-        )
-        print(title)
-        pairs = deduplicate.load_pairs(images, added, 60)
-        figures.plot_pairs(*pairs, title=title).savefig(file)
-
-
 def main():
     """Measure what the arguments request, and print it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default="../shared/data")
     parser.add_argument("--n", type=int, default=1000, help="photographs")
-    parser.add_argument(
-        "--sheet", help="draw a PNG of the new pairs of flowers instead"
-    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    if options.sheet:
-        draw_sheet(options.data, options.sheet)
-        return
     n, different, table = measure(options.data, options.n)
     if options.json:
         print(json.dumps({"n": n} | table.to_dict()))

@@ -3,7 +3,6 @@
 Usage: python docs/copy_executed.py WORK_DIR
 """
 
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import nbformat
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "executed"
-OWN_LINK = re.compile(r" · \[executed\]\(.*?\)")  # of a notebook to its copy here
 
 
 def main(work_dir: str) -> None:
@@ -32,12 +30,17 @@ def clean(cell: Any) -> None:
     """Remove what differs from run to run: times, and progress bars."""
     tags = cell.metadata.get("tags", [])
     cell.metadata = {"tags": tags} if tags else {}
-    if cell.cell_type == "markdown":
-        cell.source = OWN_LINK.sub("", cell.source)
-    else:
-        cell.outputs = [
-            output for output in cell.outputs if output.get("name") != "stderr"
-        ]
+    if cell.cell_type == "code":
+        cell.outputs = [output for output in cell.outputs if not is_progress(output)]
+        for number, output in enumerate(cell.outputs):
+            output.get("metadata", {}).pop("papermill", None)
+            if "execution_count" in output:
+                output.execution_count = number + 1
+
+
+def is_progress(output: Any) -> bool:
+    html = output.get("data", {}).get("text/html", "")
+    return output.get("name") == "stderr" or "progress {" in html or "<progress" in html
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kaggle_tfr import __version__
-from kaggle_tfr.mounts import bundled, output_dir
+from kaggle_tfr.mounts import copy_notebook, output_dir
 from kaggle_tfr.parameters import (
     DESCRIPTION_COLUMN,
+    NOTEBOOKS,
     choose_notebooks,
     find_notebook,
     format_parameters,
@@ -215,14 +216,14 @@ def _verify(folders: Sequence[str]) -> int:
 def _notebooks(folder: str) -> None:
     """Copy the notebooks to a new folder."""
     os.makedirs(folder)
-    for path in sorted(bundled("notebooks").glob("0*.ipynb")):
-        shutil.copyfile(path, os.path.join(folder, path.name))
+    for name in NOTEBOOKS:
+        copy_notebook(name, folder)
     print(f"Copied to {folder}.")
 
 
 def _sample(folder: str) -> None:
     """Write the bundled sample competition."""
-    from kaggle_tfr.explore.sample import write_sample
+    from kaggle_tfr_sample import write_sample
 
     write_sample(folder)
     print(f"The sample competition is in {folder}; its answers are in truth.json.")

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from kaggle_tfr import deduplicate, explore, notebook, pipeline, storage
+from kaggle_tfr import deduplicate, explore, notebook, storage
 from kaggle_tfr.explore.checks import name_reasons
 from kaggle_tfr.explore.features import UnclearLabelError
 from kaggle_tfr.explore.files import list_files
@@ -158,15 +158,13 @@ def _run(values: Values, work: str) -> Audit:
         values = {**values, "MIRRORED": n_images <= MOST_MIRRORED}
     # Nothing is dropped, so that each copy is a remark.
     values = {**DEFAULTS, "KEEP": "all", "CONFLICTS": "keep", **values}
-    pairs = pipeline.deduplicate_images(values, work)
-    clusters, settings = deduplicate.load_clusters(work)
+    found = deduplicate.run(values)
+    _, settings = deduplicate.load_clusters(work)
 
     folder = os.path.abspath(locate_input(values["INPUT_DIR"]))
     images["file"] = images["path"].str.removeprefix(f"{folder}/")
-    hashes = explore.load_hashes(images, work)
-    others = deduplicate.read_datasets(values["COMPARE_WITH"])
-    overlap = deduplicate.compare_datasets(hashes, others, settings)
-    copies = _list_copies(images, pairs, hashes, settings)
+    overlap = found.overlap
+    copies = _list_copies(images, found.pairs)
     counts = _count(images, copies)
     counts["images_in_other_datasets"] = overlap["a"].nunique()
     _note_unread(folder, images["path"])
@@ -180,7 +178,14 @@ def _run(values: Values, work: str) -> Audit:
         f"Audit of {values['NAME']}",
         headline,
         findings,
-        make_gallery(images, clusters, labels, None, settings.max_bits),
+        make_gallery(
+            images,
+            found.clusters,
+            labels,
+            None,
+            settings.max_bits,
+            work_dir=work,
+        ),
     )
     ends = images[["file", "split", "label_name"]].iloc[copies["b"]]
     here = _tabulate(images, copies.assign(dataset_b=""), ends)
@@ -208,23 +213,18 @@ def _explore(values: Values) -> None:
         notebook.note("!", f"No labels were read: {error}", "labels: unclear")
 
 
-def _list_copies(
-    images: pd.DataFrame,
-    pairs: pd.DataFrame,
-    hashes: pd.DataFrame,
-    settings: deduplicate.DuplicateSettings,
-) -> pd.DataFrame:
+def _list_copies(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     """Return the copies: a, b (row numbers of `images`), distance, match, conflict.
 
-    match: "file" for equal files, "hash" within MAX_BITS, "mirrored" within four fifths
-    of it, "details" if the second look confirmed the pair; the first that fits.
+    pairs: of `deduplicate.Found`. match: "file" for equal files, "hash" within
+    MAX_BITS, "mirrored" within four fifths of it in another orientation, "details" if
+    the second look confirmed the pair.
     """
-    beyond = deduplicate.pairs_added(pairs, hashes, settings.max_bits)
-    match = pd.Series("hash", pairs.index)
-    match[beyond.index] = "mirrored"
-    if "inliers" in beyond:  # -1: not verified
-        match[beyond.index[beyond["inliers"] >= 0]] = "details"
-    columns = pairs[["a", "b", "distance"]].assign(match=match)
+    pairs = pairs[pairs["accepted"]]
+    is_confirmed = pairs["verdict"] == "geometry"
+    is_rotated = pairs["orientation"] != 1
+    match = np.select([is_confirmed, is_rotated], ["details", "mirrored"], "hash")
+    columns = pairs[["a", "b"]].assign(distance=pairs["bits"], match=match)
     copies = deduplicate.find_copies(images, columns)
 
     a = copies["a"]

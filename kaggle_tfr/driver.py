@@ -18,7 +18,7 @@ from threading import Thread
 from typing import Any, TextIO
 
 from kaggle_tfr import lock
-from kaggle_tfr.mounts import bundled, output_dir, work_dir
+from kaggle_tfr.mounts import copy_notebook, output_dir, work_dir
 from kaggle_tfr.naming import FOLDS_FILE
 from kaggle_tfr.notebook import note_stop, read_findings
 from kaggle_tfr.parameters import (
@@ -75,9 +75,9 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
         try:
             for number, (name, parameters) in enumerate(runs.items(), 1):
                 print(f"[{number}/{len(runs)}] {name}", flush=True)
-                source = bundled("notebooks") / f"{name}.ipynb"
-                _run_notebook(source, copies / source.name, parameters)
-                write_chapter(copies / source.name, runs)
+                copy = copies / f"{name}.ipynb"
+                _run_notebook(copy, parameters)
+                write_chapter(copy, runs)
         except RuntimeError:
             with suppress(OSError):  # of a full disk, for example
                 _report(values, copies)
@@ -210,8 +210,8 @@ def _copies_folder(values: Values) -> Path:
     return Path(work, "notebooks")
 
 
-def _run_notebook(source: Path, copy: Path, values: Values) -> None:
-    """Run a notebook with these parameters and save the executed copy.
+def _run_notebook(copy: Path, values: Values) -> None:
+    """Run a copy of the notebook of this name with these parameters, and save it.
 
     What its cells print appears here at once.
     Raises: RuntimeError: a cell failed, or the kernel died; KeyboardInterrupt: after
@@ -223,12 +223,12 @@ def _run_notebook(source: Path, copy: Path, values: Values) -> None:
     try:
         variables = _kernel_variables(values["WORK_DIR"])
         with _environment(variables), explain_os_errors(copy):
-            _wait_or_stop(partial(_execute, source, copy, values))
+            _wait_or_stop(partial(_execute, copy, values))
     except papermill.PapermillExecutionError as error:
-        _note_stop(source, values, f"{error.ename}: {error.evalue}")
+        _note_stop(copy, values, f"{error.ename}: {error.evalue}")
         cell = indent(error.source.strip(), "    ")
         raise RuntimeError(
-            f"{source.name} stopped at cell [{error.exec_count}]. "
+            f"{copy.name} stopped at cell [{error.exec_count}]. "
             f"{error.ename}: {error.evalue}\n\nThe cell:\n\n{cell}\n\n"
             f"The executed copy, with the traceback: {copy}"
         ) from None
@@ -237,14 +237,14 @@ def _run_notebook(source: Path, copy: Path, values: Values) -> None:
             f"{error}. Was there too little memory? Set N_JOBS to fewer workers, and "
             "run the same command again; it resumes where it stopped."
         )
-        _note_stop(source, values, problem)
-        raise RuntimeError(f"{source.name}: {problem}") from None
+        _note_stop(copy, values, problem)
+        raise RuntimeError(f"{copy.name}: {problem}") from None
     print(f"done in {time.monotonic() - started:,.0f} s", flush=True)
 
 
-def _note_stop(source: Path, values: Values, problem: str) -> None:
+def _note_stop(copy: Path, values: Values, problem: str) -> None:
     """Keep the error for the report."""
-    step = source.stem
+    step = copy.stem
     text = f"Stopped in {step[:2]}: {problem}"
     note_stop(step, values["WORK_DIR"], values.get("PART", 0), text)
 
@@ -264,7 +264,7 @@ class _Console:
         self.stream.flush()
 
 
-def _execute(source: Path, copy: Path, values: Values) -> None:
+def _execute(copy: Path, values: Values) -> None:
     """Run a notebook in a new kernel by papermill."""
     import papermill
     from traitlets.config import Config
@@ -282,7 +282,7 @@ def _execute(source: Path, copy: Path, values: Values) -> None:
         # Sockets in a folder: another process may take a port before the kernel does.
         sockets = {"transport": "ipc", "connection_file": f"{folder}/kernel.json"}
         papermill.execute_notebook(
-            _escape(source),
+            _escape(copy_notebook(copy.stem, copy.parent)),
             _escape(copy),
             values,
             progress_bar=False,

@@ -34,7 +34,8 @@ class Gallery:
 
     clusters: the rows of their images, with columns of duplicates.parquet; n_images,
         is_conflict and is_leak of the cluster; height, width, name (unique), thumbnail
-        (WebP, base64) and matrix: of `_align`, [] for an image within the radius.
+        (WebP, base64) and matrix, of SVG, which puts the image on the first one (the
+        short side of each is 1 long); [] within the radius, or without a transform.
     n_clusters: of all clusters, displayed or not.
     classes: the names to propose as labels; without any, labels cannot be changed.
     decisions: image_id, action and value of the rows of OVERRIDES that the run had;
@@ -53,10 +54,13 @@ def make_gallery(
     labels: Labels,
     decisions: Sequence[Sequence[str]] | None = (),
     max_bits: int = 256,
+    *,
+    work_dir: str = "",
 ) -> Gallery:
     """Return the clusters in `ORDER` with thumbnails, at most `MAX_IMAGES` images.
 
-    images, clusters: of 01 and 02. max_bits: the radius of 02.
+    images, clusters: of 01 and 02. max_bits: the radius of 02. work_dir: has the
+    geometry of the pairs beyond it.
     """
     displayed = _choose_displayed(
         clusters.assign(is_far=clusters["distance"] > max_bits)
@@ -67,9 +71,15 @@ def make_gallery(
         for _, group in displayed.groupby("cluster", sort=False)
     ]
     pairs = [(row, group[0]) for group in groups for row in group]
-    drawings = parallel.run(_draw, pairs, label="Thumbnails", ordered=True)
-    for (row, _), drawing in zip(pairs, drawings, strict=True):
-        row.update(drawing)
+    paths = [row["path"] for row, _ in pairs]
+    thumbnails = parallel.run(_draw, paths, label="Thumbnails", ordered=True)
+    transforms = geometry.load_transforms(work_dir)
+    for (row, first), thumbnail in zip(pairs, thumbnails, strict=True):
+        row["thumbnail"] = thumbnail
+        row["matrix"] = []
+        matrix = transforms.get((first["path"], row["path"]))
+        if matrix is not None and row["is_far"]:
+            row["matrix"] = matrix.T.ravel().tolist()
     is_single = labels.kind == "single"
     return Gallery(
         clusters=groups,
@@ -108,33 +118,14 @@ def _name_images(images: pd.DataFrame) -> pd.DataFrame:
     return good.assign(name=good["image_id"].mask(is_repeated, full_name))
 
 
-def _draw(pair: tuple[Row, Row]) -> Row:
-    """Return thumbnail and matrix of an image, given the first one of its cluster."""
-    image, first = pair
-    (pixels,) = load_pixels([image["path"]], SIDE)
+def _draw(path: str) -> str:
+    """Return the thumbnail of an image."""
+    (pixels,) = load_pixels([path], SIDE)
     thumbnail = Image.fromarray(pixels)
     thumbnail.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
     webp = BytesIO()
     thumbnail.save(webp, "WEBP", quality=QUALITY)
-    return {
-        "thumbnail": b64encode(webp.getvalue()).decode(),
-        "matrix": _align(image, first) if image["is_far"] else [],
-    }
-
-
-def _align(image: Row, first: Row) -> list[float]:
-    """Return the matrix of SVG that puts an image on the first one, [] if unknown.
-
-    The short side of each of the two images is 1 long.
-    """
-    transform, n_inliers = geometry.find_transform(
-        geometry.find_features(image["path"]),
-        geometry.find_features(first["path"]),
-    )
-    if n_inliers < geometry.MIN_INLIERS:
-        return []
-    transform[:, 2] /= geometry.SIDE
-    return transform.T.ravel().tolist()
+    return b64encode(webp.getvalue()).decode()
 
 
 def read_decisions(work_dir: str) -> list[list[str]]:

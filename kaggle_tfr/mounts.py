@@ -24,6 +24,8 @@ PRODUCTS = (
     "audit.json",
 )
 
+EXECUTED_LINK = re.compile(r" · \[executed\]\([^)]*\)")  # in a notebook's header
+
 # Since 2026 Kaggle also mounts inputs by type and owner: competitions/<slug>,
 # datasets/<owner>/<slug>.
 MOUNT_FOLDERS = ("", "/competitions", "/datasets", "/datasets/*", "/notebooks/*")
@@ -52,6 +54,14 @@ def bundled(folder: str) -> Path:
     package = Path(__file__).resolve().parent
     installed = package / folder
     return installed if installed.is_dir() else package.parent / folder
+
+
+def copy_notebook(name: str, folder: AnyPath) -> Path:
+    """Copy a notebook without the link to its executed copy, which stays behind."""
+    text = (bundled("notebooks") / f"{name}.ipynb").read_text(encoding="utf-8")
+    path = Path(folder, f"{name}.ipynb")
+    path.write_text(EXECUTED_LINK.sub("", text), encoding="utf-8")
+    return path
 
 
 def project_dir() -> Path:

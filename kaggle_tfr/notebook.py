@@ -209,12 +209,20 @@ def end() -> None:
 
 
 def account(counts: Mapping[str, int], total: int) -> pd.DataFrame:
-    """Return one row per outcome with `images` and `share`, and a last row for all.
+    """Return the table of `tabulate` to show, and release WORK_DIR.
 
-    This is a notebook's last call: WORK_DIR is released.
-    Raises: RuntimeError: the counts do not add up to `total`.
+    This is a notebook's last call.
     """
     end()
+    table = tabulate(counts, total)
+    return table.assign(share=table["share"].map("{:.1%}".format))
+
+
+def tabulate(counts: Mapping[str, int], total: int) -> pd.DataFrame:
+    """Return one row per outcome with `images` and `share`, and a last row for all.
+
+    Raises: RuntimeError: the counts do not add up to `total`.
+    """
     counted = sum(counts.values())
     if counted != total:
         terms = " + ".join(f"{count:,} {name}" for name, count in counts.items())

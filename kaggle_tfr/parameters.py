@@ -303,9 +303,8 @@ TABLE = (
         "WEIGHTS",
         "",
         "06",
-        "a .keras or .h5 file, or a Kaggle slug; empty: from scratch",
+        '"imagenet", a .keras or .h5 file, or a Kaggle slug; empty: from scratch',
     ),
-    Parameter("REPEATS", 3, "07", "of each experiment", low=2),
     Parameter("DEVICE", "auto", "06", choices=("auto", "tpu", "gpu", "cpu")),
 )
 # The format of a parameter in `kaggle-tfr run --help`, and where its last field begins.
@@ -323,6 +322,7 @@ REMOVED = {
     "TEST_ID_COLUMN": "Leave it out: the column of the names is found.",
     "TEST_PATH_TEMPLATE": "Leave it out: the names of TEST_CSV, and the images in test "
     "folders, are found; PATTERN leaves images out.",
+    "REPEATS": "Leave it out: 07 repeats its experiment often enough.",
 }
 FOLDERS = (
     "WORK_DIR",

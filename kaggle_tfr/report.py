@@ -3,6 +3,7 @@
 The executed notebooks are its chapters. All pages work without network.
 """
 
+import os
 import re
 import time
 from collections.abc import Collection, Sequence
@@ -13,15 +14,15 @@ from typing import Any
 
 import jinja2
 
-from kaggle_tfr import parallel, storage
+from kaggle_tfr import lock, parallel, storage
 from kaggle_tfr.deduplicate import load_clusters
 from kaggle_tfr.explore import load_images
-from kaggle_tfr.figures import count_of
 from kaggle_tfr.gallery import Gallery, make_gallery, read_decisions
-from kaggle_tfr.mounts import output_dir
+from kaggle_tfr.mounts import output_dir, work_dir
 from kaggle_tfr.notebook import MARKS, WRITING, Finding, read_accounting, read_findings
 from kaggle_tfr.parameters import DEFAULTS, Values
 from kaggle_tfr.shards import list_own_parts, read_part_table
+from kaggle_tfr.tables import count_of
 from kaggle_tfr.version import __version__
 
 ALONE = ("train", "test")  # splits without one for validation
@@ -56,6 +57,13 @@ def decide(findings: Sequence[Finding]) -> str:
         publish = "yes." if is_good else f"not yet, {license_finding.text}"
         headline += f" Publish: {publish}"
     return headline
+
+
+def write_alone(values: Values) -> None:
+    """Write report.html, unless a `run` writes it after its last notebook."""
+    work = work_dir(values["WORK_DIR"], values["NAME"])
+    if os.environ.get(lock.INSIDE) != work:
+        write_report({**values, "WORK_DIR": work})
 
 
 def write_report(values: Values, copies: Path | None = None) -> None:
@@ -131,7 +139,9 @@ def _load_gallery(work: str, n_jobs: int) -> Gallery | None:
     images, labels = load_images(work)
     parallel.use_backend(n_jobs)
     decisions = read_decisions(work)
-    return make_gallery(images, clusters, labels, decisions, settings.max_bits)
+    return make_gallery(
+        images, clusters, labels, decisions, settings.max_bits, work_dir=work
+    )
 
 
 def _link_notebooks(

@@ -2,45 +2,16 @@
 copies in other datasets.
 """
 
-from kaggle_tfr.deduplicate.candidates import (
-    accept_pairs,
-    find_candidates,
-    verify_candidates,
-)
+from kaggle_tfr.deduplicate.candidates import find_candidates, verify_candidates
 from kaggle_tfr.deduplicate.clusters import find_clusters
-from kaggle_tfr.deduplicate.compare import (
-    compare_datasets,
-    list_overlap,
-    name_copies,
-    name_datasets,
-    read_datasets,
-)
-from kaggle_tfr.deduplicate.corrections import apply_overrides
-from kaggle_tfr.deduplicate.display import (
-    arrange_by_hash,
-    choose_disjoint,
-    choose_verified,
-    compare_pairs,
-    examples_around,
-    load_pairs,
-    pairs_added,
-    pairs_of_clusters,
-)
-from kaggle_tfr.deduplicate.findings import note_findings
-from kaggle_tfr.deduplicate.geometry import verify_geometry
-from kaggle_tfr.deduplicate.leaks import count_copies, find_copies, find_leaks
+from kaggle_tfr.deduplicate.compare import name_datasets, read_datasets
+from kaggle_tfr.deduplicate.leaks import count_copies, find_copies
 from kaggle_tfr.deduplicate.outcomes import (
     DuplicateSettings,
     choose_rows,
     count_outcomes,
     load_clusters,
-    save_clusters,
 )
-from kaggle_tfr.deduplicate.overrides import (
-    list_cut_pairs,
-    load_corrected,
-    read_overrides,
-    save_overrides,
-)
+from kaggle_tfr.deduplicate.overrides import list_cut_pairs, load_corrected
 from kaggle_tfr.deduplicate.pairs import find_pairs
-from kaggle_tfr.deduplicate.proposals import propose_copies
+from kaggle_tfr.deduplicate.step import Found, run

@@ -66,28 +66,12 @@ def find_candidates(
     if settings.second_look:
         pairs = _find_all(hashes, settings, is_new=is_new)
         kept = _keep_verifiable(pairs, images, settings)
-        text = f"SECOND_LOOK verifies all {_describe_cost(kept, settings)}."
-        text += _describe_left_out(len(pairs) - len(kept))
-        return Candidates(kept, "all", text, is_new)
+        cost = _describe_cost(kept, len(pairs) - len(kept), settings)
+        return Candidates(kept, "all", f"SECOND_LOOK verifies all {cost}", is_new)
 
     text = f"SECOND_LOOK is off: only pairs within {settings.max_bits} bits count."
-    pairs = _find_near(hashes, settings, is_new)
+    pairs = find_pairs(hashes, settings.max_bits, settings.rotated_bits, is_new=is_new)
     return Candidates(pairs, "", text, is_new)
-
-
-def accept_pairs(
-    images: pd.DataFrame,
-    hashes: pd.DataFrame,
-    candidates: Candidates,
-    settings: DuplicateSettings,
-    work_dir: str = "",
-) -> pd.DataFrame:
-    """Return the pairs within MAX_BITS and those that their geometry confirms.
-
-    Parameters and columns: as in `verify_candidates`.
-    """
-    verified = verify_candidates(images, hashes, candidates, settings, work_dir)
-    return verified[verified["accepted"]]
 
 
 def verify_candidates(
@@ -99,16 +83,15 @@ def verify_candidates(
 ) -> pd.DataFrame:
     """Return all candidates, with the result of their geometry.
 
-    Columns inliers and accepted: as in `verify_geometry`. Without a second look, all
-    pairs are accepted. With MIRRORED and SECOND_LOOK = True, pairs that share details
-    are verified too.
+    Columns: as in `verify_geometry`. Without a second look, all pairs are near. With
+    MIRRORED and SECOND_LOOK = True, pairs that share details are verified too.
     images: those with "gone" or "changed" in the column `earlier` have no file that
         could be verified.
     work_dir: see `verify_geometry`.
     """
     pairs = candidates.pairs
     if not candidates.second_look:
-        return pairs.assign(inliers=-1, accepted=True)
+        return pairs.assign(is_near=True, inliers=-1, accepted=True)
     max_bits = settings.max_bits
     if settings.mirrored and settings.second_look is True:
         pairs = propose_copies(images, hashes, pairs, max_bits, candidates.is_new)
@@ -135,13 +118,12 @@ def _choose_candidates(
             pairs = find(hashes, settings, MAX_CANDIDATES, is_new)
             kept = _keep_verifiable(pairs, images, settings)
             if _estimate_seconds(_select_far(kept, settings)) <= MAX_SECONDS:
-                cost = _describe_cost(kept, settings)
+                cost = _describe_cost(kept, len(pairs) - len(kept), settings)
                 which = "all" if second_look == "all" else "the likeliest"
-                text = f'SECOND_LOOK = "auto" verifies {which} {cost}.'
-                text += _describe_left_out(len(pairs) - len(kept))
+                text = f'SECOND_LOOK = "auto" verifies {which} {cost}'
                 return Candidates(kept, second_look, text, is_new)
 
-    pairs = _find_near(hashes, settings, is_new)
+    pairs = find_pairs(hashes, settings.max_bits, settings.rotated_bits, is_new=is_new)
     new = "" if is_new is None else f"{n_new:,} new of "
     text = (
         f'SECOND_LOOK = "auto" verifies nothing: {new}{n_images:,} images have too '
@@ -163,26 +145,6 @@ def _keep_verifiable(
     is_verifiable = has_file[pairs["a"]] & has_file[pairs["b"]]
     is_near = are_near(pairs, settings.max_bits)
     return pairs[is_near | is_verifiable].reset_index(drop=True)
-
-
-def _describe_left_out(n_pairs: int) -> str:
-    """Return a sentence about the pairs that cannot be verified, "" if none."""
-    if not n_pairs:
-        return ""
-    return (
-        f" {n_pairs:,} more cannot be verified, because the file of an earlier image "
-        "is gone or has changed."
-    )
-
-
-def _find_near(
-    hashes: pd.DataFrame,
-    settings: DuplicateSettings,
-    is_new: np.ndarray | None,
-) -> pd.DataFrame:
-    """Return the pairs within MAX_BITS."""
-    max_bits = settings.max_bits
-    return find_pairs(hashes, max_bits, settings.rotated_bits, is_new=is_new)
 
 
 def _find_all(
@@ -221,12 +183,23 @@ def _select_far(pairs: pd.DataFrame, settings: DuplicateSettings) -> pd.DataFram
     return pairs[~are_near(pairs, settings.max_bits)]
 
 
-def _describe_cost(pairs: pd.DataFrame, settings: DuplicateSettings) -> str:
-    """Return the number of pairs beyond MAX_BITS and the time to verify them."""
+def _describe_cost(
+    pairs: pd.DataFrame, n_left_out: int, settings: DuplicateSettings
+) -> str:
+    """Return the number of pairs beyond MAX_BITS and the time to verify them.
+
+    n_left_out: number of pairs that cannot be verified.
+    """
     far_pairs = _select_far(pairs, settings)
-    return (
+    text = (
         f"{len(far_pairs):,} pairs of {settings.max_bits + 1} to "
         f"{settings.candidate_bits} bits, an estimated "
         f"{_estimate_seconds(far_pairs):,.0f} s of one core after a start of some "
-        "seconds"
+        "seconds."
     )
+    if n_left_out:
+        text += (
+            f" {n_left_out:,} more cannot be verified, because the file of an earlier "
+            "image is gone or has changed."
+        )
+    return text

@@ -26,8 +26,6 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import csgraph, csr_matrix
 
-from kaggle_tfr.deduplicate.display import name_labels
-from kaggle_tfr.deduplicate.pairs import select_accepted
 from kaggle_tfr.explore.growth import RECORDED, name_places
 from kaggle_tfr.parameters import check_parameters
 
@@ -65,8 +63,7 @@ def find_clusters(
     images: columns image_id, path, label, label_name, split, height, width, n_bytes,
         and optionally source and those of `join_earlier`; `pairs` contains its row
         numbers.
-    pairs: of `find_pairs` or `verify_geometry`, or columns a, b, distance (bits). If
-        there is a column accepted, only accepted pairs count.
+    pairs: columns a, b, distance (bits).
     keep: "largest" (pixels, then bytes, then name) or "first" image of the lowest
         source of each cluster, or "all".
     conflicts: if labels differ, "drop" the cluster, keep an image of the "majority", or
@@ -87,7 +84,7 @@ def find_clusters(
     check_parameters({"KEEP": keep, "CONFLICTS": conflicts, "LEAKS": leaks})
     copies = copies if copies and leaks == "drop" else {}
     single_rows = [*dropped_rows, *_list_leaking(images, copies)]
-    rows, graph = build_graph(select_accepted(pairs), single_rows)
+    rows, graph = build_graph(pairs, single_rows)
     members = images.iloc[rows].reset_index(drop=True)
     members["cluster"] = _number_clusters(graph)
     members["test"] = members["split"] == "test"
@@ -406,8 +403,16 @@ def _name_conflict(members: pd.DataFrame) -> pd.Series:
     is_labelled = members["conflict"] & has_label
     labelled = members[is_labelled]
     names = pd.DataFrame(
-        {"cluster": labelled["cluster"], "name": name_labels(labelled)}
+        {"cluster": labelled["cluster"], "name": _name_labels(labelled)}
     )
     names = names.drop_duplicates().sort_values("name")
     labels = names.groupby("cluster")["name"].agg(", ".join)
     return members["cluster"].map("conflict: " + labels)
+
+
+def _name_labels(images: pd.DataFrame) -> pd.Series:
+    """Return the label names, with the source if an image is of a further input."""
+    names = images["label_name"]
+    if "source" in images and images["source"].any():
+        names = names + " (source " + images["source"].astype(str) + ")"
+    return names

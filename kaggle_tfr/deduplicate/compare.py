@@ -12,14 +12,9 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.deduplicate.outcomes import (
-    LEAK_COLUMNS,
-    DuplicateSettings,
-    match_clusters,
-)
+from kaggle_tfr.deduplicate.outcomes import DuplicateSettings, match_clusters
 from kaggle_tfr.deduplicate.pairs import find_pairs_between
 from kaggle_tfr.fingerprints import FINGERPRINTS_FILE, TYPES, read_fingerprints
-from kaggle_tfr.images.hashing import HASHES
 from kaggle_tfr.mounts import find_part_files
 from kaggle_tfr.shards import list_parts
 
@@ -99,7 +94,7 @@ def compare_datasets(
 
     hashes: of `load_hashes`. others: of `read_datasets`.
     Columns: a (row number of `hashes`), distance (bits), orientation (EXIF), match
-    ("file" for equal files, "hash" within MAX_BITS, else "mirrored"), and test_id,
+    ("file" for equal files, "hash", or "mirrored" in another orientation), and test_id,
     test_split, test_label and dataset of the other image. The nearest pair of an image
     is its first one.
     """
@@ -113,10 +108,7 @@ def compare_datasets(
     )
     mine = hashes.iloc[pairs["a"]].reset_index(drop=True)
     found = others.iloc[pairs["b"]].reset_index(drop=True)
-    words = mine[[*HASHES]].to_numpy(np.uint64)
-    other_words = found[[*HASHES]].to_numpy(np.uint64)
-    bits = np.bitwise_count(words ^ other_words).sum(axis=1)
-    match = np.where(bits <= settings.max_bits, "hash", "mirrored")
+    match = np.where(pairs["orientation"] == 1, "hash", "mirrored")
     copies = pd.DataFrame(
         {
             "a": pairs["a"].to_numpy(),
@@ -148,10 +140,10 @@ def list_overlap(
     copies: pd.DataFrame,
     clusters: pd.DataFrame,
 ) -> pd.DataFrame:
-    """Return the pairs of `compare_datasets` with the columns of leaks.csv.
+    """Return the pairs of `compare_datasets` with the other columns of leaks.csv.
 
     test_id and test_split are of the image of the other dataset; image_id, label_name,
     split and keep of the image in `images`.
     """
     mine = match_clusters(images.iloc[copies["a"]], clusters)
-    return copies.join(mine[["image_id", "label_name", "split", "keep"]])[LEAK_COLUMNS]
+    return copies.join(mine[["image_id", "label_name", "split", "keep"]])

@@ -5,8 +5,8 @@ Clusters are made again with the decisions; their effect is what differs.
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,6 @@ from kaggle_tfr.deduplicate.overrides import (
     correct_images,
     correct_pairs,
 )
-from kaggle_tfr.deduplicate.pairs import select_accepted
 from kaggle_tfr.explore.growth import mark_recorded
 from kaggle_tfr.schema import Labels
 
@@ -55,7 +54,7 @@ class _Comparison:
 
     before: pd.DataFrame
     after: pd.DataFrame
-    bits: dict[tuple[int, int], int]
+    bits: pd.Series
     links: dict[Decision, str]
     group_sizes: Counter[str]
 
@@ -68,15 +67,12 @@ def apply_overrides(
     clusters: pd.DataFrame,
     *,
     hashes: pd.DataFrame,
-    keep: str,
-    conflicts: str,
-    leaks: str,
-    copies: Mapping[int, str] | None = None,
+    **rules: Any,
 ) -> Corrections:
     """Return images, pairs and clusters with the user's decisions, and their effects.
 
-    images, labels, hashes: of 01. pairs: of `accept_pairs`. clusters: of
-    `find_clusters`, with the same keep, conflicts, leaks and copies.
+    images, labels, hashes: of 01. pairs: those accepted of `verify_candidates`.
+    clusters: of `find_clusters` with these rules: keep, conflicts, leaks and copies.
     A warning names an image that still connects a pair that was cut.
     """
     if not overrides.decisions:
@@ -89,10 +85,7 @@ def apply_overrides(
     new_clusters = find_clusters(
         corrected,
         new_pairs,
-        keep=keep,
-        conflicts=conflicts,
-        leaks=leaks,
-        copies=copies,
+        **rules,
         kept_rows=[row.a for row in overrides.select("keep")],
         dropped_rows=[r.a for r in overrides.select("drop") if is_droppable[r.a]],
     )
@@ -102,7 +95,7 @@ def apply_overrides(
     comparison = _Comparison(
         before=_list_outcomes(images, clusters),
         after=after,
-        bits=_list_bits(pairs, overrides),
+        bits=pairs.set_index(["a", "b"])["distance"],
         links=links,
         group_sizes=Counter(row.value for row in overrides.select("group")),
     )
@@ -118,19 +111,6 @@ def _list_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame
     return table.assign(conflict=table["conflict"].eq(True))
 
 
-def _list_bits(
-    pairs: pd.DataFrame,
-    overrides: Overrides,
-) -> dict[tuple[int, int], int]:
-    """Return the distance of each pair of decided images by its rows."""
-    decided_rows = [row.a for row in overrides.decisions]
-    decided_rows += [row.b for row in overrides.decisions]
-    is_decided = pairs[["a", "b"]].isin(decided_rows).all(axis=1)
-    pairs = pairs[is_decided]
-    ends = zip(pairs["a"].tolist(), pairs["b"].tolist(), strict=True)
-    return dict(zip(ends, pairs["distance"].tolist(), strict=True))
-
-
 def _find_links(
     overrides: Overrides,
     pairs: pd.DataFrame,
@@ -144,7 +124,7 @@ def _find_links(
         if cluster[row.a] == cluster[row.b] >= 0
     ]
     links = {}
-    rows, graph = build_graph(select_accepted(pairs))
+    rows, graph = build_graph(pairs)
     for decision in connected:
         start, end = np.searchsorted(rows, [decision.a, decision.b])
         _, previous = csgraph.dijkstra(
@@ -275,11 +255,8 @@ def _describe_changed(
     is_affected |= changed["cluster_before"].isin(clusters_before)
     affected = changed[is_affected]
     text = ""
-    for outcome, images in (
-        ("kept", affected[affected["keep"]]),
-        ("dropped", affected[~affected["keep"]]),
-    ):
-        names = images["image_id"].tolist()
+    for outcome, is_kept in (("kept", True), ("dropped", False)):
+        names = affected["image_id"][affected["keep"] == is_kept].tolist()
         if names:
             ending = ", …" if len(names) > MAX_NAMED else ""
             text += f"; now {outcome}: {', '.join(names[:MAX_NAMED])}{ending}"

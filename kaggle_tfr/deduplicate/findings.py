@@ -8,10 +8,8 @@ import pandas as pd
 from kaggle_tfr.deduplicate.corrections import Corrections
 from kaggle_tfr.deduplicate.leaks import count_copies, find_copies, list_splits
 from kaggle_tfr.deduplicate.outcomes import match_clusters
-from kaggle_tfr.deduplicate.pairs import select_accepted
-from kaggle_tfr.figures import count_of
-from kaggle_tfr.figures.words import join_words
 from kaggle_tfr.notebook import note
+from kaggle_tfr.tables import count_of, join_words
 
 
 def note_findings(
@@ -27,8 +25,7 @@ def note_findings(
     """
     images = corrected.images
     clusters = corrected.clusters
-    accepted = select_accepted(corrected.pairs)
-    copies = find_copies(images, accepted[["a", "b", "distance"]])
+    copies = find_copies(images, corrected.pairs[["a", "b", "distance"]])
     counts = count_copies(images, copies)
     counts = counts[counts["copies"] > 0]
     n_images = images["split"][images["problem"] == ""].value_counts().to_dict()

@@ -24,6 +24,10 @@ from kaggle_tfr.records import read_image_bytes
 
 SIDE = 192  # pixels of the short side: more costs time and blurs small images
 MIN_INLIERS = 12
+MOST_NEAR = 500  # pairs within MAX_BITS that are compared, too: a second witness
+CACHE = "geometry.parquet"  # in WORK_DIR
+# Columns of geometry.parquet: see `load_transforms`.
+TRANSFORM = ["x_x", "x_y", "x_0", "y_x", "y_y", "y_0"]
 MIRROR_X = np.array([-1, 1], np.float32)  # times x and y
 # The EXIF orientation that rotates b as a is, by whether b is mirrored and by the
 # number of quarter turns to the right from a to b, or to b mirrored.
@@ -80,35 +84,37 @@ def verify_geometry(
     *,
     max_bits: int = 25,
 ) -> pd.DataFrame:
-    """Return the pairs with columns inliers (int64) and accepted (bool).
+    """Return the pairs with the columns is_near, inliers (int64) and accepted.
 
     images: columns path and n_bytes; `pairs` contains its row numbers. A pair whose
     orientation is a mirror image is compared with the mirror image of b.
-    accepted: within `max_bits` (see `are_near`), or by 12 inliers. Pairs within
-    `max_bits` are not verified: their inliers are -1. The orientation of a pair with 12
-    inliers becomes that of the transform.
+    is_near: within `max_bits` (see `are_near`). accepted: near, or by 12 inliers. The
+    first 500 near pairs are compared, too; the others have -1 inliers. The orientation
+    of a pair with 12 inliers becomes that of the transform.
     work_dir: `geometry.parquet` in it is saved during the work; a rerun reads it and
-    verifies new pairs only.
+    verifies new pairs only. It contains the transforms: see `load_transforms`.
     """
     is_near = are_near(pairs, max_bits)
-    far_pairs = pairs[~is_near]
-    key = _identify(images, far_pairs)
+    is_first = np.cumsum(is_near) <= MOST_NEAR
+    compared = pairs[~is_near | is_first]
+    key = _identify(images, compared)
     table = compute_columns(
         _verify_block,
-        key.assign(inliers=-1, orientation=1),
-        names=["inliers", "orientation"],
+        key.assign(inliers=-1, orientation=1, **dict.fromkeys(TRANSFORM, np.nan)),
+        names=["inliers", "orientation", *TRANSFORM],
         key=[*key],
-        path=work_dir and storage.join(work_dir, "geometry.parquet"),
+        path=work_dir and storage.join(work_dir, CACHE),
         label="Verifying geometry",
     )
     find_features.cache_clear()  # the files may change before the next call
 
-    table.index = far_pairs.index
+    table.index = compared.index
     inliers = table["inliers"].reindex(pairs.index, fill_value=-1)
     is_verified = inliers >= MIN_INLIERS
     orientation = pairs["orientation"].mask(is_verified, table["orientation"])
     return pairs.assign(
         orientation=orientation.astype(np.int64),
+        is_near=is_near,
         inliers=inliers,
         accepted=is_verified | is_near,
     )
@@ -161,24 +167,51 @@ def have_files(images: pd.DataFrame) -> np.ndarray:
     return ~images["earlier"].isin(WITHOUT_FILE).to_numpy()
 
 
-def _verify_block(table: pd.DataFrame) -> list[tuple[int, int]]:
-    """Return (inliers, orientation) of each pair."""
+def _verify_block(table: pd.DataFrame) -> list[tuple[float, ...]]:
+    """Return inliers, orientation and `TRANSFORM` of each pair."""
     pairs = zip(table["path_a"], table["path_b"], table["mirrored"], strict=True)
     return [_verify_pair(*pair) for pair in pairs]
 
 
-def _verify_pair(
-    path_a: str,
-    path_b: str,
-    is_mirrored: bool,
-) -> tuple[int, int]:
-    """Return inliers and orientation of a pair."""
+def _verify_pair(path_a: str, path_b: str, is_mirrored: bool) -> tuple[float, ...]:
+    """Return inliers, orientation and `TRANSFORM` of a pair."""
     features_a = find_features(path_a)
     features_b = find_features(path_b)
     if is_mirrored:
         features_b = features_b.mirror()
-    inliers, quarters = count_inliers(features_a, features_b)
-    return inliers, int(UNDO[int(is_mirrored), quarters])
+    transform, inliers = find_transform(features_a, features_b)
+    # The complex number by which the transform multiplies x + yi; 0 if there is none.
+    factor = complex(*transform[:, 0])
+    quarters = round(np.angle(factor, deg=True) / 90) % 4
+    orientation = int(UNDO[int(is_mirrored), quarters])
+
+    onto_a = np.full((2, 3), np.nan)
+    if inliers >= MIN_INLIERS:
+        onto_a = np.asarray(cv2.invertAffineTransform(transform))
+        onto_a[:, 2] /= SIDE
+        if is_mirrored:
+            onto_a[:, 0] *= -1
+    return inliers, orientation, *onto_a.ravel()
+
+
+def load_transforms(work_dir: str) -> dict[tuple[str, str], np.ndarray]:
+    """Return the transforms of the pairs with 12 inliers by their paths (a, b).
+
+    A transform, float64 (2, 3), moves image b onto image a: the point (x, y) of b to
+    [[x_x, x_y, x_0], [y_x, y_y, y_0]] @ (x, y, 1) of a. Both are measured from the
+    upper left corner, in units of the short side of their image. Each pair is there as
+    (b, a), too.
+    """
+    path = storage.join(work_dir, CACHE)
+    if not storage.exists(path):
+        return {}
+    table = storage.read_parquet(path).reindex(columns=["path_a", "path_b", *TRANSFORM])
+    transforms = {}
+    for path_a, path_b, *values in table.dropna().itertuples(index=False):
+        onto_a = np.array(values, np.float64).reshape(2, 3)
+        transforms[path_a, path_b] = onto_a
+        transforms[path_b, path_a] = np.asarray(cv2.invertAffineTransform(onto_a))
+    return transforms
 
 
 def root_sift(descriptors: np.ndarray) -> np.ndarray:
@@ -222,18 +255,6 @@ def read_grey(path: str) -> np.ndarray:
     size = [min(round(side * scale), 4 * SIDE) for side in (width, height)]
     method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
     return cv2.resize(grey, size, interpolation=method)
-
-
-def count_inliers(
-    features: Features,
-    others: Features,
-) -> tuple[int, int]:
-    """Return (inliers of one transform, its quarter turns to the right)."""
-    transform, inliers = find_transform(features, others)
-    # The complex number by which the transform multiplies x + yi; 0 if there is none.
-    factor = complex(*transform[:, 0])
-    degrees = np.angle(factor, deg=True)
-    return inliers, round(degrees / 90) % 4
 
 
 def find_transform(

@@ -8,7 +8,7 @@ import pandas as pd
 from scipy.sparse import coo_matrix, csgraph
 
 from kaggle_tfr.deduplicate.outcomes import match_clusters
-from kaggle_tfr.deduplicate.pairs import MAX_EQUAL, select_accepted
+from kaggle_tfr.deduplicate.pairs import MAX_EQUAL
 from kaggle_tfr.naming import SPLIT_NAMES
 
 RANKS = {"test": 0, "validation": 1, "train": 2}
@@ -28,8 +28,7 @@ def find_leaks(
     the validation image of a pair with train. If more than 20 images have equal hashes,
     each has pairs with the first one of every other split only.
     """
-    accepted = select_accepted(pairs)
-    copies = find_copies(images, accepted[["a", "b", "distance"]])
+    copies = find_copies(images, pairs[["a", "b", "distance"]])
     use = images["split"].map(SPLIT_NAMES).to_numpy()
     is_leak = use[copies["a"]] != use[copies["b"]]
     leaks = copies[is_leak].reset_index(drop=True)

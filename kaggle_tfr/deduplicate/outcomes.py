@@ -72,20 +72,17 @@ def save_clusters(
     storage.remove_leftovers(work_dir)
     rows = leaks[LEAK_COLUMNS]
     if overlap is not None and len(overlap):
-        rows = pd.concat([rows, overlap[LEAK_COLUMNS]]) if len(rows) else overlap
+        found = overlap[LEAK_COLUMNS]
+        rows = pd.concat([rows, found]) if len(rows) else found
     # Readers take a carriage return for the end of a line.
     rows = rows.replace("\r", r"\\r", regex=True)
-    _write_text(rows.to_csv(index=False), work_dir, "leaks.csv")
-    _write_text(settings.to_json(), work_dir, "duplicates.json")
+    texts = {
+        "leaks.csv": rows.to_csv(index=False),
+        "duplicates.json": settings.to_json(),
+    }
+    for name, text in texts.items():
+        storage.write_atomically(storage.join(work_dir, name), text.encode())
     storage.write_parquet(clusters, storage.join(work_dir, "duplicates.parquet"))
-
-
-def _write_text(
-    text: str,
-    folder: str,
-    name: str,
-) -> None:
-    storage.write_atomically(storage.join(folder, name), text.encode())
 
 
 def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.deduplicate.pairs import measure_pairs, select_accepted
+from kaggle_tfr.deduplicate.pairs import measure_pairs
 from kaggle_tfr.explore.csvs import parse_text
 from kaggle_tfr.explore.growth import mark_recorded
 from kaggle_tfr.explore.labels import number_names
@@ -326,15 +326,13 @@ def correct_pairs(
 ) -> pd.DataFrame:
     """Return the pairs with those that the user adds, and without those that are cut.
 
-    pairs: of `accept_pairs`. hashes: of `load_hashes`.
+    pairs: of `verify_candidates`. hashes: of `load_hashes`.
     """
-    pairs = select_accepted(pairs)
     added = _list_ends(overrides.select("same"))
     if len(added):
         words = hashes[[*HASHES]].to_numpy(np.uint64)
         measured = measure_pairs(words, added.assign(orientation=1))
-        if "accepted" in pairs:
-            measured = measured.assign(inliers=-1, accepted=True)
+        measured = measured.assign(inliers=-1, accepted=True, is_near=False)
         # A pair that was found keeps its orientation.
         pairs = pd.concat([pairs, measured]) if len(pairs) else measured
         pairs = pairs.drop_duplicates(["a", "b"])

@@ -378,11 +378,6 @@ def _pair_members(
     return pairs.assign(a=pairs["row_a"], b=pairs["row_b"])
 
 
-def select_accepted(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Return the accepted pairs, or all pairs if they are not verified."""
-    return pairs[pairs["accepted"]] if "accepted" in pairs else pairs
-
-
 def measure_pairs(
     words: np.ndarray,
     candidates: pd.DataFrame,

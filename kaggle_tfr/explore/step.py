@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from kaggle_tfr import notebook
+from kaggle_tfr.explore.bundled import input_or_sample
 from kaggle_tfr.explore.checks import check_table, note_doubts
 from kaggle_tfr.explore.growth import reuse_hashes
 from kaggle_tfr.explore.inputs import read_table, save_submission
-from kaggle_tfr.explore.sample import input_or_sample
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.explore.table import measure, save_images, save_rejects
 from kaggle_tfr.parameters import Values, make_settings

@@ -1,6 +1,6 @@
 """Plots of folds: the images of each class, and the lesson on twelve images."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
 
 import numpy as np
@@ -9,17 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from kaggle_tfr.figures.canvas import name_rows, new_plot, set_log_ticks
-from kaggle_tfr.figures.grids import cut_square
-from kaggle_tfr.figures.style import BLUE, GREY, MANY_CLASSES, RED, styled
-from kaggle_tfr.figures.words import (
-    NO_LABEL,
-    count_classes,
-    count_of,
-    list_marks,
-    list_names,
-    shorten,
-)
+from kaggle_tfr.figures.canvas import name_rows, new_plot
+from kaggle_tfr.figures.grids import WIDTH, cut_square
+from kaggle_tfr.figures.style import BLUE, GREY, MANY_CLASSES, RED
+from kaggle_tfr.figures.words import NO_LABEL, list_marks, shorten
+from kaggle_tfr.tables import count_of
 
 NEVER_VALIDATES = "train, never\nvalidates"
 BAR_LENGTH = 0.5  # of the longest bar in a column of a table of counts
@@ -27,173 +21,55 @@ FOLD_COLORS = ("#31688e", "#35b779", "#f2b134")  # none is red
 FOLD_INKS = ("white", "black", "black")  # of numbers that are readable on these colours
 
 
-@styled
 def plot_folds(table: pd.DataFrame, label_columns: Sequence[str] = ()) -> Figure | None:
     """Plot images per class and fold, or print a line where all images are in one.
 
-    For more than 40 classes: how far each is from its share of each fold, in images.
+    Of more than 40 classes, the largest are shown.
     table: rows with split, fold and label_name. label_columns: of images that may have
     several labels; one row of the figure is one label then.
     """
-    has_label = table["label_name"] != ""
-    table = table[has_label | (table["split"] != "test")]
     counts = _count_by_fold(table, label_columns)
-    classes = count_classes(table["label_name"], label_columns)
     if counts.shape[1] < 2:
-        print(f"No folds: {count_of(len(table), 'image')} of {classes} in one")
+        print(f"No folds: all {count_of(len(table), 'image')} are in one.")
         return None
 
-    # Test images, and training images that never validate beside folds, have no share
-    # that they should have.
-    has_folds = (table["fold"] >= 0).any()
-    noun = "fold" if has_folds else "split"
-    without_share = ["test", NEVER_VALIDATES] if has_folds else ["test"]
-    compared = counts.drop(columns=without_share, errors="ignore")
-    title = f"{classes} × {count_of(compared.shape[1], noun)}: "
-    excess = _subtract_fair_shares(compared)
-    incomplete = _find_incomplete(compared)
-    if len(incomplete):
-        title += _describe_incomplete(compared.loc[incomplete], noun)
-    else:
-        furthest = np.abs(excess).max()
-        title += f"none is off its share by more than {furthest:.1f} images"
-
-    if len(counts) > MANY_CLASSES:
-        return _plot_excess(excess, title)
-    figure = _plot_count_bars(counts, compared.columns, title)
-    label = "images"
-    if len(incomplete):
-        label += f"; red: none, so no score of this {noun} covers the class"
-    figure.axes[0].set_xlabel(label, loc="left")
+    is_fold = counts.columns.str.startswith(("fold", "validation"))
+    n_missing = int((counts.loc[:, is_fold] == 0).any(axis=1).sum())
+    title = f"Classes that are not in every fold: {n_missing:,} of {len(counts):,}"
+    shown = counts.head(MANY_CLASSES)
+    if len(shown) < len(counts):
+        title += f" ({len(shown)} largest shown)"
+    figure, axis = new_plot(WIDTH, 1.1 + 0.3 * len(shown), title)
+    unit = BAR_LENGTH / max(shown.to_numpy().max(initial=0), 1)
+    for (row, column), count in np.ndenumerate(shown.to_numpy()):
+        color = BLUE if is_fold[column] else GREY
+        text_color = RED if is_fold[column] and not count else "black"
+        end = column + unit * count
+        axis.barh(row, unit * count, 0.6, left=column, color=color)
+        axis.text(end + 0.04, row, f"{count:,}", va="center", color=text_color)
+    name_rows(axis, shown.index)
+    axis.set_xticks(range(shown.shape[1]), shown.columns, ha="left")
+    axis.xaxis.tick_top()
+    axis.set(xlim=(-0.02, shown.shape[1]), ylim=(len(shown) - 0.5, -0.5))
+    axis.spines[:].set_visible(False)
+    axis.tick_params(length=0)
     return figure
 
 
-def _find_incomplete(counts: pd.DataFrame) -> pd.Index:
-    """Return the classes (rows) that are missing from some folds, but not from all."""
-    is_missing = counts.min(axis=1) == 0
-    is_present = counts.max(axis=1) > 0
-    return counts.index[is_missing & is_present]
-
-
-def _describe_incomplete(counts: pd.DataFrame, noun: str) -> str:
-    """Return which classes (rows) are missing, and of a single one also from where.
-
-    >>> counts = pd.DataFrame({"fold 0": [2], "fold 1": [0], "fold 2": [0]}, ["cat"])
-    >>> _describe_incomplete(counts, "fold")
-    'cat is missing from folds 1 and 2'
-    """
-    if len(counts) > 1:
-        return f"{list_names(counts.index)} are missing from a {noun}"
-
-    places = counts.columns[counts.iloc[0] == 0].str.removeprefix("fold ")
-    *others, last = places.str.replace(NEVER_VALIDATES, "train")
-    listed = f"{', '.join(others)} and {last}" if others else last
-    if noun == "fold":
-        listed = f"folds {listed}" if others else f"fold {listed}"
-    return f"{list_names(counts.index)} is missing from {listed}"
-
-
 def _count_by_fold(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.DataFrame:
-    """Count images by class or label (rows, largest first) and fold (columns)."""
+    """Count labelled images by class (rows, largest first) and fold (columns)."""
+    table = table[(table["label_name"] != "") | (table["split"] != "test")]
     split_names = table["split"].replace("train", NEVER_VALIDATES)
     fold_names = "fold " + table["fold"].astype(str)
     columns = fold_names.where(table["fold"] >= 0, split_names)
     if label_columns:
         counts = list_marks(table, label_columns).groupby(columns).sum().T
     else:
-        names = table["label_name"].replace("", NO_LABEL)
-        counts = pd.crosstab(names, columns)
+        counts = pd.crosstab(table["label_name"].replace("", NO_LABEL), columns)
     order = np.argsort(-counts.sum(axis=1), kind="stable")
     return counts.iloc[order]
 
 
-def _subtract_fair_shares(counts: pd.DataFrame) -> np.ndarray:
-    """Return how many images each cell (class × fold) has more than its fair share."""
-    images = counts.to_numpy()
-    class_totals = images.sum(axis=1)
-    fold_shares = images.sum(axis=0) / max(1, images.sum())
-    return images - np.outer(class_totals, fold_shares)
-
-
-def _plot_excess(excess: np.ndarray, title: str) -> Figure:
-    figure, axis = new_plot(7, 3.2, title)
-    axis.hist(excess.ravel(), bins=61, color=BLUE, log=True)
-    axis.set(xlabel="images more than its share", ylabel="classes × folds")
-    set_log_ticks(axis.yaxis)
-    return figure
-
-
-def _plot_count_bars(
-    counts: pd.DataFrame, compared: Collection[str], title: str
-) -> Figure:
-    """Plot a table of counts with a bar in each cell, as long as the count.
-
-    compared: columns where a class that other columns have is in red if it is missing.
-    """
-    width = max(7.0, 2.2 + 0.85 * counts.shape[1])
-    height = 1.1 + 0.3 * max(len(counts), 2)
-    figure, axis = new_plot(width, height, title)
-    unit = BAR_LENGTH / max(counts.to_numpy().max(initial=0), 1)
-    incomplete = _find_incomplete(counts[[*compared]])
-    for (row, column), count in np.ndenumerate(counts.to_numpy()):
-        is_compared = counts.columns[column] in compared
-        is_missing = is_compared and not count and counts.index[row] in incomplete
-        bar_color = BLUE if is_compared else GREY
-        axis.barh(row, unit * count, 0.6, left=column, color=bar_color)
-        if is_missing:
-            axis.barh(row, 0.9, 0.9, left=column, color=RED, alpha=0.15)
-        axis.text(
-            column + unit * count + 0.04,
-            row,
-            f"{count:,}",
-            va="center",
-            color=RED if is_missing else "black",
-            fontweight="bold" if is_missing else "normal",
-        )
-    name_rows(axis, counts.index)
-    axis.set_xticks(range(counts.shape[1]), counts.columns.astype(str), ha="left")
-    axis.xaxis.tick_top()
-    axis.xaxis.set_label_position("bottom")
-    axis.set_xlim(-0.02, counts.shape[1])
-    axis.set_ylim(len(counts) - 0.5, -0.5)
-    axis.spines[:].set_visible(False)
-    axis.tick_params(length=0)
-    return figure
-
-
-def draw_counts(axis: Axes, counts: pd.DataFrame, *, by_row: bool = True) -> None:
-    """Draw a table of numbers; the darker a cell, the larger its share.
-
-    by_row: the share of the row, otherwise of the whole table.
-    """
-    totals = counts.sum(axis=1)
-    if not by_row:
-        totals[:] = totals.sum()
-    shares = counts.div(totals.clip(lower=1), axis=0).to_numpy()
-    axis.imshow(
-        shares,
-        aspect="auto",
-        cmap="Blues",
-        vmin=0,
-        # A half of the colours, so that black numbers are readable on each of them.
-        vmax=2 * shares.max(initial=0),
-    )
-    for (row, column), count in np.ndenumerate(counts.to_numpy()):
-        axis.text(
-            column,
-            row,
-            f"{count:,}",
-            ha="center",
-            va="center",
-            fontsize=9,
-        )
-    axis.set_xticks(range(counts.shape[1]), counts.columns.astype(str))
-    name_rows(axis, counts.index)
-    axis.spines[:].set_visible(False)
-    axis.tick_params(length=0)
-
-
-@styled
 def plot_fold_strip(
     images: Sequence[np.ndarray],
     example: pd.DataFrame,

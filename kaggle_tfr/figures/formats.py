@@ -45,7 +45,7 @@ def _format_jpeg(figure: Figure) -> Output | None:
 
 def _has_photos(figure: Figure) -> bool:
     images = chain.from_iterable(axis.images for axis in figure.axes)
-    shapes = [np.shape(image.get_array()) for image in images]
+    shapes = [np.asarray(image.get_array()).shape for image in images]
     n_pixels = sum(math.prod(shape[:2]) for shape in shapes if len(shape) == 3)
     return n_pixels >= PHOTO_PIXELS
 

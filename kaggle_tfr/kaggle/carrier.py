@@ -11,6 +11,11 @@ from pathlib import Path
 from kaggle_tfr.version import __version__
 
 PACKAGE = Path(__file__).resolve().parent.parent
+_SAMPLE = PACKAGE.with_name("kaggle_tfr_sample")  # in a checkout it is sample/
+FOLDERS = {
+    "kaggle_tfr": PACKAGE,
+    "kaggle_tfr_sample": _SAMPLE if _SAMPLE.is_dir() else PACKAGE.with_name("sample"),
+}
 
 # The packages that a kernel needs, and their modules.
 MODULES = {
@@ -40,7 +45,7 @@ MODULES = {
 SOURCE_TYPES = (".py", ".html", ".js", ".md")
 # Prints the sha256 of the package's source, in any folder that contains the package.
 CHECK = (
-    'cat $(find kaggle_tfr -name "*.py" -o -name "*.html" -o -name "*.js" '
+    'cat $(find kaggle_tfr *sample -name "*.py" -o -name "*.html" -o -name "*.js" '
     '-o -name "*.md" | LC_ALL=C sort) | sha256sum'
 )
 
@@ -161,10 +166,11 @@ def _zip_package() -> bytes:
 
 
 def _read_sources() -> dict[str, bytes]:
-    """Return the package's source by its paths, in the order of `LC_ALL=C sort`."""
+    """Return the source of the package and of the sample, sorted by paths."""
     paths = {
-        path.relative_to(PACKAGE.parent).as_posix(): path
-        for path in PACKAGE.rglob("*.*")
+        f"{package}/{path.relative_to(folder).as_posix()}": path
+        for package, folder in FOLDERS.items()
+        for path in folder.rglob("*.*")
         if path.suffix in SOURCE_TYPES
     }
     return {name: paths[name].read_bytes() for name in sorted(paths)}

@@ -3,11 +3,11 @@
 import pandas as pd
 
 from kaggle_tfr.explore.labels import number_names
-from kaggle_tfr.figures import count_of
-from kaggle_tfr.figures.words import join_words, shorten
+from kaggle_tfr.figures.words import shorten
 from kaggle_tfr.notebook import note
 from kaggle_tfr.plan.fold_checks import find_missing_classes
 from kaggle_tfr.schema import Labels
+from kaggle_tfr.tables import count_of, join_words
 
 MAX_NAMED = 3  # classes in a sentence
 

@@ -1,4 +1,4 @@
-"""Check finished folds: their shares, classes that are missing, and leakage."""
+"""Check finished folds: classes that are missing, and leakage."""
 
 from collections.abc import Sequence
 from itertools import permutations
@@ -11,81 +11,11 @@ from kaggle_tfr.explore.growth import mark_recorded
 from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.images.hashing import FLAT, HASHES
 from kaggle_tfr.naming import OVERRIDE_GROUP
-from kaggle_tfr.plan.folds import Array, join_groups, list_first_rows, mark_labels
+from kaggle_tfr.plan.folds import Array, list_first_rows, mark_labels
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.texts import find_texts
 
-CLASS_SIZES = {
-    "1": 1, "2 to 5": 5, "6 to 25": 25, "26 to 100": 100, "over 100": np.inf
-}  # fmt: skip
 N_SAMPLED = 300
-
-
-def compare_shares(
-    rows: pd.DataFrame,
-    folded: pd.DataFrame,
-    validation_size: float = 0.0,
-    label_columns: Sequence[str] = (),
-    *,
-    group_column: str = "",
-    extra_in_validation: bool = False,
-) -> pd.DataFrame:
-    """Compare the folds with the requested shares.
-
-    rows, folded: the input and the result of `assign_folds` with the same parameters.
-    One row for each band of class sizes, and one for all classes. Columns: classes;
-    images, those that may validate, counted once for each label; asked and validation
-    (images); fold 0, fold 1, … (shares of the rest); in every fold (classes).
-    """
-    groups = join_groups(rows, group_column, extra_in_validation)
-    validating = folded[groups.may_validate]
-    counts = _count_by_place(validating, label_columns)
-    folds = _name_folds(validating)
-    table = counts.reindex(columns=["validation", *folds], fill_value=0)
-    table["classes"] = 1
-    table["images"] = counts.sum(axis=1)
-    table["in every fold"] = (counts[folds] > 0).all(axis=1)
-
-    table = _sum_bands(table)
-    in_folds = table[folds].sum(axis=1)
-    table[folds] = table[folds].div(in_folds, axis=0).round(4)
-    table["asked"] = table["images"] * validation_size
-
-    columns = ["classes", "images"]
-    if validation_size:
-        columns += ["asked", "validation"]
-    if len(folds) > 1:
-        columns += [*folds, "in every fold"]
-    return table[columns]
-
-
-def _count_by_place(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.DataFrame:
-    """Count the images of each class: columns fold 0, fold 1, …, then the splits."""
-    row, label = mark_labels(table, label_columns).nonzero()
-    fold_name = "fold " + table["fold"].astype(str)
-    has_fold = table["fold"] >= 0
-    place = table["split"].mask(has_fold, fold_name).to_numpy()
-    counts = pd.crosstab(label, place[row], colnames=[None])
-
-    folds = _name_folds(table)
-    splits = sorted(set(place).difference(folds))
-    return counts.reindex(columns=[*folds, *splits], fill_value=0)
-
-
-def _name_folds(table: pd.DataFrame) -> list[str]:
-    """Return "fold 0", "fold 1", … for the folds of a table."""
-    n_folds = table["fold"].to_numpy().max(initial=-1) + 1
-    return [f"fold {number}" for number in range(n_folds)]
-
-
-def _sum_bands(table: pd.DataFrame) -> pd.DataFrame:
-    """Sum the rows of classes of similar size, and of all classes."""
-    edges = [0, *CLASS_SIZES.values()]
-    band = pd.cut(table["images"], edges, labels=[*CLASS_SIZES])
-    sums = table.groupby(band.rename("class size"), observed=True).sum()
-    sums = sums.rename(index=str)
-    sums.loc["all"] = sums.sum()
-    return sums
 
 
 def find_missing_classes(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
@@ -101,13 +31,22 @@ def find_missing_classes(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
     columns = labels.class_columns
     if not columns:
         labelled = labelled[labelled["label"] >= 0]
-    counts = _count_by_place(labelled, columns)
+    row, label = mark_labels(labelled, columns).nonzero()
+    fold_name = "fold " + labelled["fold"].astype(str)
+    place = labelled["split"].mask(labelled["fold"] >= 0, fold_name).to_numpy()
+    counts = pd.crosstab(label, place[row])
     if not columns:
         counts.index = np.unique(labelled["label"])
     classes = number_names(labels.classes)
     names = {label: name for name, label in classes.items()}
     counts = counts.reindex(list(names), fill_value=0)
-    is_missing = _mark_missing(counts, _name_folds(labelled))
+    is_fold = counts.columns.str.startswith("fold")
+    folds = counts.columns[is_fold].tolist()
+    counts = counts[[*folds, *counts.columns[~is_fold]]]
+    is_missing = counts == 0
+    is_missing["train"] = is_missing.filter(regex="^(fold|train)").all(axis=1)
+    # A single fold does not validate.
+    is_missing.loc[is_missing["train"] | (len(folds) == 1), folds] = False
     is_missing = is_missing[is_missing.any(axis=1)]
     places = is_missing.columns
     missing_from = [", ".join(places[row]) for row in is_missing.to_numpy()]
@@ -124,15 +63,6 @@ def find_missing_classes(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
         kind="stable",
         ignore_index=True,
     )
-
-
-def _mark_missing(counts: pd.DataFrame, folds: list[str]) -> pd.DataFrame:
-    """Mark where a class has no image; "train" means all folds."""
-    is_missing = counts == 0
-    is_missing["train"] = is_missing.filter(regex="^(fold|train)").all(axis=1)
-    # A single fold does not validate.
-    is_missing.loc[is_missing["train"] | (len(folds) == 1), folds] = False
-    return is_missing
 
 
 def check_leakage(
@@ -236,7 +166,7 @@ def _count_near_pairs(
 ) -> dict[str, float]:
     """Compare sampled images with all others, except images of almost no texture."""
     rows_cut_from = _number_cut_pairs(table["path"], cut_pairs)
-    hashes = hashes.iloc[find_texts(table["path"], hashes["path"])]
+    hashes = match_hashes(table, hashes)
     is_compared = (hashes["texture"] >= FLAT).to_numpy()
     words = np.ascontiguousarray(hashes[[*HASHES]].to_numpy(np.uint64).T)
     is_test = (table["split"] == "test").to_numpy()
@@ -265,6 +195,11 @@ def _count_near_pairs(
     if is_recorded.any():
         numbers["sampled_pairs_of_earlier"] = n_of_earlier
     return numbers
+
+
+def match_hashes(table: pd.DataFrame, hashes: pd.DataFrame) -> pd.DataFrame:
+    """Return the hashes of each row of a table. hashes: of `load_hashes`."""
+    return hashes.iloc[find_texts(table["path"], hashes["path"])]
 
 
 def _number_cut_pairs(

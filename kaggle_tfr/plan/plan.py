@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kaggle_tfr import storage
-from kaggle_tfr.figures import count_of
 from kaggle_tfr.fingerprints import FINGERPRINTS_FILE
 from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.naming import (
@@ -36,7 +35,7 @@ from kaggle_tfr.plan.forecast import Forecast, Interval, forecast_groups
 from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
 from kaggle_tfr.session import session_hours
 from kaggle_tfr.shards import EarlierPlan, next_part, parse_earlier
-from kaggle_tfr.tables import format_bytes, format_seconds
+from kaggle_tfr.tables import count_of, format_bytes, format_seconds
 
 # Columns that the CSVs of a part lack.
 NOT_IN_CSV = [
@@ -659,14 +658,13 @@ def list_planned(plan: Plan) -> pd.DataFrame:
 
 
 def compare_with_limits(plan: Plan, forecast: Forecast, folder: str) -> pd.DataFrame:
-    """Return one row per limit for `plot_limits`: value, low, high, limit, text.
+    """Return one row per limit, as text: expected, at most, limit, share.
 
-    folder: the disk with the parts.
+    folder: the disk with the parts. share: of the limit, for what is expected at most.
     """
     fullest = list_planned(plan).groupby("part")["count"].sum().max()
-    part = f"fullest of {plan.n_parts} parts" if plan.n_parts > 1 else "the one part"
     limit_bytes = plan.settings.limit_bytes
-    rows = {part: _compare(forecast.size, fullest, limit_bytes, format_bytes)}
+    rows = {"fullest part": _compare(forecast.size, fullest, limit_bytes, format_bytes)}
     if not storage.is_remote(folder):
         rows["all parts on this disk"] = _compare(
             forecast.size,
@@ -678,18 +676,9 @@ def compare_with_limits(plan: Plan, forecast: Forecast, folder: str) -> pd.DataF
         forecast.seconds,
         fullest / forecast.workers,
         session_hours() * 3600,
-        _format_duration,
+        format_seconds,
     )
     return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def _format_duration(seconds: float) -> str:
-    """Return minutes or hours: the start of a step takes some seconds of its own.
-
-    >>> _format_duration(0.4), _format_duration(43_200)
-    ('under a minute', '12 h')
-    """
-    return format_seconds(seconds) if seconds >= 60 else "under a minute"
 
 
 def _compare(
@@ -697,11 +686,12 @@ def _compare(
     n_images: float,
     limit: float,
     format_: Callable[[float], str],
-) -> dict[str, Any]:
-    """Return a row of `compare_with_limits`. interval: value, low and high an image."""
-    value, low, high = (number * n_images for number in interval)
-    text = format_(value)
-    if format_(high) != text:
-        text += f", at most {format_(high)}"
-    text += f", of {format_(limit)}"
-    return {"value": value, "low": low, "high": high, "limit": limit, "text": text}
+) -> dict[str, str]:
+    """Return a row of `compare_with_limits`. interval: of one image."""
+    expected, _, high = (number * n_images for number in interval)
+    return {
+        "expected": format_(expected),
+        "at most": format_(high),
+        "limit": format_(limit),
+        "share": f"{high / limit:.1%}",
+    }

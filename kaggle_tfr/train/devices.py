@@ -1,4 +1,4 @@
-"""Find the devices to train on, and never train on other ones silently."""
+"""Find the devices to train on, never use other ones silently, predict on all."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from kaggle_tfr.parameters import check_value
 from kaggle_tfr.session import count_cores, find_tpu_signs
@@ -69,6 +71,16 @@ def find_devices(device: str = "auto") -> Devices:
     replicas = "replica" if devices.count == 1 else "replicas"
     print(f"Training on {devices.name}: {devices.count} {replicas}")
     return devices
+
+
+def predict(model: keras.Model, images: np.ndarray) -> np.ndarray:
+    """Return the outputs (batch, …) of uint8 images, split over the model's devices."""
+    distribution = keras.distribution.distribution()
+    if distribution is not None:
+        layout = distribution.get_data_layout(images.shape)
+        images = keras.distribution.distribute_tensor(images, layout)
+    # With a TensorFlow strategy every replica returns the whole batch, one by one.
+    return np.asarray(model.predict_on_batch(images))[: len(images)]
 
 
 def _check_no_tpu(backend: str) -> None:

@@ -1,76 +1,16 @@
-"""Write submission.csv in the form of the competition's sample_submission.csv."""
+"""Fill in a submission in the form of the competition's sample_submission.csv."""
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr import storage
 from kaggle_tfr.naming import SUBMISSION
-from kaggle_tfr.read.batches import one_schema
-from kaggle_tfr.train.model import check_labels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from kaggle_tfr.train.folds import Predictions
-
-
-def write_submission(
-    predictions: Sequence[Predictions], shards: pd.DataFrame, folder: str
-) -> pd.DataFrame | None:
-    """Average predictions for the test images, save submission.csv, return its rows.
-
-    predictions: of one model or more, of the same test shards, as `predict_records`
-        returns them.
-    shards: of `find_shards`; without test shards a line is printed and None returned.
-    Raises: ValueError: as `check_labels` and `fill_submission`; the test records have
-    no id; the probabilities were not kept.
-    """
-    test_shards = shards[shards["split"] == "test"]
-    if test_shards.empty:
-        print("There are no test shards, so there is nothing to submit.")
-        return None
-    check_labels(shards)
-    classes = test_shards["labels"].iloc[0].classes
-    _check_ids(test_shards)
-    scores = [part.scores for part in predictions if part.scores is not None]
-    if not scores or len(scores) < len(predictions):
-        raise ValueError(
-            f"The probabilities of {len(classes):,} classes are more than this machine "
-            "should keep, so submission.csv is not written. Predict in batches by "
-            "train.predict, and write the file yourself."
-        )
-
-    ids = predictions[0].table["image_id"].tolist()
-    mean_scores = np.stack(scores).mean(axis=0, dtype=np.float64)
-    template = _read_template(test_shards)
-    submission = fill_submission(ids, mean_scores, classes, template)
-    text = submission.to_csv(index=False, lineterminator="\n")
-    storage.write_atomically(storage.join(folder, "submission.csv"), text.encode())
-    return submission
-
-
-def _check_ids(test_shards: pd.DataFrame) -> None:
-    """Raise a ValueError if the records have no id."""
-    if not one_schema(test_shards).key_of("image_id"):
-        raise ValueError(
-            f"the records of '{test_shards['file'].iloc[0]}' have no id. Plan with a "
-            "SCHEMA that has one, such as 'id: image_id'."
-        )
-
-
-def _read_template(test_shards: pd.DataFrame) -> pd.DataFrame | None:
-    """Return the competition's sample submission, copied into a part, as text."""
-    for folder in test_shards["folder"].unique():
-        text = storage.read_text(storage.join(folder, SUBMISSION))
-        if text:
-            file = io.StringIO(text.lstrip("\ufeff"))
-            return pd.read_csv(file, dtype=str, keep_default_na=False)
-    return None
 
 
 def fill_submission(

@@ -1,15 +1,5 @@
 """04: one shard, parts, earlier parts, the files beside them, verification."""
 
-from kaggle_tfr.earlier import list_parts_here
-from kaggle_tfr.write.earlier_parts import check_earlier_parts
-from kaggle_tfr.write.parts import account_parts, compare_parts, write_parts
-from kaggle_tfr.write.sidecars import list_part_files
-from kaggle_tfr.write.stats import (
-    channel_stats_of_files,
-    combine_stats,
-    describe_sums,
-    format_normalization,
-    save_mean_rgb,
-    save_stats,
-)
-from kaggle_tfr.write.verify import load_source_examples, verify_parts, verify_written
+from kaggle_tfr.write.parts import account_parts, write_parts
+from kaggle_tfr.write.step import Written, run
+from kaggle_tfr.write.verify import verify_parts

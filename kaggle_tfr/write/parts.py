@@ -10,7 +10,6 @@ from functools import partial
 import pandas as pd
 
 from kaggle_tfr import notebook, parallel, session, storage
-from kaggle_tfr.figures import count_of
 from kaggle_tfr.naming import FOLDS_FILE, name_parts
 from kaggle_tfr.parameters import PARAMETERS
 from kaggle_tfr.plan.plan import (
@@ -22,7 +21,7 @@ from kaggle_tfr.plan.plan import (
     read_rows,
 )
 from kaggle_tfr.shards import find_changed_files, list_own_parts
-from kaggle_tfr.tables import format_bytes
+from kaggle_tfr.tables import count_of, format_bytes
 from kaggle_tfr.write import journal, leftovers, sidecars
 from kaggle_tfr.write.journal import ShardRow
 from kaggle_tfr.write.metadata import read_license
@@ -95,8 +94,8 @@ class ByteBudget:
             self.left += outcome.limit_bytes - written
 
 
-def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> pd.DataFrame:
-    """Return the table that a run ends with, and write it to accounting.csv.
+def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, int]:
+    """Return the number of images by outcome, and write them to accounting.csv.
 
     shards: of `write_parts`; the plan's other shards count as "in other parts".
     "unreadable when written" are images that 04 could not write, "rejected" those that
@@ -117,28 +116,10 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> pd.DataFra
     if elsewhere:
         counts["in other parts"] = elsewhere
 
-    table = notebook.account(counts, sum(plan.outcomes.values()))
+    table = notebook.tabulate(counts, sum(plan.outcomes.values()))
     text = table.to_csv(lineterminator="\n", float_format="%.4f")
     storage.write_atomically(storage.join(work_dir, "accounting.csv"), text.encode())
-    return table
-
-
-def compare_parts(plan: Plan, shards: pd.DataFrame) -> pd.DataFrame:
-    """Return each part's bytes, forecast interval and limit, for `plot_limits`."""
-    sums = shards.groupby("part")[["bytes", "count"]].sum()
-    rows = {}
-    for part, size, count in sums.itertuples():
-        low = plan.forecast["low"] * count
-        high = plan.forecast["high"] * count
-        interval = f"{format_bytes(low)} to {format_bytes(high)}"
-        rows[f"part {part}"] = {
-            "value": size,
-            "low": low,
-            "high": high,
-            "limit": plan.settings.limit_bytes,
-            "text": f"{format_bytes(size)}, forecast {interval}",
-        }
-    return pd.DataFrame.from_dict(rows, orient="index")
+    return counts
 
 
 @storage.explain_os_errors("OUT_DIR", storage.OUTPUT_FIXES)

@@ -14,27 +14,10 @@ from kaggle_tfr.plan.part_hashes import read_planned
 from kaggle_tfr.plan.plan import Plan, has_folds, read_rows
 from kaggle_tfr.records import format_index, list_frames, read_index
 from kaggle_tfr.shards import SUMS, find_changed_files, format_sums, sha256_of_text
-from kaggle_tfr.tables import format_bytes, format_csv
+from kaggle_tfr.tables import format_csv
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, ShardRow
 from kaggle_tfr.write.metadata import DATASET_FILE, renew_metadata
-
-# What the files of a part contain; a CSV for each split comes on top.
-CONTENTS = {
-    "folds.csv": "a row for each image of the input: fold, cluster, keep, reason",
-    "index": "where each record begins, for access by number",
-    "SHA256SUMS": "checksums: `sha256sum -c SHA256SUMS` verifies a copy",
-    FINGERPRINTS_FILE: "hashes of the images, to find copies and to add images later",
-    "dataset-metadata.json": "title, licence and description of the Kaggle dataset",
-    "labels.json": "kind of labels, classes (index = label)",
-    "labels.txt": "the classes as text",
-    "plan.json": "every setting, versions",
-    "rejects.csv": "images that could not be written, with their reasons",
-    "schema.json": "the features of a record, and how to parse them",
-    "shards.csv": "a row for each shard: split, fold, count, bytes, sha256",
-    "stats.json": "mean and deviation of the pixels",
-    SUBMISSION: "the competition's sample submission",
-}
 
 
 def close_part(
@@ -74,36 +57,6 @@ def close_part(
             metadata_path = f"{part_dir}/{DATASET_FILE}"
             storage.write_atomically(metadata_path, metadata.encode())
     journal.remove_journal(part_dir)
-
-
-def list_part_files(part_dir: str, shards: pd.DataFrame) -> pd.DataFrame:
-    """List the contents of a part: its shards by split, its indices, other files.
-
-    shards: of `write_parts`, also of other parts. Columns: file, size, content.
-    """
-    of_part = shards[part_dir.rpartition("-")[2] == shards["part"].astype(str)]
-    contents = dict(CONTENTS)
-    rows = []
-    for split, files in of_part.groupby("split"):
-        contents[f"{split}.csv"] = f"a row for each record of {split}"
-        name = files["file"].iloc[0]
-        content = f"{files['count'].sum():,} records of {split}, shards: {len(files):,}"
-        rows.append((f"{name} …", files["bytes"].sum(), content))
-
-    indices = [f"{part_dir}/index/{file}.idx" for file in of_part["file"]]
-    n_bytes = sum(_count_bytes(index) for index in filter(storage.exists, indices))
-    if n_bytes:
-        rows.append(("index/", n_bytes, contents["index"]))
-    for path in storage.list_files("*", part_dir):
-        name = path.rpartition("/")[2]
-        if name not in set(of_part["file"]):
-            rows.append((name, _count_bytes(path), contents.get(name, "")))
-    table = pd.DataFrame(rows, columns=["file", "size", "content"])
-    return table.assign(size=table["size"].map(format_bytes))
-
-
-def _count_bytes(path: str) -> int:
-    return storage.size_and_time(path)[0]
 
 
 def _complete_indices(

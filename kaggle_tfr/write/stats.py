@@ -57,20 +57,6 @@ def describe_sums(sums: Sums) -> dict[str, Any]:
     }
 
 
-def format_normalization(stats: Mapping[str, Sums]) -> str:
-    """Return Python code with mean and deviation of train, as shares of 255.
-
-    stats: by split; without a split "train", all splits together.
-    Raises: ValueError: there is no pixel.
-    """
-    description = _describe_train(stats)
-    lines = []
-    for name in ("mean", "std"):
-        shares = [round(description[name][channel] / 255, 4) for channel in "RGB"]
-        lines.append(f"{name} = {shares}")
-    return "\n".join(lines)
-
-
 def _describe_train(stats: Mapping[str, Sums]) -> dict[str, Any]:
     """Describe the split "train", or all splits together if it is missing."""
     sums = stats.get("train") or sum(stats.values(), Counter())

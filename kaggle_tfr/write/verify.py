@@ -49,7 +49,6 @@ from kaggle_tfr.write.stats import Stats, Sums, sum_channels
 
 PART_SIGNS = ("shards.csv", "journal", SUMS)
 MAX_FAULTS = 20  # of a shard
-DISPLAY_SIDE = 400  # pixels to which a source may be reduced for display
 MARGIN_DB = 1.0  # some images look the same rotated: a fault must fit better by this
 SWAPPED = "red and blue are swapped"
 UNREADABLE = "it is missing or cannot be read; run 04_write again"
@@ -431,36 +430,6 @@ def _check_record(check: ShardCheck, number: int, record: bytes) -> str:
     row = check.rows[number]
     problem = _compare_source(check, number, row["image_id"], pixels)
     return problem or _find_difference(record, image, header, check.plan, row)
-
-
-def load_source_examples(
-    sources: pd.DataFrame, work_dir: str, most: int = 3
-) -> tuple[list[tuple[np.ndarray, np.ndarray]], pd.DataFrame]:
-    """Load the compared records in which swapped colours would be most visible.
-
-    sources: of `verify_parts`. work_dir: the plan's.
-    Returns source and record of each, uint8 RGB (height, width, 3), and their rows.
-    """
-    order = ["psnr_swapped", "image_id"]
-    chosen = sources[sources["psnr"] > sources["psnr_swapped"]].sort_values(order)
-    chosen = chosen.head(most)
-    plan = read_plan(work_dir)
-    pairs = []
-    for match in chosen.to_dict("records"):
-        path = f"{match['part']}/{match['file']}"
-        record = _read_record(path, match["record"])
-        image = _find_image(record, plan.schema.for_split(match["split"]))
-        source = read_upright(read_image_bytes(match["path"]), DISPLAY_SIDE)
-        pairs.append((source, read_pixels(image)))
-    return pairs, chosen
-
-
-def _read_record(path: str, number: int) -> bytes:
-    """Return a record of a shard."""
-    with storage.local_copy(path) as local, tempfile.TemporaryDirectory() as folder:
-        plain = decompress(local, f"{folder}/plain") if is_gzip(local) else local
-        start, end = list_frames(plain)[number : number + 2]
-        return read_frame(plain, start, end - start)
 
 
 def _find_image(record: bytes, schema: RecordSchema) -> bytes:

@@ -19,7 +19,7 @@ from support.readers import make_example, write_shard
 from support.scenes import saved
 
 import kaggle_tfr
-from kaggle_tfr import pipeline
+from kaggle_tfr import deduplicate, explore
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.explore.table import load_images
 from kaggle_tfr.parameters import DEFAULTS
@@ -119,7 +119,7 @@ def test_a_second_audit_writes_the_same_bytes(photos):
 
 def test_a_stopped_audit_resumes(photos, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "deduplicate_images", interrupt)
+        patch.setattr(deduplicate, "run", interrupt)
         assert main(["audit", "photos"]) == 130
     assert main(["audit", "photos"]) == 3
 
@@ -271,7 +271,7 @@ def leaves(photos, pictures, at):
         save_picture(picture, folder / f"y/other-{number}.jpg")
     work = at / "work"
     values = {**DEFAULTS, "INPUT_DIR": str(folder), "N_JOBS": 2}
-    pipeline.explore_images(values, str(work))
+    explore.run({**values, "WORK_DIR": str(work)})
     images, _ = load_images(str(work))
     splits = np.where(images["image_id"].str.contains("m"), "test", "train")
     part = publish_images(at / "leaves/part-1", images, work, split=splits)

@@ -17,8 +17,8 @@ from support.words import collect_numbers
 
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.driver import summarize
-from kaggle_tfr.explore.sample import DUPLICATES
 from kaggle_tfr.parameters import NOTEBOOKS
+from kaggle_tfr_sample import DUPLICATES
 
 SMALL = {"IMAGE_SIZE": 160, "N_FOLDS": 3, "N_SHARDS": 7, "EPOCHS": 1}
 

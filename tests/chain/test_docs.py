@@ -25,12 +25,12 @@ from support.docs import list_blocks, write_inputs, write_recipe
 from support.gcs import serve_bucket
 from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 
-from kaggle_tfr import driver, pipeline
+from kaggle_tfr import deduplicate, driver, explore, plan
 from kaggle_tfr.__main__ import main
-from kaggle_tfr.explore import cast
 from kaggle_tfr.mounts import OWNER_PLACEHOLDER
 from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe
 from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr_sample import cast
 
 BLOCKS = list_blocks()
 # Its examples run on eight devices and with Kaggle's versions.
@@ -137,11 +137,11 @@ def run_steps(values, work, notebooks):
     for notebook in notebooks:
         step = notebook[:2]
         if step == "01":
-            pipeline.explore_images(values, work)
+            explore.run({**values, "WORK_DIR": work})
         elif step == "02":
-            pipeline.deduplicate_images(values, work)
+            deduplicate.run({**values, "WORK_DIR": work})
         elif step == "03":
-            pipeline.plan_dataset(values, work)
+            plan.run({**values, "WORK_DIR": work})
         elif step == "04":
             write_parts(work, overwrite=values["OVERWRITE"])
         else:

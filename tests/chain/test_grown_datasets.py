@@ -19,8 +19,8 @@ from support.plans import digests
 from support.tasks import build
 
 from kaggle_tfr import build_dataset, read
-from kaggle_tfr.explore.sample import write_sample
 from kaggle_tfr.images.hashing import FLAT, HASHES
+from kaggle_tfr_sample import write_sample
 
 MAX_BITS = 25
 FLOWERS = Path(__file__).parents[3] / "shared" / "data" / "flowers"

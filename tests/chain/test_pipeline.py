@@ -13,9 +13,9 @@ from support.plans import digests
 
 import kaggle_tfr
 from kaggle_tfr import driver, lock, parallel
+from kaggle_tfr.explore import run as explore_images
 from kaggle_tfr.explore.table import load_images
 from kaggle_tfr.parameters import DEFAULTS
-from kaggle_tfr.pipeline import explore_images
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def part(photos, tmp_path):
     """Return a published part with five of the photos."""
     work = tmp_path / "theirs"
     values = {**DEFAULTS, "INPUT_DIR": photos, "N_JOBS": 2}
-    explore_images(values, str(work))
+    explore_images({**values, "WORK_DIR": str(work)})
     images, _ = load_images(str(work))
     return publish_images(tmp_path / "leaves", images.head(5), work)
 

@@ -21,6 +21,7 @@ from support.scenes import scene
 
 from kaggle_tfr import gallery, notebook, report
 from kaggle_tfr.deduplicate import load_clusters
+from kaggle_tfr.deduplicate.geometry import verify_geometry
 from kaggle_tfr.explore import load_images
 from kaggle_tfr.gallery import make_gallery, read_decisions
 from kaggle_tfr.notebook import Finding
@@ -100,7 +101,7 @@ def write_input(folder):
 
 def note_all(work):
     for step, notes in NOTES.items():
-        notebook.begin(step, work)
+        notebook.begin(step, {"WORK_DIR": str(work)})
         for note in notes:
             notebook.note(*note)
     notebook.end()
@@ -237,15 +238,20 @@ def put_pair(folder, images):
 
 
 def test_a_crop_is_outlined_on_its_original(tmp_path):
-    """Its corners are where it was cut; within the radius nothing is compared."""
+    """Its corners are where it was cut; within the radius nothing is outlined."""
     original = scene(300, 400, seed=1)
     crop = original.crop((60, 40, 360, 265)).resize((400, 300))
     tables = put_pair(tmp_path, {"a.jpg": original, "b.jpg": crop})
-    ((_, copy),) = make_gallery(*tables, Labels(), max_bits=25).clusters
+    work = str(tmp_path)
+    pair = pd.DataFrame({"a": [0], "b": [1], "distance": 40, "orientation": 1})
+    verify_geometry(tables[1].assign(n_bytes=1), pair, work)
+    gallery = make_gallery(*tables, Labels(), max_bits=25, work_dir=work)
+    ((_, copy),) = gallery.clusters
     matrix = np.reshape(copy["matrix"], (3, 2)).T * 300  # the short side is 300
     corners = np.array([(0, 0, 1), (4 / 3, 1, 1)]) @ matrix.T
     assert corners == pytest.approx(np.array([(60, 40), (360, 265)]), abs=4)
-    ((_, copy),) = make_gallery(*tables, Labels(), max_bits=40).clusters
+    gallery = make_gallery(*tables, Labels(), max_bits=40, work_dir=work)
+    ((_, copy),) = gallery.clusters
     assert copy["matrix"] == []
 
 
@@ -336,7 +342,7 @@ def test_clusters_of_an_earlier_table_are_not_displayed(work, tmp_path):
     folder = str(shutil.copytree(work, tmp_path / "work"))
     notebook.note_stop("02_deduplicate", folder, 0, "Stopped in 02: disk full.")
     assert 'class="cluster' not in write(tmp_path / "work")
-    notebook.begin("01_explore", folder)
+    notebook.begin("01_explore", {"WORK_DIR": folder})
     notebook.end()
     page = write(tmp_path / "work")
     assert "04_write has not run" in page

@@ -4,7 +4,7 @@ import pytest
 from support.chain import draw_pictures, save_picture
 from support.words import collect_numbers
 
-from kaggle_tfr import notebook, pipeline
+from kaggle_tfr import deduplicate, explore, notebook, plan, write
 from kaggle_tfr.driver import summarize
 from kaggle_tfr.parameters import DEFAULTS
 from kaggle_tfr.report import write_report
@@ -24,16 +24,15 @@ def run(values, fault, folder):
     """Run 01 to 04 with a fault, as far as possible, and write the report."""
     work = notebook.start("01_explore", values)
     try:
-        pipeline.explore_images(values, work)
-        pipeline.deduplicate_images(values, work)
-        pipeline.plan_dataset(values, work)
+        explore.run({**values, "WORK_DIR": work})
+        deduplicate.run({**values, "WORK_DIR": work})
+        plan.run({**values, "WORK_DIR": work})
         if fault == "a damaged image":
             (folder / "train/a/02.jpg").write_bytes(b"\xff\xd8")
         if fault == "a stop":
             notebook.note_stop("04_write", work, 0, "Stopped in 04: the disk is full.")
         else:
-            shards = pipeline.write_shards(values, work)
-            pipeline.verify_shards(values, work, shards)
+            write.run({**values, "WORK_DIR": work})
     finally:
         notebook.end()
     write_report(values)

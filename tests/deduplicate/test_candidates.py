@@ -9,7 +9,7 @@ import pytest
 from support.scenes import scene
 
 from kaggle_tfr.deduplicate import candidates
-from kaggle_tfr.deduplicate.candidates import accept_pairs, find_candidates
+from kaggle_tfr.deduplicate.candidates import find_candidates, verify_candidates
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.deduplicate.proposals import propose_copies
 from kaggle_tfr.images.hashing import ALL_HASHES, FINE_HASH, FLAT, HASHES
@@ -147,6 +147,12 @@ def test_a_large_dataset_that_grows_little_has_a_second_look(hashes, monkeypatch
 
     assert chosen.second_look == ""
     assert "1 new of 20 images have too many candidates" in chosen.explanation
+
+
+def accept_pairs(*arguments):
+    """Return the pairs that count, of `verify_candidates`."""
+    verified = verify_candidates(*arguments)
+    return verified[verified["accepted"]]
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from scipy.cluster.hierarchy import DisjointSet
 
 from kaggle_tfr.deduplicate.clusters import find_clusters
-from kaggle_tfr.deduplicate.display import load_pairs, pairs_of_clusters
 from kaggle_tfr.parameters import PARAMETERS
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -177,15 +176,13 @@ def test_equal_hashes_are_no_step():
     assert clusters_without_direct_pair["distance"].tolist() == [0, 3, 0]
 
 
-def test_only_accepted_pairs_make_clusters():
-    """Without an accepted pair, the table is empty and has the same columns."""
+def test_without_pairs_the_table_is_empty_and_has_the_same_columns():
+    """It has no rows, as of a dataset without near-duplicates."""
     images = make_images(["x"] * 4)
-    pairs = make_pairs(ab=60, cd=60)
 
-    clusters = find_clusters(images, pairs.assign(accepted=[True, False]))
-    no_clusters = find_clusters(images, pairs.assign(accepted=False))
+    clusters = find_clusters(images, make_pairs(ab=60))
+    no_clusters = find_clusters(images, make_pairs())
 
-    assert "".join(clusters["image_id"]) == "ab"
     assert no_clusters.empty
     assert list(no_clusters) == list(clusters)
 
@@ -319,71 +316,13 @@ def test_an_image_of_the_main_source_is_kept_first():
 
 
 def test_conflicts_between_sources_name_the_sources():
-    """The reason and the titles of a figure contain the source of each label."""
+    """The reason contains the source of each label."""
     images = make_images(
         ["rose", "tulip", ""],
         source=[0, 1, 1],
     )
 
     clusters = find_clusters(images, make_pairs(ab=4, bc=5))
-    pairs = pairs_of_clusters(images, clusters[clusters["conflict"]])
-    _, titles = load_pairs(images, pairs)
 
     reason = "conflict: rose (source 0), tulip (source 1)"
     assert set(clusters["reason"]) == {reason}
-    assert titles == [("a\nrose (source 0)", "b: 4 bits\ntulip (source 1)")]
-
-
-def test_titles_name_the_split_of_images_that_are_not_for_training():
-    """A test image has no label, so its title has the split alone."""
-    images = make_images(["lily", "tulip", "test"])
-    images["split"] = ["train", "validation", "test"]
-
-    _, titles = load_pairs(images, make_pairs(cb=5, ab=6))
-
-    assert titles == [
-        ("c\n(test)", "b: 5 bits\ntulip (validation)"),
-        ("a\nlily", "b: 6 bits\ntulip (validation)"),
-    ]
-
-
-@pytest.mark.parametrize(
-    "outcomes",
-    [(), ("kept", "dropped")],
-)
-def test_without_pairs_nothing_is_displayed(outcomes):
-    """A dataset without near-duplicates has no pairs, with or without outcomes."""
-    images = make_images(["rose", "lily"]).astype({"image_id": "str"})
-    pairs = make_pairs().assign(orientation=1)
-
-    assert load_pairs(images, pairs, outcomes=outcomes) == ([], [])
-
-
-def test_the_image_kept_is_displayed_first_with_the_sizes():
-    """A copy with equal hashes that precedes it in the table comes second."""
-    images = make_images(
-        ["rose", "rose", "lily"],
-        [10, 20, 30],
-    )
-    clusters = find_clusters(images, make_pairs(ab=0))
-
-    pairs = pairs_of_clusters(images, clusters, by="keep")
-    _, titles = load_pairs(images, pairs, outcomes=("kept", "dropped"))
-
-    assert pairs.to_numpy().tolist() == [[1, 0, 0]]
-    assert titles == [("b\nkept 20 × 10", "a: 0 bits\ndropped 10 × 10")]
-
-
-def test_a_conflict_is_displayed_with_the_distance_of_its_pair():
-    """A rejected row with the same id is not displayed in place of the image."""
-    images = make_images(
-        ["rose", "tulip", "rose"],
-        [10, 20, 10],
-    )
-    images["image_id"] = ["a", "b", "a"]
-    images.loc[2, "problem"] = "listed twice: the first row counts"
-
-    clusters = find_clusters(images, make_pairs(ab=7))
-    pairs = pairs_of_clusters(images, clusters)
-
-    assert pairs.to_numpy().tolist() == [[1, 0, 7]]

@@ -9,7 +9,8 @@ from support.fingerprints import make_fingerprints, publish_images, write_finger
 from support.kaggle_server import fixture_kaggle  # noqa: F401
 from support.splits import make_images, make_pairs
 
-from kaggle_tfr import mounts, pipeline
+from kaggle_tfr import deduplicate, mounts
+from kaggle_tfr import explore as explore_step
 from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.compare import (
     compare_datasets,
@@ -61,8 +62,8 @@ def photos(tmp_path_factory):
 
 def explore(folder, work):
     """Run 01 on class folders; return the work folder."""
-    values = {**DEFAULTS, "INPUT_DIR": str(folder), "N_JOBS": 2}
-    pipeline.explore_images(values, str(work))
+    paths = {"INPUT_DIR": str(folder), "WORK_DIR": str(work)}
+    explore_step.run({**DEFAULTS, **paths, "N_JOBS": 2})
     return work
 
 
@@ -240,7 +241,7 @@ def test_a_run_finds_what_another_dataset_contains(photos, tmp_path, leaks):
     )
     values = {**DEFAULTS, "COMPARE_WITH": [str(part)], "LEAKS": leaks, "N_JOBS": 2}
 
-    pipeline.deduplicate_images({**values, "SECOND_LOOK": False}, str(work))
+    deduplicate.run({**values, "WORK_DIR": str(work), "SECOND_LOOK": False})
 
     clusters, _ = load_clusters(str(work))
     rows = pd.read_csv(work / "leaks.csv")

@@ -6,16 +6,16 @@ import pytest
 from support.chain import write_small_sample
 from support.plans import digests
 
-from kaggle_tfr import pipeline
+from kaggle_tfr import deduplicate, explore, plan
 from kaggle_tfr.deduplicate import (
-    apply_overrides,
     choose_rows,
     count_outcomes,
     find_clusters,
-    find_leaks,
     list_cut_pairs,
-    read_overrides,
 )
+from kaggle_tfr.deduplicate.corrections import apply_overrides
+from kaggle_tfr.deduplicate.leaks import find_leaks
+from kaggle_tfr.deduplicate.overrides import read_overrides
 from kaggle_tfr.images.hashing import FLAT, HASHES
 from kaggle_tfr.parameters import DEFAULTS, load_recipe
 from kaggle_tfr.plan import assign_folds, check_leakage, read_plan
@@ -304,8 +304,8 @@ def explored(tmp_path_factory):
     changes = {"INPUT_DIR": str(folder / "in"), "MORE_INPUTS": [], "N_FOLDS": 2}
     values = {**DEFAULTS, **load_recipe("sample"), **changes}
     work = folder / "work"
-    pipeline.explore_images(values, str(work))
-    pipeline.deduplicate_images(values, str(work))
+    explore.run({**values, "WORK_DIR": str(work)})
+    deduplicate.run({**values, "WORK_DIR": str(work)})
     return values, work
 
 
@@ -375,8 +375,8 @@ def test_every_action_reaches_the_plan_and_the_accounting(explored, every_action
 
 def read_counts(work, values):
     """Run 02 and 03, and return the outcomes of the plan."""
-    pipeline.deduplicate_images(values, str(work))
-    pipeline.plan_dataset(values, str(work))
+    deduplicate.run({**values, "WORK_DIR": str(work)})
+    plan.run({**values, "WORK_DIR": str(work)})
     return read_plan(str(work)).outcomes
 
 
@@ -384,12 +384,12 @@ def test_a_file_that_has_changed_since_02_stops_03(explored, every_action):
     """02 applies it again; without OVERRIDES it removes what the last run has left."""
     values, work = explored
     file, _ = every_action
-    pipeline.deduplicate_images({**values, "OVERRIDES": str(file)}, str(work))
+    deduplicate.run({**values, "OVERRIDES": str(file), "WORK_DIR": str(work)})
     file.write_text("image_id,action,value\n")
 
     with pytest.raises(ValueError, match=f"'{file}' has changed .* Run 02_dedup"):
-        pipeline.plan_dataset(values, str(work))
+        plan.run({**values, "WORK_DIR": str(work)})
 
-    pipeline.deduplicate_images(values, str(work))
-    pipeline.plan_dataset(values, str(work))
+    deduplicate.run({**values, "WORK_DIR": str(work)})
+    plan.run({**values, "WORK_DIR": str(work)})
     assert not list(work.glob("decisions.*"))

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from support.layouts import CASES, RECIPE, edit
 
-from kaggle_tfr import pipeline
+from kaggle_tfr import deduplicate, explore, plan
 from kaggle_tfr.explore.layout import write_recipe
 from kaggle_tfr.parameters import DEFAULTS, load_recipe
 
@@ -53,11 +53,11 @@ def run_steps(case, work):
         edit(case.recipe)
     print(RECIPE.read_text(encoding="utf-8"))
     values = {**DEFAULTS, **load_recipe(str(RECIPE)), "N_JOBS": 1}
-    pipeline.explore_images(values, work)
+    explore.run({**values, "WORK_DIR": work})
     if case.last != "explore":
-        pipeline.deduplicate_images(values, work)
+        deduplicate.run({**values, "WORK_DIR": work})
     if case.last == "plan":
-        pipeline.plan_dataset(values, work)
+        plan.run({**values, "WORK_DIR": work})
 
 
 def check_question(case, question):

@@ -16,8 +16,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 from support.chain import write_small_sample
 
-from kaggle_tfr.explore.sample import write_sample
 from kaggle_tfr.parallel import close_backend, use_backend
+from kaggle_tfr_sample import write_sample
 
 NEAR = (
     "exact_copies",

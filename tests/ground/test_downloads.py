@@ -16,10 +16,10 @@ from support.readers import make_record, write_part
 
 from kaggle_tfr import downloads, mounts
 from kaggle_tfr.__main__ import main
+from kaggle_tfr.explore import run as explore_images
 from kaggle_tfr.explore.layout import write_recipe
 from kaggle_tfr.mounts import find_input, find_part_files, locate_input
 from kaggle_tfr.parameters import DEFAULTS, load_recipe
-from kaggle_tfr.pipeline import explore_images
 from kaggle_tfr.shards import find_shards
 
 CASSAVA = "cassava-leaf-disease-classification"
@@ -340,7 +340,7 @@ def test_one_recipe_gives_the_same_table_on_kaggle_and_off(
         values = DEFAULTS | load_recipe(recipe) | {"N_JOBS": 2}
         work = tmp_path / f"work-{input_folder}"
         work.mkdir()
-        explore_images(values, str(work))
+        explore_images({**values, "WORK_DIR": str(work)})
         tables.append(pd.read_parquet(work / "images.parquet"))
 
     assert recipes[0] == recipes[1]

@@ -21,8 +21,8 @@ from support.pages import Elements
 
 from kaggle_tfr import driver, notebook
 from kaggle_tfr.__main__ import main, make_parser
-from kaggle_tfr.explore import sample
 from kaggle_tfr.parameters import NOTEBOOKS, format_parameters
+from kaggle_tfr_sample import competition
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys)
 def test_a_full_disk_is_named_with_the_file(tmp_path, monkeypatch, capsys, call, file):
     """Exit code 1, the file, and what to do."""
     files = {"train.csv": b"id", "sample_submission.csv": b"id"}
-    monkeypatch.setattr(sample, "_make_competition", lambda: (files, {}))
+    monkeypatch.setattr(competition, "_make_competition", lambda: (files, {}))
     folder = tmp_path / "a {field} in papermill's eyes" / "notebooks"
     folder.mkdir(parents=True)
     (folder / file).symlink_to("/dev/full")
@@ -415,10 +415,10 @@ def test_a_step_that_starts_again_ends_its_findings(tmp_path, step, part, kept):
     """So do 01 to 03 those of later steps, and a part of 04 only those of the part."""
     work = str(tmp_path)
     for text, (noting_step, noting_part) in NOTED.items():
-        notebook.begin(noting_step, work, noting_part)
+        notebook.begin(noting_step, {"WORK_DIR": work, "PART": noting_part})
         notebook.note("·", text, "subject")
 
-    notebook.begin(step, work, part)
+    notebook.begin(step, {"WORK_DIR": work, "PART": part})
 
     notebook.end()
     findings = notebook.read_findings(work)
@@ -428,7 +428,7 @@ def test_a_step_that_starts_again_ends_its_findings(tmp_path, step, part, kept):
 def test_two_processes_that_write_parts_lose_no_finding(tmp_path):
     """Nor if the other one has saved the file without what was noted meanwhile."""
     work = str(tmp_path)
-    notebook.begin("04_write", work, 1)
+    notebook.begin("04_write", {"WORK_DIR": work, "PART": 1})
     notebook.note("·", "a", "parts")
     notebook._save([notebook.Finding("04_write", 2, "parts", "·", "b")], work)
 

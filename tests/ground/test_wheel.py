@@ -32,7 +32,7 @@ DATA_FILES = (
 SMALL_SAMPLE = """
 import sys
 from kaggle_tfr.__main__ import main
-from kaggle_tfr.explore import cast
+from kaggle_tfr_sample import cast
 cast.CLASSES = {label: max(count // 6, 3) for label, count in cast.CLASSES.items()}
 sys.exit(main(["sample", "competition"]))
 """

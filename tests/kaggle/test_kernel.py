@@ -22,7 +22,6 @@ from support.kaggle_server import USER, digest_all, fixture_kaggle  # noqa: F401
 from support.plans import digests, make_images, plan_images, two_parts
 
 from kaggle_tfr import __version__, driver, session
-from kaggle_tfr.explore.sample import write_sample
 from kaggle_tfr.kaggle import kernels
 from kaggle_tfr.kaggle import session as kaggle_session
 from kaggle_tfr.kaggle.carrier import MODULES, format_carrier
@@ -33,6 +32,7 @@ from kaggle_tfr.mounts import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.parameters import load_recipe
 from kaggle_tfr.shards import EarlierPlan
 from kaggle_tfr.write.verify import verify_parts
+from kaggle_tfr_sample import write_sample
 
 PLANNER, WRITER = "tea-duplicates-leaks-folds", "tea-images-to-tfrecords-part"
 
@@ -482,7 +482,7 @@ def test_a_fresh_clone_is_pushed_and_begins(pushed, poor, tmp_path):
     end = next(n for n, cell in enumerate(cells) if cell["source"].startswith("## 2. "))
     code = [cell["source"] for cell in cells[:end] if cell["cell_type"] == "code"]
     carrier = next(number for number, text in enumerate(code) if "b64decode" in text)
-    shrink = "from kaggle_tfr.explore import cast\ndisplay = print\n"
+    shrink = "from kaggle_tfr_sample import cast\ndisplay = print\n"
     shrink += "cast.CLASSES = {k: max(n // 6, 3) for k, n in cast.CLASSES.items()}"
     show = "import glob\nfrom kaggle_tfr.explore import input_or_sample\n"
     show += "print(glob.glob(input_or_sample(INPUT_DIR, work) + '/*'), work)"

@@ -44,7 +44,7 @@ FRESH_PROCESS = """
 import sys
 from kaggle import KaggleApi
 from kaggle_tfr.__main__ import main
-from kaggle_tfr.explore import cast
+from kaggle_tfr_sample import cast
 
 KaggleApi.args, KaggleApi.config_dir = ["--local"], "."
 cast.CLASSES = {label: max(count // 20, 3) for label, count in cast.CLASSES.items()}

@@ -7,12 +7,13 @@ from unittest import mock
 import numpy as np
 from PIL import Image
 
-from kaggle_tfr import pipeline
-from kaggle_tfr.explore import cast, load_images, sample
+from kaggle_tfr import deduplicate, explore, plan
+from kaggle_tfr.explore import load_images
 from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe
 from kaggle_tfr.plan import read_plan
 from kaggle_tfr.storage import read_parquet
 from kaggle_tfr.write import account_parts, write_parts
+from kaggle_tfr_sample import cast, write_sample
 from support.readers import make_example, write_shard
 from support.scenes import saved
 
@@ -42,9 +43,9 @@ def run_values(changes, work):
     """As `run_chain`, with parameters in place of a recipe; nothing is verified."""
     values = DEFAULTS | changes
     check_parameters(values)
-    pipeline.explore_images(values, work)
-    pipeline.deduplicate_images(values, work)
-    pipeline.plan_dataset(values, work)
+    explore.run({**values, "WORK_DIR": work})
+    deduplicate.run({**values, "WORK_DIR": work})
+    plan.run({**values, "WORK_DIR": work})
     shards = write_parts(work, work)
     account_parts(read_plan(work), shards, work)
     images, _ = load_images(work)
@@ -59,7 +60,7 @@ def small_classes():
 def write_small_sample(folder):
     """The bundled sample with a sixth of its pictures and all that is planted in it."""
     with mock.patch.object(cast, "CLASSES", small_classes()):
-        return sample.write_sample(str(folder))
+        return write_sample(str(folder))
 
 
 def draw_pictures(count, height, width):

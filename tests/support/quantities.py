@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kaggle_tfr import pipeline
+from kaggle_tfr import deduplicate, explore, plan, write
 from kaggle_tfr.parameters import DEFAULTS
 from support.chain import draw_pictures, save_picture
 
@@ -44,8 +44,8 @@ def write_ages(folder, values):
         **labels,
         **values,
     }
-    pipeline.explore_images(values, work)
-    pipeline.deduplicate_images(values, work)
-    pipeline.plan_dataset(values, work)
-    pipeline.write_shards(values, work)
+    explore.run({**values, "WORK_DIR": work})
+    deduplicate.run({**values, "WORK_DIR": work})
+    plan.run({**values, "WORK_DIR": work})
+    write.run({**values, "WORK_DIR": work})
     return values

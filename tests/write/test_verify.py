@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
-from PIL import Image
 from support.plans import (
     digests,
     draw_picture,
@@ -23,13 +22,7 @@ from kaggle_tfr.images.convert import ImageSettings, convert
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.write import shard
 from kaggle_tfr.write.parts import write_parts
-from kaggle_tfr.write.sidecars import list_part_files
-from kaggle_tfr.write.verify import (
-    compare_with_source,
-    load_source_examples,
-    verify_parts,
-    verify_written,
-)
+from kaggle_tfr.write.verify import compare_with_source, verify_parts, verify_written
 
 HEAD = 12  # bytes of a frame before the record
 FRAME = 16  # bytes of a frame around the record
@@ -364,39 +357,6 @@ def test_a_good_part_has_no_fault_and_fits_its_sources(work):
     assert len(verify_parts([part], str(work)).sources) == 6
     assert psnr.min() > 25
     assert (psnr > verified.sources["psnr_swapped"] + 5).all()
-
-
-def test_the_files_of_a_part_are_listed_with_their_contents(work):
-    """The shards of a split are one row; every file at the top has a description."""
-    shards = write_parts(str(work))  # all are finished
-
-    table = list_part_files(str(work / "part-1"), shards)
-
-    first, index, *others = table.to_dict("records")
-    assert first["content"] == "36 records of train, shards: 3"
-    assert index["file"] == "index/"
-    top = {path.name for path in (work / "part-1").iterdir() if path.is_file()}
-    assert {row["file"] for row in others} == top - set(shards["file"])
-    assert all(row["content"] and row["size"] for row in others)
-
-
-@pytest.mark.parametrize("compression", ["", "GZIP"])
-def test_the_examples_are_those_where_swapped_colours_are_worst(compression, tmp_path):
-    """Each source is with its own record, whatever the format of the shards."""
-    table = make_images(tmp_path / "images", 12)
-    plan_images(table, tmp_path, compression=compression)
-    write_parts(str(tmp_path))
-    sources = verify_parts(str(tmp_path), str(tmp_path), sample=12).sources
-
-    examples, compared = load_source_examples(sources, str(tmp_path))
-
-    worst = sources["psnr_swapped"].nsmallest(3)
-    assert compared["psnr_swapped"].tolist() == worst.tolist()
-    for (source, record), psnr in zip(examples, compared["psnr"], strict=True):
-        height, width, _ = record.shape
-        resized = Image.fromarray(source).resize((width, height))
-        difference = np.asarray(resized, float) - record
-        assert 10 * np.log10(255**2 / np.square(difference).mean()) > 0.8 * psnr
 
 
 WRONG_PIXELS = {

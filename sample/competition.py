@@ -6,7 +6,6 @@ diseases.
 
 import io
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,8 @@ import numpy as np
 from numpy.random import Generator
 from PIL import Image, ImageChops, ImageOps
 
-from kaggle_tfr.explore.cast import (
+from kaggle_tfr.storage import explain_os_errors, write_atomically
+from kaggle_tfr_sample.cast import (
     CLASSES,
     COMMON,
     N_MORE,
@@ -27,8 +27,6 @@ from kaggle_tfr.explore.cast import (
     choose_photos,
     draw_photos,
 )
-from kaggle_tfr.mounts import KAGGLE_TEMP, KAGGLE_WORKING, find_input
-from kaggle_tfr.storage import explain_os_errors, real_path, write_atomically
 
 # class: the class of its copy in a label conflict
 WRONG_LABELS = {
@@ -114,25 +112,6 @@ class ImageFolder:
         """Add an image made from a photograph; return the ids of both."""
         copy_id = self.add(replace(original, image=image), **options)
         return [original.image_id, copy_id]
-
-
-def input_or_sample(input_dir: str, work: str) -> str:
-    """Return the input folder; for "", that of the sample, which is written to `work`.
-
-    On Kaggle the sample is outside of `work`, which is the output of the session there.
-    Raises: ValueError: the input folder is `work`.
-    """
-    if not input_dir:
-        parent = KAGGLE_TEMP if work.startswith(KAGGLE_WORKING) else work
-        folder = os.path.join(parent, "sample")
-        write_sample(folder)
-        return folder
-    folder = find_input(input_dir)
-    if real_path(folder) == real_path(work):
-        raise ValueError(
-            f"WORK_DIR and INPUT_DIR are both '{folder}'. Set WORK_DIR to another."
-        )
-    return folder
 
 
 def write_sample(folder: str) -> dict[str, Any]:

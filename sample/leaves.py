@@ -8,8 +8,8 @@ import cv2
 import numpy as np
 from numpy.random import Generator
 
-from kaggle_tfr.explore.diseases import HEALTHY, Blade, Disease, infect
-from kaggle_tfr.explore.drawing import (
+from kaggle_tfr_sample.diseases import HEALTHY, Blade, Disease, infect
+from kaggle_tfr_sample.drawing import (
     Colors,
     Field,
     Frame,

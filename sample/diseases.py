@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from numpy.random import Generator
 
-from kaggle_tfr.explore.drawing import (
+from kaggle_tfr_sample.drawing import (
     Color,
     Colors,
     Field,

@@ -8,8 +8,8 @@ import numpy as np
 from PIL import Image
 
 from kaggle_tfr import parallel
-from kaggle_tfr.explore.drawing import make_rng
-from kaggle_tfr.explore.photos import Subject, View, take_photo
+from kaggle_tfr_sample.drawing import make_rng
+from kaggle_tfr_sample.photos import Subject, View, take_photo
 
 # class: number of its photographs; those of planted cases come on top
 CLASSES = {"blight": 72, "healthy": 100, "mildew": 56, "miner": 3, "rust": 88}

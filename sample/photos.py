@@ -6,8 +6,8 @@ import cv2
 import numpy as np
 from numpy.random import Generator
 
-from kaggle_tfr.explore.diseases import Disease
-from kaggle_tfr.explore.drawing import (
+from kaggle_tfr_sample.diseases import Disease
+from kaggle_tfr_sample.drawing import (
     Colors,
     Field,
     Frame,
@@ -22,7 +22,7 @@ from kaggle_tfr.explore.drawing import (
     ramp,
     read_tile,
 )
-from kaggle_tfr.explore.leaves import (
+from kaggle_tfr_sample.leaves import (
     Layer,
     Leaflet,
     Plant,

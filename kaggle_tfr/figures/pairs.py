@@ -1,0 +1,84 @@
+"""Pairs of near-duplicates: side by side, and moved onto each other."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from PIL import Image, ImageOps
+
+from kaggle_tfr.figures.grids import cut_square, load, plot_images
+from kaggle_tfr.figures.style import BLUE, ORANGE
+from kaggle_tfr.images.orientation import apply_orientation
+from kaggle_tfr.tables import count_of
+
+SQUARES = 5  # of a chequerboard, in a row
+WHITE = (255, 255, 255)
+
+
+def plot_pairs(pairs: pd.DataFrame, most: int = 12) -> Figure | None:
+    """Plot the first pairs: both images with id, split and label, below their distance.
+
+    pairs: rows of `deduplicate.Found.pairs`. The second image is rotated as the first
+    one is. Two labels that contradict each other have two colours; train is not named.
+    """
+    images: list[np.ndarray] = []
+    captions: list[str] = []
+    colors: list[str] = []
+    headings: list[str] = []
+    for pair in pairs.head(most).to_dict("records"):
+        second = apply_orientation(load(pair["path_b"]), pair["orientation"])
+        images += [load(pair["path_a"]), second]
+        for side in "ab":
+            texts = [pair[f"{name}_{side}"] for name in ("id", "split", "label")]
+            captions.append(
+                "\n".join(text for text in texts if text not in ("", "train"))
+            )
+        colors += [BLUE, ORANGE] if pair["same_label"] == 0 else ["black", "black"]
+        headings.append(count_of(pair["bits"], "bit"))
+    return plot_images(images, captions, colors=colors, together=2, headings=headings)
+
+
+def plot_aligned(pairs: pd.DataFrame, headings: Sequence[str]) -> Figure | None:
+    """Plot each pair as three squares: a; b moved onto a; and a chequerboard of both.
+
+    Edges run on across the squares where both images contain the same. White is
+    outside b. A pair without a transform is not moved, only cut to the shape of a.
+    """
+    tiles: list[np.ndarray] = []
+    captions: list[str] = []
+    for pair in pairs.to_dict("records"):
+        image = load(pair["path_a"])
+        first = cut_square(image)
+        second = cut_square(_move(image, pair))
+        rows, columns = np.indices(first.shape[:2]) * SQUARES // len(first)
+        is_second = (rows + columns) % 2 == 1
+        tiles += [first, second, np.where(is_second[..., None], second, first)]
+        numbers = count_of(pair["bits"], "bit")
+        if pair["matches"] >= 0:  # it was compared
+            numbers += f"\n{pair['matches']} matches"
+        captions += [pair["id_a"], pair["id_b"], numbers]
+    return plot_images(tiles, captions, together=3, headings=headings)
+
+
+def _move(image: np.ndarray, pair: Any) -> np.ndarray:
+    """Return image b of a pair on the grid of image a."""
+    other = Image.fromarray(load(pair["path_b"]))
+    size = image.shape[1::-1]  # width, height
+    if pair["transform"] is None:
+        upright = apply_orientation(np.asarray(other), pair["orientation"])
+        return np.asarray(ImageOps.fit(Image.fromarray(upright), size))
+
+    matrix = np.vstack([pair["transform"], (0, 0, 1)])
+    matrix[:2] *= min(size)  # its unit is the short side
+    matrix[:2, :2] /= min(other.size)
+    onto_b = np.linalg.inv(matrix)[:2]  # as Pillow takes it
+    moved = other.transform(
+        size,
+        Image.Transform.AFFINE,
+        onto_b.ravel().tolist(),
+        Image.Resampling.BICUBIC,
+        fillcolor=WHITE,
+    )
+    return np.asarray(moved)

@@ -1,0 +1,81 @@
+"""04 in one call: write the parts, read them again, and account for every image."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from kaggle_tfr import notebook, storage
+from kaggle_tfr.earlier import list_parts_here
+from kaggle_tfr.mounts import output_dir
+from kaggle_tfr.parameters import Values
+from kaggle_tfr.plan.plan import Plan, read_plan
+from kaggle_tfr.write.earlier_parts import check_earlier_parts
+from kaggle_tfr.write.parts import account_parts, write_parts
+from kaggle_tfr.write.stats import (
+    channel_stats_of_files,
+    combine_stats,
+    describe_sums,
+    save_mean_rgb,
+    save_stats,
+)
+from kaggle_tfr.write.verify import verify_written
+
+
+@dataclass(frozen=True)
+class Written:
+    """What 04 wrote.
+
+    plan: of the parts. part_dirs: the folders of the parts that this run wrote.
+    shards: as in shards.csv. sources: the sample of records that was compared with
+    their images, one row each; see `verify.SourceMatch`.
+    stats: by split: images, pixels, and mean and std of red, green and blue, 0 to 255.
+    counts: number of input images by outcome, as in accounting.csv.
+    """
+
+    plan: Plan
+    part_dirs: list[str]
+    shards: pd.DataFrame
+    sources: pd.DataFrame
+    stats: pd.DataFrame
+    counts: dict[str, int]
+
+
+def run(values: Values) -> Written:
+    """Write the planned parts, verify all records, and save their statistics.
+
+    Finished shards of an earlier run are checked and kept.
+    values: the parameters of 04 by name, for example a notebook's `globals()`.
+    Raises: FileNotFoundError: 03_plan has not run; RuntimeError: a record is not as
+    planned; and what `write_parts` raises.
+    """
+    work = notebook.begin("04_write", values)
+    parts_dir = output_dir(values["OUT_DIR"] or work)
+    plan = read_plan(work)
+    check_earlier_parts(plan, list_parts_here(work, values["OUT_DIR"]))
+    shards = write_parts(
+        work,
+        parts_dir,
+        values["PART"],
+        overwrite=values["OVERWRITE"],
+        license_name=values["LICENSE"],
+        publish_hashes=values["PUBLISH_HASHES"],
+    )
+
+    checked = verify_written(shards, parts_dir, work)
+    for part_dir, sums in checked.stats.items():
+        save_stats(sums, f"{part_dir}/stats.json")
+    stats = combine_stats(checked.stats.values())
+    if values["MEAN_RGB"]:
+        originals = storage.read_parquet(
+            f"{work}/plan.parquet", columns=["path", "split"]
+        )
+        save_mean_rgb(channel_stats_of_files(originals), stats, work)
+    described = pd.json_normalize([describe_sums(sums) for sums in stats.values()])
+    return Written(
+        plan=plan,
+        part_dirs=list(checked.stats),
+        shards=shards,
+        sources=checked.sources,
+        stats=described.set_axis(list(stats)),
+        counts=account_parts(plan, shards, work),
+    )
