@@ -151,20 +151,6 @@ def test_a_class_with_few_images_leaves_places_empty(images):
     assert captions[4:] == ["0.png", "", "", ""]
 
 
-def test_a_mask_is_drawn_by_columns(images):
-    """A run of one column is red, and continues in the next column."""
-    names = run_cells(
-        "01-15", labelled=images, columns=[], labels=Labels(), **LIBRARIES
-    )
-
-    image = np.full((4, 6, 3), 100, np.uint8)
-    drawn = names["draw_mask"](image, "5 4 23 2", 4, 6)
-
-    assert drawn[:, 1].tolist() == [[255, 100, 100]] * 4
-    assert drawn[2:, 5].tolist() == [[255, 100, 100]] * 2
-    assert (drawn[..., 0] == 255).sum() == 6
-
-
 def test_damaged_files_are_shown_as_far_as_they_go(tmp_path, capsys):
     """A truncated JPEG has its upper rows; an empty file is only listed."""
     data = saved(PHOTO)
