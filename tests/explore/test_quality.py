@@ -58,7 +58,7 @@ def images(tmp_path):
     return write_images(tmp_path, pictures, ["b", "a", "a", "a", "a"])
 
 
-def test_ten_lines_read_files_as_the_package_does(images, capsys):
+def test_a_dozen_lines_read_files_as_the_package_does(images, capsys):
     """The rotation, the profile, 16 bits and the transparency are right."""
     names = run_cells("01-06", "01-07", "01-09", good=images, **LIBRARIES)
 
