@@ -6,7 +6,7 @@ Each run has its own process, which imports and warms up before the clock starts
 ways alternate, and a ratio is the median of the ratios of the rounds. The images are in
 20 class folders; 3 of 100 are other images saved again. All ways make five folds.
 
-ours    kaggle_tfr.pipeline without the second look, which no other way has; "bare"
+ours    the four steps of kaggle_tfr without the second look, which no other way has; "bare"
         also ends before verification and statistics.
 usual   four imagehash calls on each file, an n × n matrix, the second of each pair
         dropped, StratifiedKFold, then the serial writer of the cassava notebook.
@@ -90,14 +90,17 @@ def window(tiles, rng):
 
 def ours(folder, kind, out, clock):
     """Run the steps of the package; return the number of records."""
-    from kaggle_tfr import parallel, pipeline, read
+    from kaggle_tfr import deduplicate, explore, parallel, plan, read
     from kaggle_tfr.parameters import DEFAULTS
     from kaggle_tfr.records import RECORDS_FOLDER
+    from kaggle_tfr.write.parts import write_parts
+    from kaggle_tfr.write.verify import verify_written
 
     side = baselines.SIDES[kind]
     values = DEFAULTS | {
         "NAME": "bench",
         "INPUT_DIR": folder,
+        "WORK_DIR": out,
         "IMAGE_SIZE": side,
         "QUALITY": 70,
         "OPTIMIZE": baselines.OPTIMIZE[side],
@@ -107,15 +110,15 @@ def ours(folder, kind, out, clock):
     os.environ[RECORDS_FOLDER] = f"{out}/records"
     parallel.use_backend(CORES)
     with clock("explore"):
-        pipeline.explore_images(values, out)
+        explore.run(values)
     with clock("deduplicate"):
-        pipeline.deduplicate_images(values, out)
+        deduplicate.run(values)
     with clock("plan"):
-        pipeline.plan_dataset(values, out)
+        plan.run(values)
     with clock("write_parts"):
-        shards = pipeline.write_shards(values, out)
+        shards = write_parts(out, out)
     with clock("verify_parts"):
-        pipeline.verify_shards(values, out, shards)
+        verify_written(shards, out, out)
     with clock(BARE):
         files = read.find_shards(out)["file"]
         for _ in parallel.run(decode_shard, files, label="Decoding"):

@@ -23,7 +23,7 @@ from PIL import Image
 
 from benchmarks.duplicates import apart, draw_codes, list_photos, ours_in_orientations
 from benchmarks.folds import CLASSES, LANDMARK, draw_table
-from kaggle_tfr import pipeline
+from kaggle_tfr import deduplicate, plan
 from kaggle_tfr.explore.table import HASHED, MEASURED, save_images
 from kaggle_tfr.images.hashing import FLAT, HASHES
 from kaggle_tfr.parameters import DEFAULTS
@@ -84,7 +84,7 @@ def write_inputs(folder, n, n_classes, data):
 
 def run_step(step, work, folds_from):
     """Return seconds and peak MB of a step; call it in a process of its own."""
-    values = VALUES | {"FOLDS_FROM": folds_from}
+    values = VALUES | {"FOLDS_FROM": folds_from, "WORK_DIR": work}
     stream = io.BytesIO()
     Image.effect_noise((400, 300), 60).convert("RGB").save(stream, "JPEG")
     start = time.perf_counter()
@@ -92,9 +92,9 @@ def run_step(step, work, folds_from):
     image = stream.getvalue()
     with mock.patch.object(forecast, "read_image_bytes", return_value=image):
         if step == "02":
-            pipeline.deduplicate_images(values, work)
+            deduplicate.run(values)
         else:
-            pipeline.plan_dataset(values, work)
+            plan.run(values)
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"seconds": round(seconds, 1), "peak_mb": round(peak)}
