@@ -6,8 +6,8 @@ Each run has its own process, which imports and warms up before the clock starts
 ways alternate, and a ratio is the median of the ratios of the rounds. The images are in
 20 class folders; 3 of 100 are other images saved again. All ways make five folds.
 
-ours    the four steps of kaggle_tfr without the second look, which no other way has; "bare"
-        also ends before verification and statistics.
+ours    the four steps of kaggle_tfr without the second look, which no other way has;
+        "bare" also ends before verification and statistics.
 usual   four imagehash calls on each file, an n × n matrix, the second of each pair
         dropped, StratifiedKFold, then the serial writer of the cassava notebook.
 peers   imagededup's PHash, StratifiedGroupKFold over its groups, nothing dropped, and
