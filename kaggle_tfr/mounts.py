@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from kaggle_tfr import downloads
-from kaggle_tfr.storage import AnyPath, is_remote
+from kaggle_tfr.storage import AnyPath, exists, is_remote, join
 
 KAGGLE_INPUT = "/kaggle/input"
 KAGGLE_WORKING = "/kaggle/working"  # Kaggle keeps its files as output
@@ -183,6 +183,16 @@ def find_file(path: str) -> str:
         return local_path
     input_dir = locate_input(folder)
     return f"{input_dir}/{name}" if input_dir else local_path
+
+
+def find_beside(path: str, work: str) -> str:
+    """Return a path as it is given, or below `work` or KAGGLE_TEMP if it is only there.
+
+    The files of the bundled sample are there, such as sample/overrides.csv.
+    """
+    candidates = (output_dir(path), join(work, path), join(KAGGLE_TEMP, path))
+    found = next(filter(exists, candidates), "")
+    return path if found in ("", candidates[0]) else found
 
 
 def name_input(source: str, found: str, folder: str) -> str:

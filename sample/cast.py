@@ -1,8 +1,8 @@
 """The photographs of the sample: which there are, and what they are for."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import count
 
 import numpy as np
 from PIL import Image
@@ -12,23 +12,41 @@ from kaggle_tfr_sample.drawing import make_rng
 from kaggle_tfr_sample.photos import Subject, View, take_photo
 
 # class: number of its photographs; those of planted cases come on top
-CLASSES = {"blight": 72, "healthy": 100, "mildew": 56, "miner": 3, "rust": 88}
+CLASSES = {"blight": 58, "healthy": 80, "mildew": 46, "miner": 3, "rust": 70}
 RARE = "miner"
 COMMON = ("blight", "healthy", "mildew", "rust")
-N_TEST = 51  # different test images; copies of labelled images come on top
-N_MORE = 35  # different images of the second source; copies come on top
+N_TEST = 45  # different test images; copies of labelled images come on top
+N_MORE = 30  # different images of the second source; copies come on top
+# case: number of its photographs, each of a plant that no other one shows
+PLANTED = {
+    "exact_copies": 3,
+    "reencoded_copies": 3,
+    "half_size_copies": 3,
+    "brightened_copies": 3,
+    "mirrored_copies": 3,
+    "group_of_three": 1,
+    "label_conflicts": 2,
+    "copied_to_test": 6,
+    "copied_to_more": 5,
+    "poor": 3,  # blurred, dark and empty
+    "unusual": 7,  # for formats
+    "damaged": 7,  # for files that cannot be read; the last one gets no row
+    "wrong_labels": 3,
+}
+# Cases that are not good labelled images as they are.
+APART = ("poor", "unusual", "damaged", "leaking", "test", "more")
+WRONG_LABELS = {
+    "blight": "rust",
+    "healthy": "mildew",
+    "mildew": "healthy",
+    "rust": "blight",
+}
 
 # The seeds of the first photograph of each class and of each other part.
 CLASS_SEEDS = {name: 1000 * number for number, name in enumerate(CLASSES)}
 PLANTED_SEEDS = 10_000
 TEST_SEEDS = 20_000
 MORE_SEEDS = 30_000
-# Photographs whose copies are as far from them as those of real datasets: measured.
-BURST_SEEDS = (11_005, 11_039, 11_036, 11_024, 11_026)
-LEAK_SEEDS = (11_029, 11_030)
-CHAIN_SEED = 11_009
-RECOLOURED_SEEDS = (11_000, 11_010, 11_016, 11_021)
-CROPPED_SEEDS = (11_007, 11_018, 11_032)
 PHOTOS_OF_PLANT = 3
 LARGE_EVERY = 20  # one of so many regular photographs is large
 SHORT_SIDE = (150, 360)  # pixels
@@ -37,6 +55,8 @@ ORIGINAL_SHORT_SIDE = (330, 520)  # some copies have half of it
 LONG_SIDE = 1600  # pixels, at most
 RATIOS = (1, 4 / 3, 3 / 2, 16 / 9)
 PORTRAITS = 0.4  # share of the photographs
+QUALITIES = {"mildew": 70}  # of the JPEGs of a class, which they give away
+QUALITY = 82  # of the others
 
 # Photographs of the same leaf: in a burst, and by a camera that pans.
 BURST = (
@@ -49,13 +69,24 @@ PAN = (
     View(shift=0.022 + 0.015j, number=1),
     View(shift=0.044 + 0.030j, number=2),
 )
+# case: seeds of photographs whose copies are as far from them as those of real
+# datasets, measured; and the views. A leaking test image shows the leaf of a leak.
+MEASURED = {
+    "bursts": ((11_005, 11_039, 11_036, 11_024, 11_026), BURST),
+    "leaks": ((11_029, 11_030), BURST[:1]),
+    "leaking": ((11_029, 11_030), BURST[1:2]),
+    "chain": ((11_009,), PAN),
+    "recoloured_copies": ((11_000, 11_010, 11_016, 11_021), BURST[:1]),
+    "cropped_copies": ((11_007, 11_018), BURST[:1]),
+    "cropped_to_test": ((11_032,), BURST[:1]),
+}
 
 
 @dataclass(eq=False)
 class Photo:
     """A photograph of a leaf, and its image_id if it is in train.csv.
 
-    label: in the CSV; that of some copies is wrong. image: drawn later.
+    label: in the CSV; some are wrong. image: drawn later.
     """
 
     label: str
@@ -66,89 +97,49 @@ class Photo:
     image: Image.Image = field(default_factory=lambda: Image.new("RGB", (1, 1)))
     image_id: str = ""
 
+    @property
+    def quality(self) -> int:
+        """Of its JPEG."""
+        return QUALITIES.get(self.subject.disease, QUALITY)
 
-@dataclass(frozen=True)
-class Cast:
-    """All photographs of the sample, by what they are for.
 
-    regular: for nothing but training. bursts: of the same leaf, one after the other.
-    leaks: likewise; the second one is a test image. pan: of the same leaf, by a camera
-    that pans. recoloured, cropped: to be copied so. copied, copied_to_test,
-    copied_to_more: to be copied in other ways, within train.csv or to another folder.
-    unusual: for formats. damaged: for files that cannot be read; the last one gets no
-    row. undrawn: for files without pixels.
+def draw_cast(scale: float) -> dict[str, list[Photo]]:
+    """Return all photographs by their case.
+
+    Beside the cases of `PLANTED` and `MEASURED` there are regular ones, for nothing but
+    training, test images, and more of a second source, whose numbers `scale` changes.
     """
-
-    regular: list[Photo]
-    bursts: list[list[Photo]]
-    leaks: list[list[Photo]]
-    pan: list[Photo]
-    recoloured: list[Photo]
-    cropped: list[Photo]
-    copied: list[Photo]
-    copied_to_test: list[Photo]
-    copied_to_more: list[Photo]
-    unusual: list[Photo]
-    damaged: list[Photo]
-    undrawn: list[Photo]
-    test: list[Photo]
-    more: list[Photo]
-
-    def list_train(self) -> list[Photo]:
-        """Return the photographs that are good labelled images as they are."""
-        return [
-            *self.regular,
-            *chain.from_iterable(self.bursts),
-            *[first for first, _ in self.leaks],
-            *self.pan,
-            *self.recoloured,
-            *self.cropped,
-            *self.copied,
-            *self.copied_to_test,
-            *self.copied_to_more,
+    seeds = count(PLANTED_SEEDS)
+    cast = {
+        "regular": _plan_regular(scale),
+        "test": _plan_singles(TEST_SEEDS, _scale(N_TEST, scale)),
+        "more": _plan_singles(MORE_SEEDS, _scale(N_MORE, scale)),
+    }
+    for case, n_photos in PLANTED.items():
+        cast[case] = [_plan_original(next(seeds)) for _ in range(n_photos)]
+    for case, (measured, views) in MEASURED.items():
+        cast[case] = [
+            replace(_plan_original(seed), view=view)
+            for seed in measured
+            for view in views
         ]
-
-    def list_drawn(self) -> list[Photo]:
-        """Return all photographs to take."""
-        return [
-            *self.list_train(),
-            *[second for _, second in self.leaks],
-            *self.unusual,
-            *self.damaged,
-            *self.test,
-            *self.more,
-        ]
+    for photo in cast["wrong_labels"]:
+        photo.label = WRONG_LABELS[photo.label]
+    _draw_photos([photo for photos in cast.values() for photo in photos])
+    return cast
 
 
-def choose_photos() -> Cast:
-    """Return the photographs to take."""
-    originals = [_plan_original(PLANTED_SEEDS + number) for number in range(43)]
-    [pan] = _plan_series([CHAIN_SEED], PAN)
-    return Cast(
-        regular=_plan_regular(),
-        bursts=_plan_series(BURST_SEEDS, BURST),
-        leaks=_plan_series(LEAK_SEEDS, BURST[:2]),
-        pan=pan,
-        recoloured=[_plan_original(seed) for seed in RECOLOURED_SEEDS],
-        cropped=[_plan_original(seed) for seed in CROPPED_SEEDS],
-        copied=originals[:18],
-        copied_to_test=originals[18:24],
-        copied_to_more=originals[24:29],
-        unusual=originals[29:36],
-        damaged=originals[36:40],
-        undrawn=originals[40:43],
-        test=[_plan_single(TEST_SEEDS + number) for number in range(N_TEST)],
-        more=[_plan_single(MORE_SEEDS + number) for number in range(N_MORE)],
-    )
+def _scale(n_photos: int, scale: float) -> int:
+    return max(3, round(n_photos * scale))
 
 
-def _plan_regular() -> list[Photo]:
+def _plan_regular(scale: float) -> list[Photo]:
     """Return the photographs of each class; three are of one plant."""
     photos = []
     for label, n_photos in CLASSES.items():
         first = CLASS_SEEDS[label]
         per_plant = 1 if label == RARE else PHOTOS_OF_PLANT
-        for number in range(n_photos):
+        for number in range(_scale(n_photos, scale)):
             subject = Subject(label, first + number // per_plant, first + number)
             is_large = number % LARGE_EVERY == 1
             short_sides = LARGE_SHORT_SIDE if is_large else SHORT_SIDE
@@ -156,9 +147,10 @@ def _plan_regular() -> list[Photo]:
     return photos
 
 
-def _plan_single(seed: int) -> Photo:
-    """Return a photograph of a plant that no other one shows."""
-    return _plan_photo(_choose_subject(seed), SHORT_SIDE)
+def _plan_singles(first: int, n_photos: int) -> list[Photo]:
+    """Return photographs of plants that no other one shows. first: seed."""
+    seeds = range(first, first + n_photos)
+    return [_plan_photo(_choose_subject(seed), SHORT_SIDE) for seed in seeds]
 
 
 def _plan_original(seed: int) -> Photo:
@@ -173,29 +165,17 @@ def _choose_subject(seed: int) -> Subject:
 
 def _plan_photo(subject: Subject, short_sides: tuple[int, int]) -> Photo:
     """Return a photograph to take, in a random size."""
-    height, width = _choose_size(subject.seed, short_sides)
+    rng = make_rng("size", subject.seed)
+    low, high = np.log(short_sides)
+    short_side = round(np.exp(rng.uniform(low, high)))
+    long_side = min(LONG_SIDE, round(short_side * rng.choice(RATIOS)))
+    height, width = short_side, long_side
+    if rng.random() < PORTRAITS:
+        height, width = width, height
     return Photo(subject.disease, subject, height, width)
 
 
-def _plan_series(seeds: Iterable[int], views: Sequence[View]) -> list[list[Photo]]:
-    """Return, for each seed, a photograph from each view."""
-    return [
-        [replace(_plan_original(seed), view=view) for view in views] for seed in seeds
-    ]
-
-
-def _choose_size(seed: int, short_sides: tuple[int, int]) -> tuple[int, int]:
-    """Return a random height and width."""
-    rng = make_rng("size", seed)
-    low, high = short_sides
-    short_side = round(np.exp(rng.uniform(np.log(low), np.log(high))))
-    long_side = min(LONG_SIDE, round(short_side * rng.choice(RATIOS)))
-    if rng.random() < PORTRAITS:
-        return long_side, short_side
-    return short_side, long_side
-
-
-def draw_photos(photos: Sequence[Photo]) -> None:
+def _draw_photos(photos: Sequence[Photo]) -> None:
     """Take the photographs, on all cores."""
     images = parallel.run(
         _draw_photo,
