@@ -1,8 +1,8 @@
 """The photographs of the sample: which there are, and what they are for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, islice
 
 import numpy as np
 from PIL import Image
@@ -26,9 +26,7 @@ PLANTED = {
     "mirrored_copies": 3,
     "group_of_three": 1,
     "label_conflicts": 2,
-    "copied_to_test": 6,
     "copied_to_more": 5,
-    "poor": 3,  # blurred, dark and empty
     "unusual": 7,  # for formats
     "damaged": 7,  # for files that cannot be read; the last one gets no row
     "wrong_labels": 3,
@@ -42,11 +40,9 @@ WRONG_LABELS = {
     "rust": "blight",
 }
 
-# The seeds of the first photograph of each class and of each other part.
+# The seeds of the first photograph of each class, and of the others.
 CLASS_SEEDS = {name: 1000 * number for number, name in enumerate(CLASSES)}
-PLANTED_SEEDS = 10_000
-TEST_SEEDS = 20_000
-MORE_SEEDS = 30_000
+OTHER_SEEDS = 10_000
 PHOTOS_OF_PLANT = 3
 LARGE_EVERY = 20  # one of so many regular photographs is large
 SHORT_SIDE = (150, 360)  # pixels
@@ -59,42 +55,44 @@ QUALITIES = {"mildew": 70}  # of the JPEGs of a class, which they give away
 QUALITY = 82  # of the others
 
 # Photographs of the same leaf: in a burst, and by a camera that pans.
+AS_IS = View()
 BURST = (
-    View(),
+    AS_IS,
     View(angle=-0.04, zoom=1.05, shift=0.025 - 0.015j, wind=0.04, number=1),
     View(angle=0.04, zoom=0.95, shift=0.025 + 0.03j, wind=0.05, number=2),
 )
 PAN = (
-    View(),
+    AS_IS,
     View(shift=0.022 + 0.015j, number=1),
     View(shift=0.044 + 0.030j, number=2),
 )
 # case: seeds of photographs whose copies are as far from them as those of real
-# datasets, measured; and the views. A leaking test image shows the leaf of a leak.
+# datasets, measured. A leaking test image shows the leaf of a leak.
 MEASURED = {
-    "bursts": ((11_005, 11_039, 11_036, 11_024, 11_026), BURST),
-    "leaks": ((11_029, 11_030), BURST[:1]),
-    "leaking": ((11_029, 11_030), BURST[1:2]),
-    "chain": ((11_009,), PAN),
-    "recoloured_copies": ((11_000, 11_010, 11_016, 11_021), BURST[:1]),
-    "cropped_copies": ((11_007, 11_018), BURST[:1]),
-    "cropped_to_test": ((11_032,), BURST[:1]),
+    "bursts": (11_005, 11_039, 11_036, 11_024, 11_026),
+    "leaks": (11_029, 11_030),
+    "leaking": (11_029, 11_030),
+    "chain": (11_009,),
+    "poor": (12_012, 12_011, 12_013),  # blurred, dark and empty
+    "recoloured_copies": (11_000, 11_010, 11_016, 11_021),
+    "cropped_copies": (11_007, 11_018),
+    "copied_to_test": (12_000, 12_001, 12_002, 11_051, 12_003, 12_004),
 }
+VIEWS = {"bursts": BURST, "leaking": BURST[1:2], "chain": PAN}
 
 
 @dataclass(eq=False)
 class Photo:
     """A photograph of a leaf, and its image_id if it is in train.csv.
 
-    label: in the CSV; some are wrong. image: drawn later.
+    label: in the CSV; some are wrong. size: height and width. image: drawn later.
     """
 
     label: str
     subject: Subject
-    height: int
-    width: int
-    view: View = field(default_factory=View)
-    image: Image.Image = field(default_factory=lambda: Image.new("RGB", (1, 1)))
+    size: Sequence[int]
+    view: View = AS_IS
+    image: Image.Image = field(default_factory=Image.Image)
     image_id: str = ""
 
     @property
@@ -109,23 +107,32 @@ def draw_cast(scale: float) -> dict[str, list[Photo]]:
     Beside the cases of `PLANTED` and `MEASURED` there are regular ones, for nothing but
     training, test images, and more of a second source, whose numbers `scale` changes.
     """
-    seeds = count(PLANTED_SEEDS)
-    cast = {
-        "regular": _plan_regular(scale),
-        "test": _plan_singles(TEST_SEEDS, _scale(N_TEST, scale)),
-        "more": _plan_singles(MORE_SEEDS, _scale(N_MORE, scale)),
-    }
+    seeds = count(OTHER_SEEDS)
+    cast = {"regular": _plan_regular(scale)}
     for case, n_photos in PLANTED.items():
-        cast[case] = [_plan_original(next(seeds)) for _ in range(n_photos)]
-    for case, (measured, views) in MEASURED.items():
+        cast[case] = _plan_photos(islice(seeds, n_photos))
+    for case, n_photos in {"test": N_TEST, "more": N_MORE}.items():
+        scaled = _scale(n_photos, scale)
+        cast[case] = _plan_photos(islice(seeds, scaled), SHORT_SIDE)
+    for case, measured in MEASURED.items():
         cast[case] = [
-            replace(_plan_original(seed), view=view)
-            for seed in measured
-            for view in views
+            replace(photo, view=view)
+            for photo in _plan_photos(measured)
+            for view in VIEWS.get(case, [AS_IS])
         ]
-    for photo in cast["wrong_labels"]:
+    for photo in cast["wrong_labels"] + cast["label_conflicts"]:
         photo.label = WRONG_LABELS[photo.label]
-    _draw_photos([photo for photos in cast.values() for photo in photos])
+
+    photos = [photo for photos in cast.values() for photo in photos]
+    images = parallel.run(
+        _draw_photo,
+        photos,
+        label="Drawing the sample",
+        ordered=True,
+        local_only=True,
+    )
+    for photo, image in zip(photos, images, strict=True):
+        photo.image = image
     return cast
 
 
@@ -147,20 +154,12 @@ def _plan_regular(scale: float) -> list[Photo]:
     return photos
 
 
-def _plan_singles(first: int, n_photos: int) -> list[Photo]:
-    """Return photographs of plants that no other one shows. first: seed."""
-    seeds = range(first, first + n_photos)
-    return [_plan_photo(_choose_subject(seed), SHORT_SIDE) for seed in seeds]
-
-
-def _plan_original(seed: int) -> Photo:
-    """Return a photograph to copy, large enough for copies of half its size."""
-    return _plan_photo(_choose_subject(seed), ORIGINAL_SHORT_SIDE)
-
-
-def _choose_subject(seed: int) -> Subject:
-    """Return a leaf with its own plant, of any class but the rare one."""
-    return Subject(COMMON[seed % len(COMMON)], plant=seed, seed=seed)
+def _plan_photos(
+    seeds: Iterable[int], short_sides: tuple[int, int] = ORIGINAL_SHORT_SIDE
+) -> list[Photo]:
+    """Return photographs of plants that no other one shows, of common classes."""
+    subjects = [Subject(COMMON[seed % len(COMMON)], seed, seed) for seed in seeds]
+    return [_plan_photo(subject, short_sides) for subject in subjects]
 
 
 def _plan_photo(subject: Subject, short_sides: tuple[int, int]) -> Photo:
@@ -169,25 +168,12 @@ def _plan_photo(subject: Subject, short_sides: tuple[int, int]) -> Photo:
     low, high = np.log(short_sides)
     short_side = round(np.exp(rng.uniform(low, high)))
     long_side = min(LONG_SIDE, round(short_side * rng.choice(RATIOS)))
-    height, width = short_side, long_side
+    size = [short_side, long_side]
     if rng.random() < PORTRAITS:
-        height, width = width, height
-    return Photo(subject.disease, subject, height, width)
-
-
-def _draw_photos(photos: Sequence[Photo]) -> None:
-    """Take the photographs, on all cores."""
-    images = parallel.run(
-        _draw_photo,
-        photos,
-        label="Drawing the sample",
-        ordered=True,
-        local_only=True,
-    )
-    for photo, image in zip(photos, images, strict=True):
-        photo.image = image
+        size.reverse()
+    return Photo(subject.disease, subject, size)
 
 
 def _draw_photo(photo: Photo) -> Image.Image:
-    pixels = take_photo(photo.subject, photo.height, photo.width, photo.view)
+    pixels = take_photo(photo.subject, *photo.size, photo.view)
     return Image.fromarray(pixels)

@@ -23,27 +23,17 @@ from kaggle_tfr.fingerprints import encode_fingerprints
 from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.hashing import ALL_HASHES, hash_image
 from kaggle_tfr.storage import digest, explain_os_errors, write_atomically
-from kaggle_tfr_sample.cast import (
-    APART,
-    CLASSES,
-    COMMON,
-    QUALITIES,
-    WRONG_LABELS,
-    Photo,
-    draw_cast,
-)
+from kaggle_tfr_sample.cast import APART, COMMON, QUALITIES, Photo, draw_cast
 
 Files = dict[str, bytes]  # content by path
 Truth = dict[str, Any]  # what is planted, as in truth.json
 Change = Callable[[Image.Image], Image.Image]
-Copying = tuple[Change, int]  # and the quality of the JPEG, 0 for the original's
 Cast = Mapping[str, Sequence[Photo]]
 
 
-def _crop(image: Image.Image, share: float = 0.05) -> Image.Image:
-    """Return an image without this share of its sides at each edge."""
-    width, height = image.size
-    return ImageOps.crop(image, (round(share * width), round(share * height)))
+def _crop(image: Image.Image, share: float = 0.06) -> Image.Image:
+    """Return an image without a frame. share: of the short side."""
+    return ImageOps.crop(image, round(share * min(image.size)))
 
 
 def _brighten(image: Image.Image, factor: float = 1.2) -> Image.Image:
@@ -65,22 +55,16 @@ def _halve(image: Image.Image) -> Image.Image:
 # The factors of red, green, blue and 1 that make red, green and blue.
 AUTUMN = (0.6, 1.0, 0, 0, 0.3, 0.85, 0, 0, 0.1, 0.15, 0.7, 0)
 # case: how the copies in train.csv are made
-COPIES: dict[str, Copying] = {
-    "exact_copies": (Image.Image.copy, 0),
-    "reencoded_copies": (Image.Image.copy, 60),
-    "half_size_copies": (_halve, 75),
-    "brightened_copies": (_brighten, 0),
-    "mirrored_copies": (ImageOps.mirror, 0),
-    "cropped_copies": (_crop, 0),
-    "recoloured_copies": (_recolour, 0),
+COPIES: dict[str, Change] = {
+    "exact_copies": Image.Image.copy,
+    "half_size_copies": _halve,
+    "brightened_copies": _brighten,
+    "cropped_copies": _crop,
+    "mirrored_copies": ImageOps.mirror,
+    "recoloured_copies": _recolour,
+    "label_conflicts": Image.Image.copy,
 }
-# The copies in other folders.
-FAR_COPIES: Sequence[Copying] = (
-    (Image.Image.copy, 0),
-    (Image.Image.copy, 65),
-    (_halve, 65),
-    (partial(_brighten, factor=1.15), 65),
-)
+FAR_COPIES = [*COPIES.values()][:4]  # those in other folders
 # The duplicates in train.csv, apart from label conflicts: groups of image_ids.
 DUPLICATES = (
     "exact_copies",
@@ -90,11 +74,11 @@ DUPLICATES = (
     "cropped_copies",
     "recoloured_copies",
     "bursts",
+    "group_of_three",
+    "chain",
 )
-N_EARLIER = 40  # images of the earlier part
-N_COMPARED = 5  # of them are also in this competition
 N_HEADER = 300  # bytes of a file that ends before its pixels
-N_ZEROS = 2000  # bytes in the middle of a damaged file
+N_ZEROS = 4000  # bytes in a damaged file, as after an interrupted download
 
 
 @dataclass
@@ -121,18 +105,19 @@ class ImageFolder:
         """Add an image in the format of the extension; return its image_id."""
         return self.add_file(photo, _encode(photo, extension, **options), extension)
 
-    def add_copy(self, original: Photo, copying: Copying) -> list[str]:
-        """Add a copy; return the ids of the original and the copy."""
-        change, quality = copying
-        copy = replace(original, image=change(original.image))
-        return [original.image_id, self.add(copy, quality=quality)]
-
     def add_copies(
-        self, originals: Sequence[Photo], copyings: Sequence[Copying] = FAR_COPIES
-    ) -> dict[str, str]:
-        """Add a copy of each; return the ids of originals by those of copies."""
-        pairs = map(self.add_copy, originals, cycle(copyings))
-        return {copy_id: original_id for original_id, copy_id in pairs}
+        self,
+        originals: Sequence[Photo],
+        changes: Sequence[Change] = FAR_COPIES,
+        quality: int = 0,
+    ) -> list[list[str]]:
+        """Add a copy of each, with its right label; return the ids of both."""
+        pairs = []
+        for original, change in zip(originals, cycle(changes)):
+            image = change(original.image)
+            copy = replace(original, image=image, label=original.subject.disease)
+            pairs.append([original.image_id, self.add(copy, quality=quality)])
+        return pairs
 
     def format_csv(self) -> bytes:
         """Return the CSV with the label and the plant of each image."""
@@ -160,8 +145,7 @@ def write_sample(folder: str, scale: float = 1) -> dict[str, Any]:
             with explain_os_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
-        text = json.dumps(truth, indent=2)
-        write_atomically(truth_path, text.encode())
+        write_atomically(truth_path, json.dumps(truth, indent=2).encode())
     return json.loads(truth_path.read_bytes())
 
 
@@ -174,47 +158,40 @@ def _make_competition(scale: float) -> tuple[Files, Truth]:
     truth |= _make_test(files, rng, cast)
     truth |= _make_more(files, cast)
     truth |= _make_earlier(files, cast)
-    truth["overrides"] = rows = _decide(truth)
-    lines = [",".join(row[:3]) for row in rows]
-    files["overrides.csv"] = _join_rows("image_id,action,value", lines)
+    truth["overrides"] = rows = _decide(truth, cast)
+    files["overrides.csv"] = _join_rows("image_id,action,value", rows)
     n_inputs = sum("images/" in name for name in files) + 1  # a file is missing
     truth["counts"] = _count_outcomes(truth, n_inputs)
     return files, truth
 
 
-def _decide(truth: Truth) -> list[list[str]]:
-    """Return the rows of overrides.csv, each with what it changes."""
-    right, wrong = truth["label_conflicts"][0]
-    return [
-        [wrong, "label", truth["true_label"], f"the conflict with {right} is resolved"],
-        [truth["empty"], "drop", "", "it is dropped"],
-        [truth["cropped_copies"][0][1], "keep", "", "it is kept beside its original"],
-    ]
+def _decide(truth: Truth, cast: Cast) -> dict[str, str]:
+    """Return what each row of overrides.csv changes."""
+    label = cast["label_conflicts"][0].subject.disease
+    wrong, copy = truth["label_conflicts"][0]
+    _, part = truth["cropped_copies"][0]
+    return {
+        f"{wrong},label,{label}": f"it agrees with its copy {copy}",
+        f"{truth['empty']},drop,": "it is dropped",
+        f"{part},keep,": "it is kept beside its original",
+    }
 
 
 def _count_outcomes(truth: Truth, n_inputs: int) -> dict[str, int]:
     """Return how many images have each outcome."""
-    n_test = len(truth["test_labels"])
-    groups = [truth["group_of_three"], truth["chain"]]
-    for name in DUPLICATES:
-        groups += truth[name]
+    groups = [group for name in DUPLICATES for group in truth[name]]
     n_copies = sum(len(group) - 1 for group in groups)
+    n_refused = len(truth["test_refused"])
     outcomes = {
-        "refused": len(truth["refused"]) + 1,
+        "rejected": len(truth["refused"]) + 1 + n_refused,
         # By overrides one copy is kept, and one of a conflict is no more than a copy.
         "duplicates": n_copies + len(truth["across_sources"]),
         "conflicts": 2 * (len(truth["label_conflicts"]) - 1),  # both images of a pair
         "overrides": 1,
-        "test_refused": len(truth["test_refused"]),
-        "test": n_test - len(truth["test_refused"]),
+        "test": len(truth["test_labels"]) - n_refused,
     }
-    return {
-        "rows": truth["classes"].total(),
-        "inputs": n_inputs,
-        **outcomes,
-        "classes": len(CLASSES),
-        "written": n_inputs - sum(outcomes.values()),
-    }
+    n_written = n_inputs - sum(outcomes.values())
+    return {**outcomes, "inputs": n_inputs, "written": n_written}
 
 
 def _make_train(files: Files, rng: Generator, cast: Cast) -> Truth:
@@ -244,33 +221,25 @@ def _plant_copies(train: ImageFolder, cast: Cast) -> Truth:
     chain: the second image is within 25 bits of both others, which are farther apart.
     """
     truth: Truth = {}
-    for case, copying in COPIES.items():
-        truth[case] = [train.add_copy(photo, copying) for photo in cast[case]]
+    for case, change in COPIES.items():
+        truth[case] = train.add_copies(cast[case], [change])
+    reencoded = cast["reencoded_copies"]
+    truth["reencoded_copies"] = train.add_copies(reencoded, FAR_COPIES[:1], 60)
+    for case in ("bursts", "chain"):
+        ids = [photo.image_id for photo in cast[case]]
+        truth[case] = [ids[first : first + 3] for first in range(0, len(ids), 3)]
 
     [triple] = cast["group_of_three"]
-    pair = train.add_copy(triple, (Image.Image.copy, 50))
-    _, third = train.add_copy(triple, (_halve, 80))
-    conflicting = cast["label_conflicts"]
-    mislabelled = [
-        replace(photo, label=WRONG_LABELS[photo.label]) for photo in conflicting
-    ]
-    conflicts = train.add_copies(mislabelled)
-    bursts = [photo.image_id for photo in cast["bursts"]]
-    return {
-        **truth,
-        "group_of_three": [*pair, third],
-        "label_conflicts": [[first, second] for second, first in conflicts.items()],
-        "true_label": conflicting[0].label,  # of the first conflict
-        "bursts": [bursts[first : first + 3] for first in range(0, len(bursts), 3)],
-        "chain": [photo.image_id for photo in cast["chain"]],
-    }
+    first, second = train.add_copies([triple, triple], FAR_COPIES[1:])
+    truth["group_of_three"] = [[*first, second[1]]]
+    return truth
 
 
 def _plant_poor(train: ImageFolder, photos: Sequence[Photo]) -> Truth:
     """Add images of which a model learns nothing. photos: 3."""
     blurred, dark, empty = photos
     blurred.image = blurred.image.filter(ImageFilter.GaussianBlur(9))
-    dark.image = _brighten(dark.image, 0.15)
+    dark.image = _brighten(dark.image, 0.2)
     empty.image = Image.new("RGB", empty.image.size, "olive")
     return {
         "blurred": train.add(blurred),
@@ -284,21 +253,15 @@ def _plant_unusual_formats(train: ImageFolder, photos: Sequence[Photo]) -> Truth
     rotated, grey, cmyk, faded, indexed, deep, web = photos
     exif = Image.Exif()
     exif[0x0112] = 6  # orientation: rotate by 90 degrees clockwise to display
-    width, height = rotated.image.size
     rotated.image = rotated.image.transpose(Image.Transpose.ROTATE_90)
     grey.image = grey.image.convert("L")
     cmyk.image = cmyk.image.convert("CMYK")
-    ramp = Image.linear_gradient("L")
-    faded.image.putalpha(ramp.resize(faded.image.size))
+    faded.image.putalpha(Image.linear_gradient("L").resize(faded.image.size))
     indexed.image = indexed.image.quantize(64)
     values = np.asarray(deep.image.convert("L"), np.uint16)
     deep.image = Image.fromarray(values * 257)
     return {
-        "orientation_6": {
-            "image_id": train.add(rotated, exif=exif),
-            "height": height,
-            "width": width,
-        },
+        "orientation_6": train.add(rotated, exif=exif),
         "odd_formats": {
             train.add(grey): "grey JPEG",
             train.add(cmyk): "CMYK JPEG",
@@ -314,14 +277,13 @@ def _plant_faults(train: ImageFolder, photos: Sequence[Photo]) -> Truth:
     """Add six files that cannot be read, and one without a row. photos: 7."""
     truncated, broken, headless, empty, text, missing, unlisted = photos
     data = _encode(truncated)
-    zeroed = bytearray(_encode(broken))
-    middle = len(zeroed) // 2
-    zeroed[middle : middle + N_ZEROS] = bytes(N_ZEROS)  # an interrupted download
+    whole = _encode(broken)
+    zeroed = whole[:N_ZEROS] + bytes(N_ZEROS) + whole[2 * N_ZEROS :]
     not_an_image = b"This is a text, whatever its name says.\n"
     refused = {
         train.add_file(truncated, data[: len(data) * 6 // 10]): "truncated",
         train.add_file(headless, _encode(headless)[:N_HEADER]): "truncated",
-        train.add_file(broken, bytes(zeroed)): "damaged",
+        train.add_file(broken, zeroed): "damaged",
         train.add_file(empty, b""): "empty file",
         train.add_file(text, not_an_image): "not an image",
         train.add_file(missing, b""): "missing file",
@@ -334,14 +296,12 @@ def _plant_faults(train: ImageFolder, photos: Sequence[Photo]) -> Truth:
 
 def _make_test(files: Files, rng: Generator, cast: Cast) -> Truth:
     """Add the test images; return their truth."""
-    numbers = rng.permutation(60) + 1000
-    test = ImageFolder(files, "test_images", iter(numbers))
+    test = ImageFolder(files, "test_images", iter(rng.permutation(60) + 1000))
     for photo in cast["test"]:
         test.add(photo)
     leaks = test.add_copies(cast["copied_to_test"])
-    leaks |= test.add_copies(cast["cropped_to_test"], [COPIES["cropped_copies"]])
     for first, second in zip(cast["leaks"], cast["leaking"], strict=True):
-        leaks[test.add(second)] = first.image_id
+        leaks.append([first.image_id, test.add(second)])
     photo = cast["test"][0]
     data = _encode(photo)
     damaged = test.add_file(photo, data[: len(data) // 2])
@@ -358,8 +318,7 @@ def _make_more(files: Files, cast: Cast) -> Truth:
     """Add the second source; return its truth."""
     # Names such as 0000.jpg are in the main source too, for other images.
     more = ImageFolder(files, "more/images", count())
-    cut = partial(_crop, share=0.02)
-    copies = more.add_copies(cast["copied_to_more"], [(cut, 0), *FAR_COPIES])
+    copies = more.add_copies(cast["copied_to_more"])
     for photo in cast["more"]:
         more.add(photo)
     files["more/train.csv"] = more.format_csv().replace(b",rust,", b",leaf_rust,")
@@ -369,22 +328,22 @@ def _make_more(files: Files, cast: Cast) -> Truth:
 def _make_earlier(files: Files, cast: Cast) -> Truth:
     """Add hashes.parquet of a published part, without its images; return its truth.
 
-    Five images are copies of labelled ones, the others a part of an image each.
+    A few images are copies of labelled ones, the others a part of an image each.
     """
-    earlier = ImageFolder({}, "", count())
-    photos = cast["regular"][:N_EARLIER]
-    compared = earlier.add_copies(photos[:N_COMPARED])
-    earlier.add_copies(photos[N_COMPARED:], [(partial(_crop, share=0.3), 0)])
+    earlier = ImageFolder({}, "images", count())
+    photos = cast["regular"][::7]  # of all classes
+    compared = earlier.add_copies(photos[::9], FAR_COPIES[:3])
+    earlier.add_copies(photos, [partial(_crop, share=0.3)])
     rows = []
-    files_and_photos = zip(earlier.files.values(), earlier.photos.items(), strict=True)
-    for data, (image_id, photo) in files_and_photos:
+    for image_id, photo in earlier.photos.items():
+        data = earlier.files[f"images/{image_id}"]
         _, luma = check_image(data)
         bits, texture = hash_image(luma)
-        row = {"image_id": image_id, "split": "train", "label_name": photo.label}
-        row |= {"fold": 0, "part": 1, "cluster": -1}
-        row |= {"digest": digest(data), "texture": texture}
-        rows.append(row | dict(zip(ALL_HASHES, bits.view(">u8").tolist(), strict=True)))
-    table = pd.DataFrame(rows)
+        hashes = bits.view(">u8").tolist()
+        rows.append([image_id, photo.label, digest(data), texture, *hashes])
+    columns = ["image_id", "label_name", "digest", "texture", *ALL_HASHES]
+    table = pd.DataFrame(rows, columns=columns)
+    table = table.assign(split="train", fold=0, part=1, cluster=-1)
     files["earlier/part-1/hashes.parquet"] = encode_fingerprints(table)
     return {"compared": compared}
 
