@@ -25,6 +25,7 @@ from support.docs import list_blocks, write_inputs, write_recipe
 from support.gcs import serve_bucket
 from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 
+import kaggle_tfr_sample
 from kaggle_tfr import deduplicate, driver, explore, plan
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.mounts import OWNER_PLACEHOLDER

@@ -73,14 +73,14 @@ def explored(sample, truth):
 
 
 def test_it_has_350_images_of_150_to_1600_pixels(sample, images):
-    """All files together are less than 18 MB."""
+    """All files together are less than 15 MB."""
     sides = np.ravel([image.size for image in images.values()])
     n_bytes = [path.stat().st_size for path in sample.rglob("*.*")]
 
     assert len(images) >= 350
     assert 150 <= sides.min() < 160
     assert 1500 < sides.max() <= 1600
-    assert sum(n_bytes) < 18e6
+    assert sum(n_bytes) < 15e6
 
 
 def test_it_has_five_unequal_classes_and_89_other_images(sample, truth, labels):
@@ -132,8 +132,10 @@ def test_the_same_bytes_every_time():
 def test_only_planted_images_look_alike(truth, images):
     """By imagehash, copies differ in at most 8 bits, series in 26 to 60, others in 48.
 
-    Others are images that have nothing in common but their class.
+    Others are images that have nothing in common but their class; an empty image has no
+    hashes.
     """
+    images = {name: images[name] for name in images if name != truth["empty"]}
     bits = np.array([hash_with_imagehash(image) for image in images.values()])
     distances = (bits[:, None] != bits).sum(axis=2)
     names = {name: number for number, name in enumerate(images)}
@@ -314,4 +316,4 @@ def test_colours_predict_many_classes_but_not_all(images, labels, truth):
 
     accuracy = cross_val_score(model, features, expected, cv=5).mean()
 
-    assert 0.5 < accuracy < 0.8
+    assert 0.4 < accuracy < 0.8

@@ -33,9 +33,9 @@ def run_chain(recipe, work, **changes):
     is_path = str(recipe).endswith(".yaml")
     path = recipe if is_path else ROOT / "recipes" / f"{recipe}.yaml"
     values = load_recipe(str(path))
-    if "INPUT_DIR" in changes:  # which lacks the other inputs and columns of the recipe
-        values.pop("MORE_INPUTS", None)
-        values.pop("GROUP_COLUMN", None)
+    if "INPUT_DIR" in changes:  # which lacks the other files and columns of the recipe
+        for name in ("MORE_INPUTS", "GROUP_COLUMN", "OVERRIDES", "COMPARE_WITH"):
+            values.pop(name, None)
     return run_values(values | changes, work)
 
 
