@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from kaggle_tfr import downloads
-from kaggle_tfr.storage import AnyPath, exists, is_remote, join
+from kaggle_tfr.storage import AnyPath, exists, is_remote
 
 KAGGLE_INPUT = "/kaggle/input"
 KAGGLE_WORKING = "/kaggle/working"  # Kaggle keeps its files as output
@@ -190,9 +190,10 @@ def find_beside(path: str, work: str) -> str:
 
     The files of the bundled sample are there, such as sample/overrides.csv.
     """
-    candidates = (output_dir(path), join(work, path), join(KAGGLE_TEMP, path))
-    found = next(filter(exists, candidates), "")
-    return path if found in ("", candidates[0]) else found
+    if is_remote(path) or os.path.exists(output_dir(path)):
+        return path
+    places = [os.path.join(folder, path) for folder in (work, KAGGLE_TEMP)]
+    return next(filter(exists, places), path)
 
 
 def name_input(source: str, found: str, folder: str) -> str:
