@@ -162,10 +162,10 @@ def test_the_last_lines_decide_and_name_all_files(work, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     log = (work.parent / "log.txt").read_text()
     lines = log.splitlines()
-    headline = "Train: yes, with 3 remarks. Publish: not yet, LICENSE is empty."
+    headline = "Train: yes, with 4 remarks. Publish: not yet, LICENSE is empty."
     last = lines[lines.index(headline) :]
-    assert [line[0] for line in last[1:4]] == ["!"] * 3
-    assert last[4:] == [
+    assert [line[0] for line in last[1:5]] == ["!"] * 4
+    assert last[5:] == [
         f"shards     {work}/part-1/",
         f"folds      {work}/folds.csv",
         f"notebooks  {work}/notebooks/",
