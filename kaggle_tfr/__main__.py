@@ -155,9 +155,12 @@ def _run(
 
 def _load_source(source: str) -> dict[str, Any]:
     """Return the parameters of a recipe; for a folder, make its recipe first."""
-    if not os.path.isdir(source):
+    is_recipe = source in list_recipes()
+    # In a checkout, sample/ is the code that draws the sample.
+    is_code = is_recipe and os.path.exists(f"{source}/__init__.py")
+    if is_code or not os.path.isdir(source):
         return _parse(load_recipe, source)
-    if source in list_recipes():
+    if is_recipe:
         raise WrongCallError(
             f"'{source}' is a folder here and also a bundled recipe. Write {source}/ "
             f"for the folder, or recipes/{source}.yaml for the recipe."

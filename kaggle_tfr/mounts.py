@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from kaggle_tfr import downloads
-from kaggle_tfr.storage import AnyPath, exists, is_remote
+from kaggle_tfr.storage import AnyPath, exists, explain_os_errors, is_remote
 
 KAGGLE_INPUT = "/kaggle/input"
 KAGGLE_WORKING = "/kaggle/working"  # Kaggle keeps its files as output
@@ -60,7 +60,8 @@ def copy_notebook(name: str, folder: AnyPath) -> Path:
     """Copy a notebook without the link to its executed copy, which stays behind."""
     text = (bundled("notebooks") / f"{name}.ipynb").read_text(encoding="utf-8")
     path = Path(folder, f"{name}.ipynb")
-    path.write_text(EXECUTED_LINK.sub("", text), encoding="utf-8")
+    with explain_os_errors(path):
+        path.write_text(EXECUTED_LINK.sub("", text), encoding="utf-8")
     return path
 
 

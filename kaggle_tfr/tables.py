@@ -1,53 +1,15 @@
-"""Tables as HTML with every text escaped and as CSV, and numbers with units."""
+"""Tables as CSV, text for Markdown, and numbers with their nouns and units."""
 
 import csv
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import pandas as pd
-from markupsafe import Markup
 
 # The characters that begin something in Markdown, in a formula or in HTML.
 MARKUP = re.compile(r"[\\`*_\[\]<>&|$~@]")
 NO_MATH = ("display.html.use_mathjax", False)  # "$" in a name is not a formula
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table that a notebook shows as HTML, and a terminal as text."""
-
-    html: Markup
-    text: str
-
-    def _repr_html_(self) -> str:
-        return self.html
-
-    def __repr__(self) -> str:
-        return self.text
-
-
-def show_table(
-    table: pd.DataFrame,
-    formats: Mapping[str, str] | None = None,
-    *,
-    index: bool = False,
-) -> Table:
-    """Return the table with every text escaped; pandas's `table.style` does not.
-
-    formats: the format of a column's numbers by its name, such as {"share": "{:.0%}"}.
-    """
-    formatters = {name: text.format for name, text in (formats or {}).items()}
-    options: Any = {
-        "index": index,
-        "formatters": formatters,
-        "na_rep": "–",
-    }
-    with pd.option_context(*NO_MATH):
-        html = table.to_html(**options)
-    return Table(Markup(html), table.to_string(**options))  # noqa: S704
 
 
 def escape_markdown(text: str) -> str:
@@ -71,6 +33,25 @@ def format_csv(table: pd.DataFrame, *, header: bool = True) -> str:
             quoting=csv.QUOTE_NONNUMERIC,
         )
     return text
+
+
+def count_of(number: int, noun: str, ending: str = "s") -> str:
+    """Format a number with its noun in the singular or plural.
+
+    >>> count_of(1, "pair"), count_of(4317, "pair"), count_of(2, "class", "es")
+    ('1 pair', '4,317 pairs', '2 classes')
+    """
+    return f"{number:,} {noun}" + ("" if number == 1 else ending)
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Join words by commas and "and".
+
+    >>> join_words(["a"]), join_words(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def format_unit(value: float, units: Mapping[str, float]) -> str:

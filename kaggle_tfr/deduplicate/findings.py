@@ -8,9 +8,8 @@ import pandas as pd
 from kaggle_tfr.deduplicate.corrections import Corrections
 from kaggle_tfr.deduplicate.leaks import count_copies, find_copies, list_splits
 from kaggle_tfr.deduplicate.outcomes import match_clusters
-from kaggle_tfr.figures import count_of
-from kaggle_tfr.figures.words import join_words
 from kaggle_tfr.notebook import note
+from kaggle_tfr.tables import count_of, join_words
 
 
 def note_findings(

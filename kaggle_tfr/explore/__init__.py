@@ -1,12 +1,9 @@
 """01: rows, labels, the table of images."""
 
 from kaggle_tfr.explore.bundled import input_or_sample
-from kaggle_tfr.explore.checks import check_table, note_doubts
-from kaggle_tfr.explore.examples import choose_examples, load_damaged
 from kaggle_tfr.explore.groups import add_groups, find_groups
-from kaggle_tfr.explore.growth import mark_new, reuse_hashes
-from kaggle_tfr.explore.inputs import read_table, save_submission
-from kaggle_tfr.explore.masks import sample_masks
+from kaggle_tfr.explore.growth import mark_new
+from kaggle_tfr.explore.inputs import read_table
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.explore.step import Explored, run
 from kaggle_tfr.explore.table import (

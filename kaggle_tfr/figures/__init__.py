@@ -9,4 +9,4 @@ from kaggle_tfr.figures.folds import plot_fold_strip, plot_folds
 from kaggle_tfr.figures.grids import cut_square, load, plot_images
 from kaggle_tfr.figures.pairs import plot_aligned, plot_pairs
 from kaggle_tfr.figures.style import RED
-from kaggle_tfr.figures.words import count_of, list_names, shorten
+from kaggle_tfr.figures.words import list_names, shorten

@@ -10,8 +10,8 @@ from PIL import Image, ImageOps
 
 from kaggle_tfr.figures.grids import cut_square, load, plot_images
 from kaggle_tfr.figures.style import BLUE, ORANGE
-from kaggle_tfr.figures.words import count_of
 from kaggle_tfr.images.orientation import apply_orientation
+from kaggle_tfr.tables import count_of
 
 SQUARES = 5  # of a chequerboard, in a row
 WHITE = (255, 255, 255)

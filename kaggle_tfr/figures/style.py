@@ -1,23 +1,16 @@
 """The look of all figures: colours, sizes and fonts."""
 
-from contextlib import ContextDecorator
 from typing import Any
 
-import matplotlib.pyplot as plt
 from matplotlib import font_manager
-from matplotlib.figure import Figure
 
 BLUE = "#31688e"
 ORANGE = "#e07b39"
 GREY = "#9aa0a6"
 RED = "#c0392b"
-GREEN = "#009e73"
-PALE_BLUE = "#9dc0d6"
-PALE_ORANGE = "#f0c3a4"
 MANY_CLASSES = 40  # more names than this do not fit beside bars
 CHARACTER_WIDTH = 0.6  # average width of a character, as a share of the font size
 TITLE_INCHES = 0.085  # average width of a character of a figure's title
-CAPTION_SIZE = 10  # points
 # Fonts with the characters that Matplotlib's own font lacks, the preferred ones first.
 OTHER_FONTS = (
     "Noto Sans CJK SC",
@@ -55,14 +48,3 @@ STYLE: Any = {
     "legend.frameon": False,
     "text.parse_math": False,
 }
-# A decorator: the function plots in this module's style. Its type stub is incomplete.
-styled: ContextDecorator = plt.rc_context(STYLE)  # type: ignore[assignment]
-
-
-class StyledFigure(Figure):
-    """A figure that is in this module's style also when it is drawn later."""
-
-    def draw(self, renderer: Any) -> None:
-        # Matplotlib makes some ticks only now, in the style that is in force.
-        with plt.rc_context(STYLE):
-            super().draw(renderer)

@@ -15,31 +15,6 @@ NO_LABEL = "(no label)"
 LONGEST_NAME = 40  # characters of a class name beside bars
 
 
-def count_of(number: int, noun: str, ending: str = "s") -> str:
-    """Format a number with its noun in the singular or plural.
-
-    >>> count_of(1, "pair"), count_of(4317, "pair"), count_of(2, "class", "es")
-    ('1 pair', '4,317 pairs', '2 classes')
-    """
-    return f"{number:,} {noun}" + ("" if number == 1 else ending)
-
-
-def count_classes(label_names: pd.Series, label_columns: Sequence[str] = ()) -> str:
-    """Count the classes of images, or their labels and the combinations of them.
-
-    >>> count_classes(pd.Series(["cat", "dog", ""]))
-    '2 classes'
-    >>> count_classes(pd.Series(["cat|dog", "dog", ""]), ["cat", "dog"])
-    '2 labels in 3 combinations'
-    """
-    if label_columns:
-        combinations = count_of(label_names.nunique(), "combination")
-        return f"{count_of(len(label_columns), 'label')} in {combinations}"
-
-    named = label_names[label_names != ""]
-    return count_of(named.nunique(), "class", "es")
-
-
 def list_marks(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.DataFrame:
     """Return which labels each image has: bool, one column per label.
 
@@ -47,16 +22,6 @@ def list_marks(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.DataFram
     """
     values = table[list(label_columns)]
     return values.notna() & ~values.isin([0, ""])
-
-
-def count_drawn(number: int, noun: str, most: int = 12) -> str:
-    """Format a number of examples, of which a figure shows `most`.
-
-    >>> count_drawn(9, "pair"), count_drawn(15, "pair")
-    ('9 pairs', '15 pairs (12 shown)')
-    """
-    text = count_of(number, noun)
-    return f"{text} ({most} shown)" if number > most else text
 
 
 def list_names(names: Sequence[Any] | pd.Index) -> str:
@@ -69,16 +34,6 @@ def list_names(names: Sequence[Any] | pd.Index) -> str:
     if len(names) > 3:
         text += f" and {len(names) - 3:,} more"
     return text
-
-
-def join_words(words: Sequence[str]) -> str:
-    """Join words by commas and "and".
-
-    >>> join_words(["a"]), join_words(["a", "b", "c"])
-    ('a', 'a, b and c')
-    """
-    *others, last = words
-    return f"{', '.join(others)} and {last}" if others else last
 
 
 def shorten(text: str, longest: int = LONGEST_NAME) -> str:

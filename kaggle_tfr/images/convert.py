@@ -203,15 +203,6 @@ def load_pixels(paths: Sequence[str], side: int = 256) -> list[Pixels]:
     return images
 
 
-def read_truncated(data: bytes) -> Pixels:
-    """Return a truncated JPEG, uint8 RGB, as most libraries show it: grey at its end.
-
-    Raises: RejectedImage: the file is damaged in another way.
-    """
-    rgb, _ = read_rgb(data + END_OF_JPEG, profile=b"", bit_depth="")
-    return np.asarray(rgb)
-
-
 def _decode(
     data: bytes,
     header: Header,

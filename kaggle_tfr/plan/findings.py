@@ -2,26 +2,25 @@
 
 import pandas as pd
 
-from kaggle_tfr.explore.labels import number_names
-from kaggle_tfr.figures import count_of
-from kaggle_tfr.figures.words import join_words, shorten
+from kaggle_tfr.figures.words import NO_LABEL, shorten
 from kaggle_tfr.notebook import note
 from kaggle_tfr.plan.fold_checks import find_missing_classes
-from kaggle_tfr.schema import Labels
+from kaggle_tfr.tables import count_of, join_words
 
 MAX_NAMED = 3  # classes in a sentence
 
 
 def note_folds(
     folded: pd.DataFrame,
-    labels: Labels,
+    by_fold: pd.DataFrame,
     checks: pd.Series,
     max_bits: int,
     group_column: str = "",
 ) -> None:
     """Note the folds of a table that `check_leakage` has checked.
 
-    checks: its result, with hashes. max_bits, group_column: as there.
+    by_fold: of `count_by_fold`. checks: of `check_leakage`, with hashes, and with this
+        max_bits and group_column.
     """
     n_earlier = checks.get("sampled_pairs_of_earlier", 0)
     # These stay where they are.
@@ -37,7 +36,7 @@ def note_folds(
         text = f"Clusters that contain test images and others: {n_shared:,}."
         advice = "Test images stay where they are; leaks.csv lists the pairs."
         note("·", text, "folds: test", advice)
-    _note_classes(folded, labels)
+    _note_classes(by_fold)
     _note_sample(checks, max_bits, n_earlier)
 
 
@@ -56,10 +55,10 @@ def _describe_sizes(folded: pd.DataFrame) -> str:
     return ", ".join(texts) or "0 labelled images"
 
 
-def _note_classes(folded: pd.DataFrame, labels: Labels) -> None:
+def _note_classes(by_fold: pd.DataFrame) -> None:
     """Note the classes that are not in every fold and split; nothing for one class."""
-    n_classes = len(number_names(labels.classes))
-    missing = find_missing_classes(folded, labels)
+    n_classes = len(by_fold.drop(NO_LABEL, errors="ignore"))
+    missing = find_missing_classes(by_fold)
     named = [
         f"{shorten(row['class'])} ({count_of(row['images'], 'image')}) is missing from "
         f"{join_words(row['missing_from'].split(', '))}"

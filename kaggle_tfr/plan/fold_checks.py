@@ -1,67 +1,77 @@
-"""Check finished folds: classes that are missing, and leakage."""
+"""Check finished folds: their shares, classes that are missing, and leakage."""
 
 from collections.abc import Sequence
-from itertools import permutations
 
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr.deduplicate.blocks import list_slices
 from kaggle_tfr.explore.growth import mark_recorded
 from kaggle_tfr.explore.labels import number_names
+from kaggle_tfr.figures.folds import NEVER_VALIDATES
+from kaggle_tfr.figures.words import NO_LABEL, list_marks
 from kaggle_tfr.images.hashing import FLAT, HASHES
 from kaggle_tfr.naming import OVERRIDE_GROUP
-from kaggle_tfr.plan.folds import Array, list_first_rows, mark_labels
+from kaggle_tfr.plan.folds import Array, list_first_rows
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.texts import find_texts
 
 N_SAMPLED = 300
 
 
-def find_missing_classes(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
+def count_by_fold(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
+    """Count the images of each class (rows) in each fold and split (columns).
+
+    folded: the result of `assign_folds`. The class with most images that are not test
+        images is first. Images without a label are a row, but not test images.
+    """
+    is_labelled = folded["label_name"] != ""
+    folded = folded[is_labelled | (folded["split"] != "test")]
+    place = folded["split"]
+    if folded["fold"].max() > 0:
+        fold_names = "fold " + folded["fold"].astype(str)
+        split_names = place.replace("train", NEVER_VALIDATES)
+        place = fold_names.where(folded["fold"] >= 0, split_names)
+
+    numbers = number_names(labels.classes)
+    if labels.class_columns:
+        marks = list_marks(folded, labels.class_columns)
+        counts = marks.groupby(place).sum().T.set_axis([*numbers])
+    else:
+        names = {number: name for name, number in numbers.items()}
+        class_names = folded["label"].map(names).fillna(NO_LABEL)
+        counts = pd.crosstab(class_names, place)
+        others = counts.index.difference([*numbers])
+        counts = counts.reindex([*numbers, *others], fill_value=0)
+    totals = counts.drop(columns="test", errors="ignore").sum(axis=1)
+    return counts.iloc[np.argsort(-totals, kind="stable")]
+
+
+def find_missing_classes(counts: pd.DataFrame) -> pd.DataFrame:
     """List the classes without an image in train, a fold, or the validation split.
 
-    folded: the result of `assign_folds`. Test images and images without a label are
-        not counted.
+    counts: of `count_by_fold`.
     One row a class, the largest class first. Columns: class (its name), images (with
     this class), missing_from (such as "fold 0, validation"; "train" means all
     folds).
     """
-    labelled = folded[folded["split"] != "test"]
-    columns = labels.class_columns
-    if not columns:
-        labelled = labelled[labelled["label"] >= 0]
-    row, label = mark_labels(labelled, columns).nonzero()
-    fold_name = "fold " + labelled["fold"].astype(str)
-    place = labelled["split"].mask(labelled["fold"] >= 0, fold_name).to_numpy()
-    counts = pd.crosstab(label, place[row])
-    if not columns:
-        counts.index = np.unique(labelled["label"])
-    classes = number_names(labels.classes)
-    names = {label: name for name, label in classes.items()}
-    counts = counts.reindex(list(names), fill_value=0)
-    is_fold = counts.columns.str.startswith("fold")
-    folds = counts.columns[is_fold].tolist()
-    counts = counts[[*folds, *counts.columns[~is_fold]]]
+    counts = counts.drop(NO_LABEL, errors="ignore")
+    counts = counts.drop(columns="test", errors="ignore")
     is_missing = counts == 0
-    is_missing["train"] = is_missing.filter(regex="^(fold|train)").all(axis=1)
-    # A single fold does not validate.
-    is_missing.loc[is_missing["train"] | (len(folds) == 1), folds] = False
+    folds = is_missing.filter(like="fold ")
+    train = is_missing.filter(regex="^(fold|train)")
+    in_no_fold = train.all(axis=1)
+    splits = is_missing.drop(columns=train.columns)
+    is_missing = pd.concat(
+        [folds.mul(~in_no_fold, axis=0), in_no_fold.rename("train"), splits], axis=1
+    )
     is_missing = is_missing[is_missing.any(axis=1)]
     places = is_missing.columns
-    missing_from = [", ".join(places[row]) for row in is_missing.to_numpy()]
-    table = pd.DataFrame(
+    return pd.DataFrame(
         {
-            "class": [names[label] for label in is_missing.index],
+            "class": is_missing.index,
             "images": counts.sum(axis=1)[is_missing.index].to_numpy(),
-            "missing_from": missing_from,
+            "missing_from": [", ".join(places[row]) for row in is_missing.to_numpy()],
         }
-    )
-    return table.sort_values(
-        "images",
-        ascending=False,
-        kind="stable",
-        ignore_index=True,
     )
 
 
@@ -147,14 +157,10 @@ def measure_deviation(train: pd.DataFrame) -> float:
 
     train: columns label and fold.
     """
-    label, classes = pd.factorize(train["label"])
-    fold, folds = pd.factorize(train["fold"])
-    shape = (len(classes), len(folds))
-    counts = np.bincount(label * len(folds) + fold, minlength=len(classes) * len(folds))
-    counts = counts.reshape(shape)
+    counts = pd.crosstab(train["label"], train["fold"])
     share_of_train = counts.sum(axis=1) / max(1, len(train))
-    deviation = np.abs(counts / counts.sum(axis=0) - share_of_train[:, None])
-    return float(deviation.max(initial=0.0))
+    deviation = (counts / counts.sum()).sub(share_of_train, axis=0)
+    return float(deviation.abs().to_numpy().max(initial=0.0))
 
 
 def _count_near_pairs(
@@ -165,57 +171,36 @@ def _count_near_pairs(
     cut_pairs: Sequence[tuple[str, str]],
 ) -> dict[str, float]:
     """Compare sampled images with all others, except images of almost no texture."""
-    rows_cut_from = _number_cut_pairs(table["path"], cut_pairs)
-    hashes = match_hashes(table, hashes)
+    path = table["path"].to_numpy(object)
+    hashes = hashes.iloc[find_texts(table["path"], hashes["path"])]
     is_compared = (hashes["texture"] >= FLAT).to_numpy()
     words = np.ascontiguousarray(hashes[[*HASHES]].to_numpy(np.uint64).T)
-    is_test = (table["split"] == "test").to_numpy()
-    is_recorded = mark_recorded(table)
     rng = np.random.default_rng(0)
     sampled = rng.permutation(len(table))[:N_SAMPLED]
-    is_done = np.zeros(len(table), bool)
-    n_across = 0
-    n_with_test = 0
-    n_of_earlier = 0
-    for row in sampled[is_compared[sampled]]:
+    cut = {frozenset(pair) for pair in cut_pairs}
+    pairs: set[tuple[int, int]] = set()  # each pair once
+    for row in sampled[is_compared[sampled]].tolist():
         near = _find_near(words, row, max_bits)
-        near = near[is_compared[near] & (fold[near] != fold[row]) & ~is_done[near]]
-        near = np.setdiff1d(near, rows_cut_from.get(row, []))
-        is_done[row] = True  # its pairs are counted
-        has_test = is_test[near] | is_test[row]
-        n_with_test += int(has_test.sum())
-        is_of_earlier = is_recorded[near] & is_recorded[row] & ~has_test
-        n_of_earlier += int(is_of_earlier.sum())
-        n_across += int((~has_test & ~is_of_earlier).sum())
+        near = near[is_compared[near] & (fold[near] != fold[row])]
+        pairs |= {
+            (min(row, other), max(row, other))
+            for other in near.tolist()
+            if frozenset([path[row], path[other]]) not in cut
+        }
+
+    a, b = np.array([*pairs], int).reshape(-1, 2).T
+    is_test = (table["split"] == "test").to_numpy()
+    is_recorded = mark_recorded(table)
+    has_test = is_test[a] | is_test[b]
+    is_of_earlier = is_recorded[a] & is_recorded[b] & ~has_test
     numbers: dict[str, float] = {
         "sampled_images": len(sampled),
-        "sampled_pairs_across_folds": n_across,
-        "sampled_pairs_with_test": n_with_test,
+        "sampled_pairs_across_folds": int((~has_test & ~is_of_earlier).sum()),
+        "sampled_pairs_with_test": int(has_test.sum()),
     }
     if is_recorded.any():
-        numbers["sampled_pairs_of_earlier"] = n_of_earlier
+        numbers["sampled_pairs_of_earlier"] = int(is_of_earlier.sum())
     return numbers
-
-
-def match_hashes(table: pd.DataFrame, hashes: pd.DataFrame) -> pd.DataFrame:
-    """Return the hashes of each row of a table. hashes: of `load_hashes`."""
-    return hashes.iloc[find_texts(table["path"], hashes["path"])]
-
-
-def _number_cut_pairs(
-    path: pd.Series,
-    cut_pairs: Sequence[tuple[str, str]],
-) -> dict[int, list[int]]:
-    """Return the rows of the images from which each row's image was cut."""
-    cut_paths = {end for pair in cut_pairs for end in pair}
-    rows = np.flatnonzero(path.isin(cut_paths))
-    row_of_path = dict(zip(path.iloc[rows], rows.tolist(), strict=True))
-    others: dict[int, list[int]] = {}
-    for pair in cut_pairs:
-        ends = [row_of_path[end] for end in pair if end in row_of_path]
-        for row, other in permutations(ends, 2):
-            others.setdefault(row, []).append(other)
-    return others
 
 
 def _find_near(words: Array, row: int, max_bits: int) -> Array:
@@ -223,11 +208,8 @@ def _find_near(words: Array, row: int, max_bits: int) -> Array:
 
     words: uint64 (4, n), the hashes of each image.
     """
-    # One hash of the four leaves few images to compare. Slices fit into the cache.
-    found = []
-    for rows in list_slices(words.shape[1]):
-        differing = np.bitwise_count(words[1, rows] ^ words[1, row])
-        found.append(np.flatnonzero(differing <= max_bits) + rows.start)
-    candidates = np.concatenate(found)
+    # One hash of the four leaves few images to compare.
+    differing = np.bitwise_count(words[1] ^ words[1, row])
+    candidates = np.flatnonzero(differing <= max_bits)
     differing = np.bitwise_count(words[:, candidates] ^ words[:, [row]])
     return candidates[differing.sum(axis=0) <= max_bits]

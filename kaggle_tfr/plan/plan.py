@@ -4,8 +4,7 @@ import hashlib
 import io
 import json
 import re
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import ceil, floor
 from typing import Any, cast
@@ -16,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kaggle_tfr import storage
-from kaggle_tfr.figures import count_of
 from kaggle_tfr.fingerprints import FINGERPRINTS_FILE
 from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.naming import (
@@ -32,11 +30,10 @@ from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.plan.folds import assign_shards
 from kaggle_tfr.plan.folds_csv import FoldsFile
-from kaggle_tfr.plan.forecast import Forecast, Interval, forecast_groups
+from kaggle_tfr.plan.forecast import Forecast, forecast_groups
 from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
-from kaggle_tfr.session import session_hours
 from kaggle_tfr.shards import EarlierPlan, next_part, parse_earlier
-from kaggle_tfr.tables import format_bytes, format_seconds
+from kaggle_tfr.tables import count_of, format_bytes
 
 # Columns that the CSVs of a part lack.
 NOT_IN_CSV = [
@@ -656,43 +653,3 @@ def list_planned(plan: Plan) -> pd.DataFrame:
     table["mb_at_most"] = table["bytes_high"] / 1e6
     table["file"] = [plan.file_name(shard) for shard in plan.shards]
     return table[["part", "split", "fold", "count", "mb_at_most", "file"]]
-
-
-def compare_with_limits(plan: Plan, forecast: Forecast, folder: str) -> pd.DataFrame:
-    """Return one row per limit, as text: expected, at most, limit, share.
-
-    folder: the disk with the parts. share: of the limit, for what is expected at most.
-    """
-    fullest = list_planned(plan).groupby("part")["count"].sum().max()
-    limit_bytes = plan.settings.limit_bytes
-    rows = {"fullest part": _compare(forecast.size, fullest, limit_bytes, format_bytes)}
-    if not storage.is_remote(folder):
-        rows["all parts on this disk"] = _compare(
-            forecast.size,
-            forecast.n_images,
-            shutil.disk_usage(folder).free,
-            format_bytes,
-        )
-    rows["time to write a part"] = _compare(
-        forecast.seconds,
-        fullest / forecast.workers,
-        session_hours() * 3600,
-        format_seconds,
-    )
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def _compare(
-    interval: Interval,
-    n_images: float,
-    limit: float,
-    format_: Callable[[float], str],
-) -> dict[str, str]:
-    """Return a row of `compare_with_limits`. interval: of one image."""
-    expected, _, high = (number * n_images for number in interval)
-    return {
-        "expected": format_(expected),
-        "at most": format_(high),
-        "limit": format_(limit),
-        "share": f"{high / limit:.1%}",
-    }

@@ -1,5 +1,6 @@
-"""03 in one call: folds, the forecast, the plan, and what it found."""
+"""03 in one call: assign folds, forecast the size, and plan the shards."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -7,65 +8,58 @@ import pandas as pd
 from kaggle_tfr import deduplicate, explore, notebook
 from kaggle_tfr.parameters import Values, make_settings
 from kaggle_tfr.plan.findings import note_folds
-from kaggle_tfr.plan.fold_checks import check_leakage, match_hashes
+from kaggle_tfr.plan.fold_checks import check_leakage, count_by_fold
 from kaggle_tfr.plan.folds import assign_folds
-from kaggle_tfr.plan.folds_csv import list_folds, save_folds
+from kaggle_tfr.plan.folds_csv import FoldsFile, list_folds, save_folds
 from kaggle_tfr.plan.forecast import Forecast, make_forecast
 from kaggle_tfr.plan.growth import check_growth, check_schema, drop_between, select_new
 from kaggle_tfr.plan.part_hashes import save_fingerprints
-from kaggle_tfr.plan.plan import (
-    Plan,
-    PlanSettings,
-    compare_with_limits,
-    list_planned,
-    make_plan,
-    save_plan,
-)
-from kaggle_tfr.schema import load_schema
+from kaggle_tfr.plan.plan import Plan, PlanSettings, list_planned, make_plan, save_plan
+from kaggle_tfr.schema import Labels, RecordSchema, load_schema
+from kaggle_tfr.shards import EarlierPlan
 
 
 @dataclass(frozen=True)
 class Planned:
     """What 03 decided.
 
-    folds: a row for every input image, as in folds.csv.
-    folded: the kept images, with split and fold. hashes: theirs, row by row.
-    checks: of `check_leakage`.
-    table: the images to write, in the order of the records, as in plan.parquet.
-    shards: one row a shard. limits: the forecast against the limits.
-    outcomes: input images by what becomes of them.
+    folds: the table of folds.csv, one row per image.
+    folded: the images that are kept, with their input_split, split and fold.
+    by_fold: of `count_by_fold`. checks: of `check_leakage`.
+    plan, forecast: as 04 needs them. table: of the planned images, one row per record.
+    shards: one row per file.
+    counts: number of images by outcome; their sum is len(folds).
     """
 
     folds: pd.DataFrame
     folded: pd.DataFrame
-    hashes: pd.DataFrame
+    by_fold: pd.DataFrame
     checks: pd.Series
-    forecast: Forecast
     plan: Plan
+    forecast: Forecast
     table: pd.DataFrame
     shards: pd.DataFrame
-    limits: pd.DataFrame
-    outcomes: dict[str, int]
+    counts: dict[str, int]
 
 
 def run(values: Values) -> Planned:
-    """Assign folds, forecast the size, plan the shards; write and note the results.
+    """Assign folds, forecast the size, plan the shards, and save the files for 04.
 
-    values: the parameters of 03. Writes folds.csv, plan.parquet, plan.json and
-    fingerprints.parquet.
-    Raises: ValueError: a parameter does not fit the images or the earlier parts.
+    values: the parameters of 03 by name, for example a notebook's `globals()`.
+    Raises: FileNotFoundError: 01 or 02 has not run; ValueError: no folds or parts
+    fulfil the parameters, or the folds leak.
     """
     work = notebook.begin("03_plan", values)
     images, labels, overrides = deduplicate.load_corrected(work)
     earlier = check_growth(work, values, labels.bit_depth)
     clusters, duplicates = deduplicate.load_clusters(work)
+    rows = deduplicate.choose_rows(images, clusters)
     group_column = values["GROUP_COLUMN"]
+    extra_in_validation = values["EXTRA_IN_VALIDATION"]
     rows, clusters = drop_between(
-        deduplicate.choose_rows(images, clusters),
-        clusters,
-        group_column,
-        extra_in_validation=values["EXTRA_IN_VALIDATION"],
+        rows, clusters, group_column, extra_in_validation=extra_in_validation
     )
+
     folded = assign_folds(
         rows,
         n_folds=values["N_FOLDS"],
@@ -73,7 +67,7 @@ def run(values: Values) -> Planned:
         validation_size=values["VALIDATION_SIZE"],
         label_columns=labels.class_columns,
         group_column=group_column,
-        extra_in_validation=values["EXTRA_IN_VALIDATION"],
+        extra_in_validation=extra_in_validation,
     )
     hashes = explore.load_hashes(images, work)
     checks = check_leakage(
@@ -83,15 +77,54 @@ def run(values: Values) -> Planned:
         group_column=group_column,
         cut_pairs=deduplicate.list_cut_pairs(images, overrides),
     )
-    note_folds(folded, labels, checks, duplicates.max_bits, group_column)
-
-    counts = deduplicate.count_outcomes(images, clusters)
+    by_fold = count_by_fold(folded, labels)
+    note_folds(folded, by_fold, checks, duplicates.max_bits, group_column)
+    outcomes = deduplicate.count_outcomes(images, clusters)
     folds = list_folds(images, clusters, folded, labels.label_columns)
-    folds_file = save_folds(folds, counts, work)
+    folds_file = save_folds(folds, outcomes, work)
+
     schema = load_schema(values["SCHEMA"], rows, labels)
     check_schema(schema, work)
-
     new = select_new(folded)
+    plan, forecast, table = _plan_shards(
+        values, new, labels, schema, folds_file=folds_file, earlier=earlier
+    )
+    plan = replace(plan, outcomes=outcomes, checks={**vars(duplicates), **checks})
+    save_fingerprints(plan, table, hashes, work)
+    save_plan(plan, table, work)
+    return Planned(
+        folds=folds,
+        folded=folded.assign(input_split=rows["split"]),
+        by_fold=by_fold,
+        checks=checks,
+        plan=plan,
+        forecast=forecast,
+        table=table,
+        shards=list_planned(plan),
+        counts=_count_planned(outcomes, len(table)),
+    )
+
+
+def _count_planned(outcomes: dict[str, int], n_planned: int) -> dict[str, int]:
+    """Return the outcomes before a record is written. n_planned: images to write."""
+    n_labelled = n_planned - outcomes.get("test records", 0)
+    planned = {**outcomes, "labelled records": n_labelled}
+    return {
+        name.replace("records", "images planned"): count
+        for name, count in planned.items()
+    }
+
+
+def _plan_shards(
+    values: Values,
+    new: pd.DataFrame,
+    labels: Labels,
+    schema: RecordSchema,
+    *,
+    folds_file: FoldsFile,
+    earlier: Sequence[EarlierPlan],
+) -> tuple[Plan, Forecast, pd.DataFrame]:
+    """Forecast the size of records, and return the plan and the table of its images."""
     settings = make_settings(PlanSettings, {**values, "BIT_DEPTH": labels.bit_depth})
     forecast = make_forecast(
         new,
@@ -109,28 +142,4 @@ def run(values: Values) -> Planned:
         folds_file=folds_file,
         earlier=earlier,
     )
-    save_fingerprints(plan, table, hashes, work)
-    plan = replace(plan, outcomes=counts, checks={**vars(duplicates), **checks})
-    save_plan(plan, table, work)
-    return Planned(
-        folds=folds,
-        folded=folded,
-        hashes=match_hashes(folded, hashes),
-        checks=checks,
-        forecast=forecast,
-        plan=plan,
-        table=table,
-        shards=list_planned(plan),
-        limits=compare_with_limits(plan, forecast, work),
-        outcomes=_count_planned(counts, len(table)),
-    )
-
-
-def _count_planned(counts: dict[str, int], n_planned: int) -> dict[str, int]:
-    """Return the outcomes of input images before a record is written."""
-    n_labelled = n_planned - counts.get("test records", 0)
-    planned = {**counts, "labelled records": n_labelled}
-    return {
-        outcome.replace("records", "images planned"): count
-        for outcome, count in planned.items()
-    }
+    return plan, forecast, table

@@ -10,7 +10,6 @@ from functools import partial
 import pandas as pd
 
 from kaggle_tfr import notebook, parallel, session, storage
-from kaggle_tfr.figures import count_of
 from kaggle_tfr.naming import FOLDS_FILE, name_parts
 from kaggle_tfr.parameters import PARAMETERS
 from kaggle_tfr.plan.plan import (
@@ -22,7 +21,7 @@ from kaggle_tfr.plan.plan import (
     read_rows,
 )
 from kaggle_tfr.shards import find_changed_files, list_own_parts
-from kaggle_tfr.tables import format_bytes
+from kaggle_tfr.tables import count_of, format_bytes
 from kaggle_tfr.write import journal, leftovers, sidecars
 from kaggle_tfr.write.journal import ShardRow
 from kaggle_tfr.write.metadata import read_license

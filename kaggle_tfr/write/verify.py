@@ -49,7 +49,6 @@ from kaggle_tfr.write.stats import Stats, Sums, sum_channels
 
 PART_SIGNS = ("shards.csv", "journal", SUMS)
 MAX_FAULTS = 20  # of a shard
-DISPLAY_SIDE = 400  # pixels to which a source may be reduced for display
 MARGIN_DB = 1.0  # some images look the same rotated: a fault must fit better by this
 SWAPPED = "red and blue are swapped"
 UNREADABLE = "it is missing or cannot be read; run 04_write again"

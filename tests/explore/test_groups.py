@@ -83,7 +83,7 @@ def test_what_a_split_shares_is_counted(capsys):
     """Of given splits by their images; of random folds by the sizes of the groups."""
     names = [f"patient{p}_slice{s}.png" for p in range(10) for s in range(2)]
     images = make_table(names)
-    run_cells("01-20-d", images=images, GROUP_COLUMN="")
+    run_cells("01-25", images=images, GROUP_COLUMN="")
     sentence = capsys.readouterr().out.splitlines()[-1]
     # The other image of a patient is in one of 4 other folds of 5.
     assert "! 20 of 20 images are in 10 groups; 80% of the val" in sentence
@@ -91,7 +91,7 @@ def test_what_a_split_shares_is_counted(capsys):
     assert f'GROUP_COLUMN: "{rule}"' in sentence
 
     images.loc[[0, 2, 4, 5], "split"] = "val"  # the last two are a whole group
-    run_cells("01-20-d", images=images, GROUP_COLUMN=rule)
+    run_cells("01-25", images=images, GROUP_COLUMN=rule)
     text = (
         "· 20 of 20 images are in 10 groups; 50% of the validation images in the given"
     )

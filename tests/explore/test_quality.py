@@ -1,19 +1,36 @@
-"""The images that 01 shows are chosen by a rule."""
+"""Cells of 01 read files correctly, and show classes, faults and damaged files."""
 
 import io
-import struct
 
 import cv2
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image, ImageCms
+from PIL import Image, ImageCms, ImageOps
 from support.cells import run_cells
 from support.scenes import saved, scene
 
-from kaggle_tfr.explore import choose_examples, load_damaged, measure
+from kaggle_tfr.explore import measure
+from kaggle_tfr.images.convert import read_pixels
+from kaggle_tfr.schema import Labels
 
 PHOTO = scene(200, 240)
+LIBRARIES = {
+    "Image": Image,
+    "ImageCms": ImageCms,
+    "ImageOps": ImageOps,
+    "cv2": cv2,
+    "io": io,
+    "plt": plt,
+    "read_pixels": read_pixels,
+}
+
+
+@pytest.fixture(autouse=True)
+def _closed_figures():
+    yield
+    plt.close("all")
 
 
 def write_images(folder, images, labels):
@@ -41,87 +58,125 @@ def images(tmp_path):
     return write_images(tmp_path, pictures, ["b", "a", "a", "a", "a"])
 
 
-def rate(images, folder):
-    """Return the names after the cells of 01 about quality."""
-    return run_cells("01-22", "01-22-b", images=images, work=str(folder))
+def test_a_dozen_lines_read_files_as_the_package_does(images, capsys):
+    """The rotation, the profile, 16 bits and the transparency are right."""
+    names = run_cells("01-06", "01-07", "01-09", good=images, **LIBRARIES)
+
+    printed = capsys.readouterr().out
+    assert printed.count("equal to the package's reader: True") == 4
+    for data, intended in zip(names["files"].values(), names["intended"], strict=True):
+        pixels = names["read_upright_srgb"](data)
+        assert np.abs(pixels - np.asarray(intended, float)).mean() < 2
+
+
+def test_the_profile_is_display_p3(images):
+    """Red of sRGB is (234, 51, 35) in Display P3. Source: CSS Color 4, examples."""
+    names = run_cells("01-06", good=images, **LIBRARIES)
+
+    red = names["phone"].getpixel((16, 112))
+    np.testing.assert_allclose(red, (234, 51, 35), atol=1)
 
 
 def test_each_fault_is_found_in_its_image(images, tmp_path, capsys):
-    """The worst image of each row is the one with that fault; a note counts it."""
-    names = rate(images, tmp_path)
+    """A note counts the images with each fault; the figure starts with the worst."""
+    run_cells("01-27", images=images, work=str(tmp_path), **LIBRARIES)
 
-    brightness, sharpness, texture, compression = names["lowest"]
-    assert brightness["image_id"].iloc[0] == "1.png"
-    assert texture["image_id"].iloc[0] == compression["image_id"].iloc[0] == "3.png"
-    assert "2.png" in set(sharpness["image_id"].head(2))
     printed = capsys.readouterr().out
-    assert printed.startswith("! 1 of 5 images is dark (brightness below 25).\n")
+    assert printed.startswith("! 1 of 5 images: dark (brightness below 25).\n")
+    worst = {}
+    for number in plt.get_fignums():
+        histogram, first, _ = plt.figure(number).axes
+        worst[histogram.get_xlabel()] = first.get_xlabel()
     level = np.asarray(PHOTO.convert("L")).mean() / 12
-    assert brightness["brightness"].iloc[0] == pytest.approx(level, abs=1)
+    name, value = worst["brightness"].split(": ")
+    assert name == "1.png"
+    assert float(value) == pytest.approx(level, abs=1)
+    assert worst["sharpness"] == worst["texture"] == "3.png: 0.00"
+    assert worst["bytes per pixel"].startswith("3.png: ")
 
 
-def test_a_near_duplicate_has_no_tile_beside_its_copy(tmp_path):
-    """A darker copy is as extreme as its original, but shows nothing else."""
-    pictures = [scene(seed=seed) for seed in range(3)]
-    dark = [picture.point(lambda level: level // 3) for picture in pictures[:2]]
-    darker = dark[1].point(lambda level: level * 9 // 10)
-    images = write_images(tmp_path, [*pictures, *dark, darker], ["a"] * 6)
+def test_images_without_faults_have_no_figure(images, tmp_path, capsys):
+    """One line says what was looked for."""
+    run_cells("01-27", images=images.tail(1), work=str(tmp_path), **LIBRARIES)
 
-    darkest, *_ = rate(images, tmp_path)["lowest"]
-
-    assert darkest["image_id"].head(2).tolist() == ["5.png", "3.png"]
+    text = "✓ None of 1 images is dark, blurred, almost empty or strongly compressed.\n"
+    assert capsys.readouterr().out == text
+    assert not plt.get_fignums()
 
 
-def test_a_colourful_sharp_image_is_chosen_then_one_of_another_class(images):
-    """The grey image of the other class comes before the blurred one of the first."""
-    assert choose_examples(images, 2)["image_id"].tolist() == ["4.png", "0.png"]
+@pytest.mark.parametrize(
+    ("counts", "n_bars", "title"),
+    [
+        ([10, 30, 14], 3, "The largest class has 3.0 × the images of the smallest"),
+        ([10, 30, 4], 3, "Too few images for five folds: 1 of 3 classes"),
+        (
+            [9, *[1] * 81_312],
+            0,
+            "Too few images for five folds: 81,312 of 81,313 class",
+        ),
+    ],
+)
+def test_the_class_balance_is_drawn_for_any_number_of_classes(counts, n_bars, title):
+    """A few classes are bars, the largest first, and many are a curve."""
+    label_name = np.repeat(np.arange(len(counts)).astype(str), counts)
+    good = pd.DataFrame({"split": "train", "label_name": label_name})
+
+    names = run_cells("01-13", good=good, labels=Labels(), **LIBRARIES)
+
+    assert names["title"].startswith(title)
+    names["figure"].canvas.draw()
+    widths = [bar.get_width() for bar in names["axis"].patches]
+    assert widths == sorted(counts, reverse=True)[:n_bars]
 
 
-def test_a_class_with_few_images_leaves_places_empty(images, tmp_path):
-    """The rows are the classes, the largest first, of as many places of one shape."""
-    work = str(tmp_path)
-    names = run_cells("01-18", labelled=images[:4], classes="2 classes", work=work)
+def test_several_labels_count_each(images):
+    """The bars are labels, also one that no image has."""
+    good = images.assign(cat=[1, 1, 1, 1, 0], owl=0)
+    labels = Labels("multi", ("cat", "owl"), ("cat", "owl"))
 
-    assert list(names["largest"]) == ["a", "b"]
-    assert [[tile is None for tile in row] for row in names["rows"]] == [
-        [False, False, False, True],
-        [False, True, True, True],
-    ]
-    tiles = [tile for row in names["rows"] for tile in row if tile is not None]
-    assert {tile.shape[0] / tile.shape[1] for tile in tiles} == {1}
+    names = run_cells("01-13", good=good, labels=labels, **LIBRARIES)
+
+    assert names["counts"].to_dict() == {"cat": 4, "owl": 0}
 
 
-def test_damaged_files_are_shown_as_far_as_they_go(tmp_path):
-    """A truncated JPEG has its upper rows; an empty file and a PNG are left out."""
+def test_a_class_with_few_images_leaves_places_empty(images):
+    """Each class has four places, the largest class first."""
+    names = run_cells(
+        "01-15", labelled=images[:4], columns=[], labels=Labels(), **LIBRARIES
+    )
+
+    assert list(names["names"]) == ["a", "b"]
+    captions = names["captions"]
+    assert sorted(captions[:4]) == ["", "1.png", "2.png", "3.png"]
+    assert captions[4:] == ["0.png", "", "", ""]
+
+
+def test_damaged_files_are_shown_as_far_as_they_go(tmp_path, capsys):
+    """A truncated JPEG has its upper rows; an empty file is only listed."""
     data = saved(PHOTO)
-    files = {
-        "a.jpg": data[: len(data) // 2],
-        "b.jpg": b"",
-        "c.png": saved(PHOTO, "PNG")[:-99],
-    }
+    files = {"a.jpg": data[: len(data) // 2], "b.jpg": b""}
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     rejected = pd.DataFrame(
         {
             "image_id": list(files),
             "path": [str(tmp_path / name) for name in files],
-            "problem": ["truncated", "empty file", "truncated"],
+            "problem": ["truncated", "empty file"],
         }
     )
+    good = pd.DataFrame({"split": []})
 
-    tiles, captions = load_damaged(rejected, most=5)
-
-    assert captions == ["a.jpg\ntruncated"]
-    assert np.abs(tiles[0][:50] - np.asarray(PHOTO, float)[:50]).mean() < 5
-    assert (tiles[0][-20:] == 128).all()
-
-
-def test_the_profile_is_display_p3():
-    """Red of sRGB is (234, 51, 35) in Display P3. Source: CSS Color 4, examples."""
-    red = Image.new("RGB", (1, 1), "red")
-
-    names = run_cells("01-10-c", photo=red, ImageCms=ImageCms, io=io, struct=struct)
-
-    np.testing.assert_allclose(
-        names["of_phone"].getpixel((0, 0)), (234, 51, 35), atol=1
+    names = run_cells(
+        "01-29",
+        rejected=rejected,
+        labelled=good,
+        good=good,
+        images=rejected,
+        **LIBRARIES,
     )
+
+    assert "empty file" in capsys.readouterr().out
+    assert names["captions"] == ["a.jpg\ntruncated"]
+    (tile,) = names["tiles"]
+    assert np.abs(tile[:50] - np.asarray(PHOTO, float)[:50]).mean() < 5
+    assert (tile[-20:] == 128).all()

@@ -1,6 +1,5 @@
 """The command line: refusals before work starts, and a failed cell shown."""
 
-import errno
 import json
 import os
 import pty
@@ -11,7 +10,6 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from unittest import mock
 
 import nbformat
 import psutil
@@ -172,7 +170,7 @@ def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys)
         for text in (
             "01_explore.ipynb stopped at cell",
             "FileNotFoundError: ",
-            "input_or_sample(INPUT_DIR",
+            "explore.run(globals())",
             str(executed),
         )
     ]
@@ -213,9 +211,9 @@ def test_a_full_disk_is_named_with_the_file(tmp_path, monkeypatch, capsys, call,
 def test_a_full_disk_is_named_while_notebooks_are_copied(tmp_path, monkeypatch, capsys):
     """The message names the file."""
     file = tmp_path / "full" / "02_deduplicate.ipynb"
-    # As `shutil.copyfile` raises it.
-    full = OSError(errno.ENOSPC, "No space left on device", "x", None, str(file))
-    monkeypatch.setattr(shutil, "copyfile", mock.Mock(side_effect=[None, full]))
+    file.parent.mkdir()
+    file.symlink_to("/dev/full")
+    monkeypatch.setattr(os, "makedirs", lambda _: None)
     assert main(["notebooks", str(tmp_path / "full")]) == 1
     assert f"No space left on device: '{file}'. " in capsys.readouterr().err
 
@@ -468,8 +466,8 @@ def drive(tmp_path, root):
             "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         )
         code += "import sys, pathlib\n"
-        code += "from kaggle_tfr import driver, __main__ as main\n"
-        code += f"driver.bundled = lambda _: pathlib.Path({str(tmp_path / 'nb')!r})\n"
+        code += "from kaggle_tfr import mounts, __main__ as main\n"
+        code += f"mounts.bundled = lambda _: pathlib.Path({str(tmp_path / 'nb')!r})\n"
         code += f"sys.exit(main.main({call}))"
         out = {
             "stdout": terminal or subprocess.PIPE,

@@ -19,7 +19,7 @@ from kaggle_tfr.parameters import NOTEBOOKS
 
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 SOURCES = ("pyproject.toml", "requirements.txt", "README.md", "LICENSE")
-FOLDERS = ("kaggle_tfr", "notebooks", "recipes")
+FOLDERS = ("kaggle_tfr", "notebooks", "recipes", "sample")
 DATA_FILES = (
     "py.typed",
     "report.html",
@@ -85,6 +85,8 @@ def test_the_wheel_holds_the_sources_as_they_are(wheel, root):
     wanted += [root / f"kaggle_tfr/{name}" for name in DATA_FILES]
     wanted += [*(root / f"notebooks/{n}.ipynb" for n in NOTEBOOKS)]
     wanted = {path.relative_to(root).as_posix(): path.read_bytes() for path in wanted}
+    for path in root.glob("sample/*.py"):
+        wanted[f"kaggle_tfr_sample/{path.name}"] = path.read_bytes()
     with zipfile.ZipFile(wheel) as archive:
         held = {name: archive.read(name) for name in archive.namelist()}
     info = {name: held.pop(name) for name in list(held) if ".dist-info/" in name}

@@ -8,7 +8,11 @@ from hypothesis import given, reject, settings
 from scipy.sparse import csr_matrix
 
 from kaggle_tfr.plan.findings import note_folds
-from kaggle_tfr.plan.fold_checks import check_leakage, find_missing_classes
+from kaggle_tfr.plan.fold_checks import (
+    check_leakage,
+    count_by_fold,
+    find_missing_classes,
+)
 from kaggle_tfr.plan.folds import assign_folds, assign_shards, stratified_group_split
 from kaggle_tfr.schema import Labels
 
@@ -207,9 +211,6 @@ def test_folds_do_not_repeat_the_draw_of_the_validation_split():
     assert abs((is_held_out & in_second_fold).sum() - 50) < 18
 
 
-BANDS = (0, 1, 5, 25, 100, np.inf)  # images of a class
-
-
 def draw_long_tail():
     """Return a table of 20,000 images, most of them in classes of 2 to 25."""
     rng = np.random.default_rng(0)
@@ -220,42 +221,36 @@ def draw_long_tail():
     return make_table(np.repeat(labels, sizes))
 
 
+def count_bands(folded, place):
+    """Count the images in classes of 1, up to 5, 25, 100 and more images by place."""
+    sizes = folded.groupby("label")["label"].transform("size")
+    band = pd.cut(sizes, [0, 1, 5, 25, 100, np.inf])
+    return pd.crosstab(band, folded[place])
+
+
 def test_every_band_of_a_long_tail_has_its_held_out_share():
     """Each band is within 10 %, and all images together are within one."""
-    table = draw_long_tail()
+    folded = assign_folds(draw_long_tail(), n_folds=1, seed=1, validation_size=0.05)
 
-    held_out = assign_folds(
-        table,
-        n_folds=1,
-        seed=1,
-        validation_size=0.05,
-    )
+    counts = count_bands(folded, "split")
 
-    held = (
-        (held_out["split"] == "validation")
-        .groupby(held_out["label"])
-        .agg(["sum", "size"])
-    )
-    bands = held.groupby(pd.cut(held["size"], BANDS)).sum()
-    assert bands["size"].tolist() == [200, 4500, 10_500, 2800, 2100]
-    ratio = bands["sum"] / (bands["size"] * 0.05)
-    assert ratio.between(0.9, 1.1).all()
-    assert abs(bands["sum"].sum() - 1005) <= 1
+    totals = counts.sum(axis=1)
+    assert totals.tolist() == [200, 4500, 10_500, 2800, 2100]
+    assert (counts["validation"] / totals).between(0.045, 0.055).all()
+    assert abs(counts["validation"].sum() - 1005) <= 1
 
 
 def test_every_band_of_a_long_tail_is_spread_over_the_folds():
     """Classes with fewer images than folds are the only ones that a fold lacks."""
-    table = draw_long_tail()
+    folded = assign_folds(draw_long_tail(), n_folds=5, seed=1)
 
-    folded = assign_folds(table, n_folds=5, seed=1)
+    counts = count_bands(folded, "fold")
 
-    counts = pd.crosstab(folded["label"], folded["fold"])
-    band = pd.cut(counts.sum(axis=1), BANDS)
-    sums = counts.groupby(band).sum()
-    deviation = sums.div(sums.sum(axis=1), axis=0) - 0.2
-    assert deviation.abs().max(axis=None) < 0.005
-    is_everywhere = (counts > 0).all(axis=1)
-    assert is_everywhere.groupby(band).sum().tolist() == [0, 0, 800, 40, 3]
+    shares = counts.div(counts.sum(axis=1), axis=0)
+    assert shares.shape == (5, 5)
+    assert (shares - 0.2).abs().max(axis=None) < 0.005
+    folds_of_class = folded.groupby("label")["fold"].nunique()
+    assert (folds_of_class == 5).sum() == 843
 
 
 def make_folded():
@@ -281,7 +276,9 @@ def test_without_folds_and_a_validation_split_no_class_is_missing():
     folded = make_folded()
     in_train = folded[folded["split"] == "train"]
     two_classes = Labels(classes=LABELS.classes[:2])
-    assert find_missing_classes(in_train.assign(fold=0), two_classes).empty
+    assert find_missing_classes(
+        count_by_fold(in_train.assign(fold=0), two_classes)
+    ).empty
 
 
 def test_label_columns_that_a_fold_or_validation_lacks_are_named():
@@ -291,7 +288,9 @@ def test_label_columns_that_a_fold_or_validation_lacks_are_named():
     folded["oil"] = [1, 0, 1, 1, *[0] * 6]
 
     columns = ("ship", "oil")
-    missing = find_missing_classes(folded, Labels("multi", columns, columns))
+    missing = find_missing_classes(
+        count_by_fold(folded, Labels("multi", columns, columns))
+    )
 
     assert missing.to_dict("records") == [
         {"class": "ship", "images": 1, "missing_from": "fold 1, validation"}
@@ -506,7 +505,7 @@ def test_the_leakage_check_counts_test_images_separately(capsys):
     leakage = check_leakage(table, hashes=make_hashes(), max_bits=2)
 
     assert leakage["sampled_pairs_with_test"] == 1
-    note_folds(table, LABELS, leakage, 2)
+    note_folds(table, count_by_fold(table, LABELS), leakage, 2)
     sizes, shared, *_, sample = capsys.readouterr().out.splitlines()
     assert sizes == (
         "✓ 2 folds of 1 and 1 images. Test images aside, no cluster of near-duplicates "
@@ -524,7 +523,7 @@ def test_the_findings_name_sizes_and_classes(capsys):
     folded = make_folded().replace({"split": {"validation": "val"}})
     checks = pd.Series({"images": 10, "sampled_images": 10, "clusters_across_test": 0})
 
-    note_folds(folded, LABELS, checks, 2, "patient")
+    note_folds(folded, count_by_fold(folded, LABELS), checks, 2, "patient")
 
     sizes, classes, _ = capsys.readouterr().out.splitlines()
     assert sizes == (

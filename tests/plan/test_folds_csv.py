@@ -12,8 +12,8 @@ from support.plans import digests
 from support.scenes import scene
 
 from kaggle_tfr.parameters import load_recipe
-from kaggle_tfr.plan import list_folds, save_folds
-from kaggle_tfr.plan.folds_csv import COLUMNS
+from kaggle_tfr.plan import read_plan
+from kaggle_tfr.plan.folds_csv import COLUMNS, list_folds, save_folds
 from kaggle_tfr.write import write_parts
 
 STRANGE = ["=1+1", "a,b", 'a"b', "a\nb", "a\rb", " a ", "", "NA", "007", "ä\u2028;\t'"]
@@ -95,6 +95,21 @@ def test_it_says_the_same_as_the_shards(case):
         assert same[is_labelled].all(), name
 
 
+def test_the_reasons_are_the_outcomes_of_02(case):
+    """Each image counts once, by the first word of its reason."""
+    folder, _ = case
+    folds = read_folds(folder / "work")
+    outcomes = read_plan(str(folder / "work")).outcomes
+
+    words = folds["reason"].str.extract(r"^(\w+)", expand=False)
+    dropped = words[folds["keep"] == "False"].value_counts()
+    n_test = (folds["keep"].eq("True") & folds["split"].eq("test")).sum()
+    assert dropped["rejected"] == outcomes["rejected"]
+    assert dropped["duplicate"] == outcomes["duplicates dropped"]
+    assert n_test == outcomes.get("test records", 0)
+    assert len(folds) == sum(outcomes.values())
+
+
 def test_several_labels_have_a_column_each(several_labels):
     """The columns of the labels follow the others."""
     folds = read_folds(several_labels[0] / "work")
@@ -171,5 +186,5 @@ def test_other_counts_than_those_of_02_are_an_error(strange, tmp_path):
     """Then nothing is written."""
     _, folds = strange
     with pytest.raises(RuntimeError, match="accounting does not close: folds.csv"):
-        save_folds(folds, {"labelled records": len(STRANGE)}, str(tmp_path))
+        save_folds(folds, {"labelled records": len(STRANGE) - 1}, str(tmp_path))
     assert list(tmp_path.iterdir()) == []

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from kaggle_tfr.images.hashing import ALL_HASHES
-from kaggle_tfr.plan import check_leakage, drop_between, note_folds
+from kaggle_tfr.plan import check_leakage, count_by_fold, drop_between, note_folds
 from kaggle_tfr.schema import Labels
 
 CLUSTER_COLUMNS = ["image_id", "cluster", "keep", "reason", "split", "conflict"]
@@ -85,7 +85,7 @@ def test_copies_among_earlier_images_are_reported(capsys):
 
     checks = check_leakage(folded, hashes=hashes, max_bits=25)
 
-    note_folds(folded, Labels(), checks, 25)
+    note_folds(folded, count_by_fold(folded, Labels()), checks, 25)
     sizes, sample = capsys.readouterr().out.splitlines()
     assert "Test and earlier images aside, no cluster" in sizes
     assert sample.startswith("! 6 of 6 images were compared with all others")

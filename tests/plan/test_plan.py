@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from support.plans import make_images, plan_images, two_parts
 
 from kaggle_tfr import storage
-from kaggle_tfr.plan import make_forecast
 from kaggle_tfr.plan.plan import (
     Shard,
     check_names,
-    compare_with_limits,
     fingerprint,
     has_folds,
     list_planned,
@@ -328,17 +326,3 @@ def test_test_images_may_be_fewer_than_parts(tmp_path, n):
     assert plan.n_parts == 2
     assert counts == ([1] if n == 1 else [3, 2])
     assert len(plan.shards) - len(counts) == 6
-
-
-@pytest.mark.parametrize(("tpu", "hours"), [("0", 12), ("1", 9)])
-def test_a_part_must_be_written_within_a_session_of_this_machine(
-    planned, monkeypatch, tpu, hours
-):
-    """A session with a TPU has nine hours, others have twelve."""
-    work, plan, table = planned
-    monkeypatch.setenv("ISTPUVM", tpu)
-    forecast = make_forecast(table, plan.schema, plan.image)
-
-    limits = compare_with_limits(plan, forecast, str(work))
-
-    assert limits.loc["time to write a part", "limit"] == f"{hours} h"

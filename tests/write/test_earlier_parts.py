@@ -10,7 +10,8 @@ from support.plans import digests, list_plans, make_images, plan_images, two_par
 
 from kaggle_tfr.plan.plan import read_plan, save_plan
 from kaggle_tfr.storage import read_parquet
-from kaggle_tfr.write import check_earlier_parts, write_parts
+from kaggle_tfr.write import write_parts
+from kaggle_tfr.write.earlier_parts import check_earlier_parts
 from kaggle_tfr.write.metadata import DATASET_FILE
 from kaggle_tfr.write.verify import verify_parts
 

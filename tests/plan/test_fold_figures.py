@@ -1,0 +1,135 @@
+"""The figures of folds: what is missing, and clusters in several folds."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from kaggle_tfr import figures
+from kaggle_tfr.plan import count_by_fold
+from kaggle_tfr.schema import Labels
+
+FOUR_FOLDS = [f"fold {number}" for number in range(4)]
+
+
+def make_counts(n_classes):
+    """Four folds with one image of each class in each."""
+    names = [f"class {number:03d}" for number in range(n_classes)]
+    return pd.DataFrame(1, names, FOUR_FOLDS)
+
+
+def count(split, fold, label_names, **columns):
+    """Return the counts of a table with the labels a and b, or of label columns."""
+    label = pd.Series(label_names).map({"a": 0, "b": 1, "": -1}).fillna(0)
+    labels = Labels("multi" if columns else "single", ("a", "b"), tuple(columns))
+    table = pd.DataFrame(
+        {"split": split, "fold": fold, "label": label, "label_name": label_names}
+    )
+    return count_by_fold(table.assign(**columns), labels)
+
+
+INCOMPLETE = make_counts(3)
+INCOMPLETE.loc["class 001", "fold 1"] = 0
+INCOMPLETE.loc["class 002", ["fold 0", "fold 1"]] = 0
+HELD_OUT = count(
+    ["train"] * 9 + ["validation"] * 5, [0] * 9 + [-1] * 5, [*"ab", *"a" * 12]
+)
+EXTRA_SOURCE = count(
+    ["train", "train", "train", "test", "test"],
+    [0, 1, -1, -1, -1],
+    ["a", "a", "a", "a", ""],
+)
+BY_LABEL = count(
+    "train", [0, 1, 0, 1], ["a", "a|b", "b", "a"], a=[1, 1, 0, 1], b=["", "5", "1", ""]
+)
+UNLABELLED = count("train", [0, 1, 2], [""] * 3)
+
+
+@pytest.mark.parametrize(
+    ("counts", "title", "columns", "numbers"),
+    [
+        (make_counts(3), "3 classes, each in every fold", FOUR_FOLDS, "1" * 12),
+        (
+            INCOMPLETE,
+            "3 classes; missing from a fold (red): class 001, class 002",
+            FOUR_FOLDS,
+            "110100111111",
+        ),
+        (
+            HELD_OUT,
+            "2 classes; missing from a split (red): b",
+            ["train", "validation"],
+            "8150",
+        ),
+        (
+            EXTRA_SOURCE,
+            "2 classes; missing from a fold (red): b",
+            ["fold 0", "fold 1", "test", "train, never\nvalidates"],
+            "10101010",
+        ),
+        (BY_LABEL, "2 classes, each in every fold", FOUR_FOLDS[:2], "1121"),
+        (
+            UNLABELLED,
+            "3 classes; missing from a fold (red): a, b",
+            FOUR_FOLDS[:3],
+            "100100100",
+        ),
+    ],
+)
+def test_a_figure_of_folds_counts_images_and_marks_missing_classes(
+    counts, title, columns, numbers
+):
+    """Unlabelled test images are not drawn; red numbers are zeros only."""
+    figure = figures.plot_folds(counts)
+
+    assert figure.get_suptitle() == title
+    [axis] = figure.axes
+    assert [label.get_text() for label in axis.get_xticklabels()] == columns
+    texts = axis.texts
+    assert "".join(text.get_text() for text in texts) == numbers
+    red = {text.get_text() for text in texts if text.get_color() != "black"}
+    assert red == ({"0"} if "red" in title else set())
+    assert plt.get_fignums() == []
+
+
+def test_of_many_classes_the_largest_and_the_smallest_are_drawn():
+    """A class that folds lack is among the smallest."""
+    counts = make_counts(20_000)
+    counts.loc["class 19999", "fold 2"] = 0
+
+    figure = figures.plot_folds(counts)
+
+    assert "(red): class 19999" in figure.get_suptitle()
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert len(names) == 20
+    assert names[-1] == "class 19999"
+
+
+def test_images_in_one_fold_are_a_line(capsys):
+    """Nothing can be compared then."""
+    assert figures.plot_folds(make_counts(3)[["fold 0"]]) is None
+    assert "There is one fold, for 3 classes." in capsys.readouterr().out
+
+
+def test_the_strip_marks_clusters_in_several_folds():
+    """By a red frame; each image has its number, and each row its folds."""
+    clusters = [0, 0, 1, 1, -2, -3, 2, 2, 3, 3, -4, -5]
+    names = np.repeat(["a", "b"], 6)
+    example = pd.DataFrame({"label_name": names, "cluster": clusters})
+    halves = [[0, 2, 4, 5, 6, 7], [1, 3, 8, 9, 10, 11]]
+    folds = {"halves": halves, "ours": [range(6), range(6, 12)]}
+
+    pixels = [np.zeros((40, 60, 3), np.uint8)] * 12
+    figure = figures.plot_fold_strip(pixels, example, folds)
+
+    assert figure.get_suptitle() == (
+        "halves splits 2 of 4 clusters of copies, the other splitters none"
+    )
+    frames = [patch for patch in figure.axes[0].patches if not patch.get_fill()]
+    widths = [frame.get_linewidth() for frame in frames]
+    assert widths.count(2.5) == 2
+    assert len(widths) == 8
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    digits = [text for text in texts if text.isdigit()]
+    assert digits[:12] == [*map(str, range(12))]
+    assert "".join(digits[12:]) == "010100001111" + "000000111111"
