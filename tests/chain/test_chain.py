@@ -240,5 +240,4 @@ def test_each_cell_shows_something_and_one_figure_at_most(work):
                     assert "absl::InitializeLog" not in output.text
             assert n_images_of_cell <= 1, cell.source
             n_images += n_images_of_cell
-    figures = list((work / "figures").glob("*.png"))
-    assert n_images == len(figures) >= 10
+    assert n_images >= 10
