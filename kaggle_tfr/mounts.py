@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from kaggle_tfr import downloads
-from kaggle_tfr.storage import AnyPath, explain_os_errors, is_remote
+from kaggle_tfr.storage import AnyPath, exists, explain_os_errors, is_remote
 
 KAGGLE_INPUT = "/kaggle/input"
 KAGGLE_WORKING = "/kaggle/working"  # Kaggle keeps its files as output
@@ -184,6 +184,17 @@ def find_file(path: str) -> str:
         return local_path
     input_dir = locate_input(folder)
     return f"{input_dir}/{name}" if input_dir else local_path
+
+
+def find_beside(path: str, work: str) -> str:
+    """Return a path as it is given, or below `work` or KAGGLE_TEMP if it is only there.
+
+    The files of the bundled sample are there, such as sample/overrides.csv.
+    """
+    if is_remote(path) or os.path.exists(output_dir(path)):
+        return path
+    places = [os.path.join(folder, path) for folder in (work, KAGGLE_TEMP)]
+    return next(filter(exists, places), path)
 
 
 def name_input(source: str, found: str, folder: str) -> str:

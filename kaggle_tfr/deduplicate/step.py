@@ -25,6 +25,7 @@ from kaggle_tfr.deduplicate.outcomes import (
 )
 from kaggle_tfr.deduplicate.overrides import read_overrides, save_overrides
 from kaggle_tfr.images.orientation import INVERSE
+from kaggle_tfr.mounts import find_beside
 from kaggle_tfr.naming import SPLIT_NAMES
 from kaggle_tfr.parameters import Values, make_settings
 
@@ -84,8 +85,9 @@ def run(values: Values) -> Found:
     work = notebook.begin("02_deduplicate", values)
     print(explore.use_earlier(values["FOLDS_FROM"], work))
     images, labels = explore.load_images(work)
-    overrides = read_overrides(values["OVERRIDES"], images, labels)
-    others = read_datasets(values["COMPARE_WITH"])
+    file = values["OVERRIDES"] and find_beside(values["OVERRIDES"], work)
+    overrides = read_overrides(file, images, labels)
+    others = read_datasets([find_beside(part, work) for part in values["COMPARE_WITH"]])
     hashes = explore.load_hashes(images, work)
 
     settings = make_settings(DuplicateSettings, values)

@@ -96,7 +96,7 @@ def write_kernels(
         inputs = [_find_output(path) if path in slugs else path for path in dirs]
     else:
         values, inputs, new_datasets = _prepare_inputs(values, sources, out)
-        inputs += _find_overrides(values.get("OVERRIDES", ""))
+        inputs += _find_overrides(values)
         inputs += _find_parts(values)
         kernels = _make_kernels(name, titles, values)
 
@@ -141,12 +141,18 @@ def write_own_kernel(folder: str = str(PACKAGE.parent)) -> None:
     _write_kernel(Path(folder), kernel)
 
 
-def _find_overrides(file: str) -> list[str]:
+def _is_bundled(name: str, values: Values) -> bool:
+    """Return whether a file or folder is of the sample, which the kernel writes."""
+    return not values.get("INPUT_DIR") and name.startswith("sample/")
+
+
+def _find_overrides(values: Values) -> list[str]:
     """Return the folder of the file of OVERRIDES on Kaggle, [] without a file.
 
     Raises: ValueError: the file is not on Kaggle.
     """
-    if not file:
+    file = values.get("OVERRIDES", "")
+    if not file or _is_bundled(file, values):
         return []
     folder = os.path.dirname(file)
     if "/" not in folder or os.path.exists(output_dir(file)):
@@ -166,7 +172,7 @@ def _find_parts(values: Values) -> list[str]:
     for parameter in _PARTS_PARAMETERS:
         names = values.get(parameter, [])
         for name in [names] if isinstance(names, str) else names:
-            if name:
+            if name and not _is_bundled(name, values):
                 _check_part(parameter, name)
                 parts.append(name)
     return parts

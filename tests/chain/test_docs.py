@@ -19,18 +19,18 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from support.chain import run_chain, small_classes, write_small_sample
+from support.chain import run_chain, write_small_sample
 from support.dask_cluster import start_cluster
 from support.docs import list_blocks, write_inputs, write_recipe
 from support.gcs import serve_bucket
 from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 
+import kaggle_tfr_sample
 from kaggle_tfr import deduplicate, driver, explore, plan
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.mounts import OWNER_PLACEHOLDER
 from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe
 from kaggle_tfr.write.parts import write_parts
-from kaggle_tfr_sample import cast
 
 BLOCKS = list_blocks()
 # Its examples run on eight devices and with Kaggle's versions.
@@ -128,7 +128,7 @@ def functions(monkeypatch, sample_work):
         return work
 
     monkeypatch.setattr(driver, "run_recipe", run_recipe)
-    monkeypatch.setattr(cast, "CLASSES", small_classes())
+    monkeypatch.setattr(kaggle_tfr_sample, "write_sample", write_small_sample)
 
 
 def run_steps(values, work, notebooks):

@@ -302,6 +302,7 @@ def explored(tmp_path_factory):
     folder = tmp_path_factory.mktemp("overrides")
     write_small_sample(folder / "in")
     changes = {"INPUT_DIR": str(folder / "in"), "MORE_INPUTS": [], "N_FOLDS": 2}
+    changes |= {"OVERRIDES": "", "COMPARE_WITH": []}
     values = {**DEFAULTS, **load_recipe("sample"), **changes}
     work = folder / "work"
     explore.run({**values, "WORK_DIR": str(work)})

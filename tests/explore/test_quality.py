@@ -84,8 +84,8 @@ def test_each_fault_is_found_in_its_image(images, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert printed.startswith("! 1 of 5 images: dark (brightness below 25).\n")
     worst = {}
-    for number in plt.get_fignums():
-        histogram, first, _ = plt.figure(number).axes
+    axes = iter(plt.gcf().axes)
+    for histogram, first, _ in zip(axes, axes, axes, strict=True):
         worst[histogram.get_xlabel()] = first.get_xlabel()
     level = np.asarray(PHOTO.convert("L")).mean() / 12
     name, value = worst["brightness"].split(": ")

@@ -16,7 +16,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 from support.chain import write_small_sample
 
+from kaggle_tfr import deduplicate, explore, notebook
+from kaggle_tfr.explore.table import load_hashes
 from kaggle_tfr.parallel import close_backend, use_backend
+from kaggle_tfr.parameters import DEFAULTS, load_recipe
 from kaggle_tfr_sample import write_sample
 
 NEAR = (
@@ -58,25 +61,36 @@ def images(sample, truth):
     return readable
 
 
-def test_it_has_400_images_of_150_to_1600_pixels(sample, images):
-    """All files together are less than 18 MB."""
+@pytest.fixture(scope="module")
+def explored(sample, truth):
+    """The images that 01 reads with the recipe, and a folder for 02."""
+    work = sample.parent / "work"
+    values = {**DEFAULTS, **load_recipe("sample"), "WORK_DIR": str(work)}
+    work.mkdir()
+    (work / "sample").symlink_to(sample)
+    yield explore.run(values).images, values
+    notebook.end()
+
+
+def test_it_has_350_images_of_150_to_1600_pixels(sample, images):
+    """All files together are less than 15 MB."""
     sides = np.ravel([image.size for image in images.values()])
     n_bytes = [path.stat().st_size for path in sample.rglob("*.*")]
 
-    assert len(images) >= 400
+    assert len(images) >= 350
     assert 150 <= sides.min() < 160
     assert 1500 < sides.max() <= 1600
-    assert sum(n_bytes) < 18e6
+    assert sum(n_bytes) < 15e6
 
 
-def test_it_has_five_unequal_classes_and_100_other_images(sample, truth, labels):
+def test_it_has_five_unequal_classes_and_89_other_images(sample, truth, labels):
     """Others are test images and a second source, with leaks and copies."""
     class_counts = Counter(labels.values())
     assert class_counts == truth["classes"]
     assert len(class_counts) == len(set(class_counts.values())) == 5
     assert min(class_counts.values()) == 3
     more_images = os.listdir(sample / "more" / "images")
-    assert len(truth["test_labels"]) + len(more_images) == 100
+    assert len(truth["test_labels"]) + len(more_images) == 89
     assert len(truth["leaks"]) == 8
     assert len(truth["across_sources"]) == 5
 
@@ -88,10 +102,10 @@ def test_plants_are_groups(sample, truth, labels):
     photos = table[~table["image_id"].isin(conflicting)].groupby("plant")["label"]
 
     assert photos.nunique().max() == 1
-    assert (photos.count() >= 3).sum() > 100
+    assert (photos.count() >= 3).sum() > 80
     assert set(photos.first()[photos.count() == 1]) == set(truth["classes"])
     more = pd.read_csv(sample / "more" / "train.csv", dtype=str)
-    is_copy = more["image_id"].isin(truth["across_sources"])
+    is_copy = more["image_id"].isin(np.transpose(truth["across_sources"])[1])
     assert (more["plant"].isin(table["plant"]) == is_copy).all()
 
 
@@ -118,8 +132,10 @@ def test_the_same_bytes_every_time():
 def test_only_planted_images_look_alike(truth, images):
     """By imagehash, copies differ in at most 8 bits, series in 26 to 60, others in 48.
 
-    Others are images that have nothing in common but their class.
+    Others are images that have nothing in common but their class; an empty image has no
+    hashes.
     """
+    images = {name: images[name] for name in images if name != truth["empty"]}
     bits = np.array([hash_with_imagehash(image) for image in images.values()])
     distances = (bits[:, None] != bits).sum(axis=2)
     names = {name: number for number, name in enumerate(images)}
@@ -131,14 +147,15 @@ def test_only_planted_images_look_alike(truth, images):
         is_unrelated[first, second] = False
         return distances[first, second]
 
-    near = [*combinations(truth["group_of_three"], 2)]
+    [triple] = truth["group_of_three"]
+    near = [*combinations(triple, 2)]
     for name in NEAR:
         near += truth[name]
     far = []
     for name in FAR:
         for group in truth[name]:
             far += combinations(group, 2)
-    a, b, c = truth["chain"]
+    [(a, b, c)] = truth["chain"]
     assert measure(near).max() <= 8
     assert measure(far).min() >= 26
     assert measure(far).max() <= 60
@@ -176,7 +193,8 @@ def test_copies_are_what_they_are_called(sample, truth, images):
     for original, copy in truth["half_size_copies"]:
         assert (widths[original] + 1) // 2 == widths[copy]
     for original, copy in truth["cropped_copies"]:
-        assert widths[copy] == pytest.approx(0.9 * widths[original], abs=1)
+        short_side = min(images[original].size)
+        assert widths[copy] == widths[original] - 2 * round(0.06 * short_side)
     for original, copy in truth["brightened_copies"]:
         assert pixels[copy].mean() > 1.1 * pixels[original].mean()
     for original, copy in truth["recoloured_copies"]:
@@ -212,10 +230,76 @@ def test_unusual_formats_are_what_they_are_called(sample, truth):
         "WebP": "WEBP RGB",
     }
 
-    rotated = truth["orientation_6"]
-    image = Image.open(folder / rotated["image_id"])
-    assert image.getexif()[0x0112] == 6
-    assert image.size == (rotated["height"], rotated["width"])
+    rotated = Image.open(folder / truth["orientation_6"])
+    assert rotated.getexif()[0x0112] == 6
+
+
+def test_one_image_is_blurred_one_dark_and_one_empty(explored, truth):
+    """By the limits of notebook 01; an empty image has no edges either."""
+    images, values = explored
+    hashes = load_hashes(images, values["WORK_DIR"])
+    good = images.assign(texture=hashes["texture"])[images["problem"] == ""]
+
+    def find_below(column, limit):
+        return set(good["image_id"][good[column] < limit])
+
+    blurred, dark, empty = (truth[name] for name in ("blurred", "dark", "empty"))
+    assert find_below("brightness", 25) == {dark}
+    assert find_below("sharpness", 3) == {blurred, empty}
+    assert find_below("texture", 4) == {empty}
+
+
+def test_a_class_gives_itself_away_by_its_jpeg_quality(explored, truth):
+    """All its photographs have one quality that no other class has."""
+    images, _ = explored
+    planted = {"copies", "group_of_three", "conflicts"}
+    copies = {
+        image_id
+        for name in truth
+        if planted & {name, name.split("_")[-1]}
+        for pair in truth[name]
+        for image_id in pair[1:]
+    }
+    copies |= set(truth["wrong_labels"]) | set(np.ravel(truth["label_conflicts"]))
+    is_usual = images["format"].eq("JPEG") & ~images["image_id"].isin(copies)
+    is_usual &= images["source"].eq(0) & images["split"].eq("train")
+    usual = images[is_usual & images["problem"].eq("")]
+    qualities = usual.groupby("label_name")["jpeg_quality"].unique()
+    [(label, quality)] = truth["giveaway"].items()
+    assert qualities.pop(label).tolist() == [quality]
+    assert {tuple(found) for found in qualities} == {(82,)}
+
+
+def test_three_labels_are_wrong(truth, labels):
+    """They are of single images; 06 may find them among its errors."""
+    planted = truth["wrong_labels"]
+    assert len(planted) == 3
+    for image_id, label in planted.items():
+        assert labels[image_id] != label
+
+
+def test_decisions_and_comparison_find_what_is_planted(explored, truth):
+    """Each row of overrides.csv has an effect; the chain breaks the naive rule."""
+    _, values = explored
+    found = deduplicate.run(values)
+
+    decisions = found.decisions
+    rows = decisions[["image_id", "action", "value"]].agg(",".join, axis=1)
+    assert rows.tolist() == [*truth["overrides"]]
+    label, drop, keep = decisions["effect"]
+    assert "the label conflict is resolved" in label
+    assert drop == "dropped; before: kept"
+    assert keep.startswith("kept; before: duplicate of")
+    compared = found.overlap[["image_id", "test_id"]].to_numpy().tolist()
+    assert sorted(compared) == sorted(truth["compared"])
+    assert len(compared) == 5
+    [(a, b, c)] = truth["chain"]
+    near = found.pairs[found.pairs["verdict"] == "hash"]
+    pairs = [{*ends} for ends in near[["id_a", "id_b"]].to_numpy()]
+    assert [{a, b} in pairs, {b, c} in pairs, {a, c} in pairs] == [True, True, False]
+    leaks = found.leaks.set_index("id_a")
+    assert set(leaks.index) == {test for _, test in truth["leaks"]}
+    assert (leaks["verdict"] == "geometry").sum() == 3  # a crop, two of a series
 
 
 def test_colours_predict_many_classes_but_not_all(images, labels, truth):
@@ -232,4 +316,4 @@ def test_colours_predict_many_classes_but_not_all(images, labels, truth):
 
     accuracy = cross_val_score(model, features, expected, cv=5).mean()
 
-    assert 0.5 < accuracy < 0.8
+    assert 0.4 < accuracy < 0.8

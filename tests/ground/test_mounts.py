@@ -3,7 +3,7 @@
 import pytest
 
 from kaggle_tfr import mounts
-from kaggle_tfr.mounts import find_input
+from kaggle_tfr.mounts import find_beside, find_input
 
 
 @pytest.fixture
@@ -33,6 +33,20 @@ def test_a_slug_is_found_on_every_mount(kaggle, mount, source):
     (kaggle[0] / mount).mkdir(parents=True)
     (kaggle[0] / mount / "train.csv").touch()
     assert find_input(source) == str(kaggle[0] / mount)
+
+
+def test_a_file_of_the_sample_is_found_beside_the_work(kaggle, monkeypatch):
+    """As given, in the work folder, or in Kaggle's temporary one; slugs stay."""
+    work = kaggle[1] / "work"
+    monkeypatch.setattr(mounts, "KAGGLE_TEMP", str(kaggle[1] / "temp"))
+    for path in ("me/flowers/part-1", "gs://b/part-1", "/nowhere/mine.csv"):
+        assert find_beside(path, str(work)) == path
+    for folder in (kaggle[1] / "temp", work):
+        (folder / "sample").mkdir(parents=True)
+        (folder / "sample" / "mine.csv").touch()
+        found = find_beside("sample/mine.csv", str(work))
+        assert found == str(folder / "sample" / "mine.csv")
+    assert find_beside("work/sample/mine.csv", "") == "work/sample/mine.csv"
 
 
 def test_an_error_lists_the_paths_looked_at(kaggle):

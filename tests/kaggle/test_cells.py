@@ -29,7 +29,7 @@ def write_recipe(tmp_path, name, **settings):
         (
             "sample",
             ["INPUT_DIR", "LABELS_CSV", "LABEL_COLUMN"],
-            ["MORE_INPUTS", "GROUP_COLUMN"],
+            ["MORE_INPUTS", "GROUP_COLUMN", "OVERRIDES", "COMPARE_WITH"],
             "nothing is attached",
         ),
         (
@@ -51,7 +51,7 @@ def test_the_header_names_inputs_and_the_lines_to_change(
 ):
     """Each of the three lines is in the visible cell, also where it is the default.
 
-    Other images have no second input, and no column with the sample's groups.
+    Other images have no second input, groups, decisions or earlier part.
     """
     ((header, _, visible, *_),) = write_recipe(tmp_path, recipe)
 

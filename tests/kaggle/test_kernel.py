@@ -482,8 +482,8 @@ def test_a_fresh_clone_is_pushed_and_begins(pushed, poor, tmp_path):
     end = next(n for n, cell in enumerate(cells) if cell["source"].startswith("## 2. "))
     code = [cell["source"] for cell in cells[:end] if cell["cell_type"] == "code"]
     carrier = next(number for number, text in enumerate(code) if "b64decode" in text)
-    shrink = "from kaggle_tfr_sample import cast\ndisplay = print\n"
-    shrink += "cast.CLASSES = {k: max(n // 6, 3) for k, n in cast.CLASSES.items()}"
+    shrink = "import functools, kaggle_tfr_sample as s\ndisplay = print\n"
+    shrink += "s.write_sample = functools.partial(s.write_sample, scale=1 / 6)"
     show = "import glob\nfrom kaggle_tfr.explore import input_or_sample\n"
     show += "print(glob.glob(input_or_sample(INPUT_DIR, work) + '/*'), work)"
     script = "\n".join([*code[: carrier + 1], shrink, *code[carrier + 1 :], show])

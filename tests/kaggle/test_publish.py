@@ -42,12 +42,14 @@ def folder(tmp_path):
 
 FRESH_PROCESS = """
 import sys
+from functools import partial
+import kaggle_tfr_sample
 from kaggle import KaggleApi
 from kaggle_tfr.__main__ import main
-from kaggle_tfr_sample import cast
 
 KaggleApi.args, KaggleApi.config_dir = ["--local"], "."
-cast.CLASSES = {label: max(count // 20, 3) for label, count in cast.CLASSES.items()}
+small = partial(kaggle_tfr_sample.write_sample, scale=1 / 20)
+kaggle_tfr_sample.write_sample = small
 lines = "sample s|notebooks n|init s -o r.yaml|init part-1 -o p.yaml"
 lines += "|init ada/tea -o t.yaml"
 lines += "|kernel sample --out k|push k --out got|publish part-1|kernel t.yaml --out k"

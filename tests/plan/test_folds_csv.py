@@ -30,6 +30,7 @@ def sample(tmp_path_factory):
     folder = tmp_path_factory.mktemp("folds")
     write_small_sample(folder / "in")
     changes = {"INPUT_DIR": str(folder / "in"), "VALIDATION_SIZE": 0.1, "N_FOLDS": 3}
+    changes |= {"OVERRIDES": "", "COMPARE_WITH": []}
     images, _, _ = run_values(load_recipe("sample") | changes, str(folder / "work"))
     return folder, images
 

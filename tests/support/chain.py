@@ -2,7 +2,6 @@
 
 import importlib.resources
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 from PIL import Image
@@ -13,11 +12,12 @@ from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe
 from kaggle_tfr.plan import read_plan
 from kaggle_tfr.storage import read_parquet
 from kaggle_tfr.write import account_parts, write_parts
-from kaggle_tfr_sample import cast, write_sample
+from kaggle_tfr_sample import write_sample
 from support.readers import make_example, write_shard
 from support.scenes import saved
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+SMALL = 1 / 6  # `scale` of the bundled sample for tests
 PHOTOS = [
     ("sklearn.datasets.images", "china.jpg"),
     ("sklearn.datasets.images", "flower.jpg"),
@@ -33,9 +33,9 @@ def run_chain(recipe, work, **changes):
     is_path = str(recipe).endswith(".yaml")
     path = recipe if is_path else ROOT / "recipes" / f"{recipe}.yaml"
     values = load_recipe(str(path))
-    if "INPUT_DIR" in changes:  # which lacks the other inputs and columns of the recipe
-        values.pop("MORE_INPUTS", None)
-        values.pop("GROUP_COLUMN", None)
+    if "INPUT_DIR" in changes:  # which lacks the other files and columns of the recipe
+        for name in ("MORE_INPUTS", "GROUP_COLUMN", "OVERRIDES", "COMPARE_WITH"):
+            values.pop(name, None)
     return run_values(values | changes, work)
 
 
@@ -52,15 +52,9 @@ def run_values(changes, work):
     return images, read_parquet(f"{work}/plan.parquet"), shards
 
 
-def small_classes():
-    """Return the classes of the bundled sample with a sixth of their images."""
-    return {label: max(count // 6, 3) for label, count in cast.CLASSES.items()}
-
-
 def write_small_sample(folder):
     """The bundled sample with a sixth of its pictures and all that is planted in it."""
-    with mock.patch.object(cast, "CLASSES", small_classes()):
-        return write_sample(str(folder))
+    return write_sample(str(folder), SMALL)
 
 
 def draw_pictures(count, height, width):
