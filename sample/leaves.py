@@ -9,9 +9,10 @@ from kaggle_tfr_sample.diseases import infect
 from kaggle_tfr_sample.drawing import (
     Colors,
     Field,
-    Frame,
     Look,
+    Places,
     color,
+    find_step,
     make_rng,
     mix,
     ramp,
@@ -33,39 +34,37 @@ OUTLINE = 4096  # widths
 class Form:
     """How leaflets are arranged: in pairs along a stem, and one at its end.
 
-    spacing: of pairs. spread: the angle of the first pair. taper: how much smaller that
-    of the last one is. size: of a leaflet. Lengths are those of the leaf.
+    start: of the first pair. spacing: of pairs. spread: the angle of the first pair.
+    taper: how much smaller that of the last one is. size: of a leaflet. Lengths are
+    those of the leaf.
     """
 
-    n_pairs: int = 0
-    spacing: float = 0.0
-    spread: float = 0.0
-    taper: float = 1.0
-    size: float = 1.0
+    n_pairs: int
+    start: float
+    spacing: float
+    spread: float
+    taper: float
+    size: float
 
 
-SIMPLE = Form()
-FORMS = (
-    SIMPLE,
-    SIMPLE,
-    Form(n_pairs=1, spacing=0.03, spread=1.35, size=0.65),
-    Form(n_pairs=2, spacing=0.03, spread=2.1, size=0.62),
-    Form(n_pairs=3, spacing=0.26, spread=1.05, taper=0.3, size=0.46),
-)
+SIMPLE = Form(n_pairs=0, start=-0.5, spacing=0, spread=0, taper=0, size=1)
+TERNATE = Form(n_pairs=1, start=-0.15, spacing=0.03, spread=1.35, taper=1, size=0.65)
+PALMATE = Form(n_pairs=2, start=-0.15, spacing=0.03, spread=2.1, taper=0.5, size=0.62)
+PINNATE = Form(n_pairs=3, start=-0.5, spacing=0.26, spread=1.05, taper=0.1, size=0.46)
+FORMS = (SIMPLE, SIMPLE, TERNATE, PALMATE, PINNATE)
 
 
 @dataclass(frozen=True)
 class Plant:
     """What all leaves of a plant have in common.
 
-    half_width: of a leaflet of length 1. base, tip: exponents that shape its ends.
+    half_width: of a leaflet of length 1. tip: an exponent, larger for a sharper one.
     n_teeth, tooth: along each edge, and their size. n_veins, slant: on each side, and
     how much they lean. gloss: from 0. greens: dark, light and vein.
     """
 
     form: Form
     half_width: float
-    base: float
     tip: float
     n_teeth: int
     tooth: float
@@ -76,27 +75,16 @@ class Plant:
 
 
 @dataclass(frozen=True)
-class Leaflet:
-    """A leaflet: its place, its vector to the tip, and the bend of its midrib.
+class Leaf:
+    """A leaf of a plant.
 
-    offset: in the textures.
+    leaflets: base, and vector to the tip. bend: of their midribs. length: of each.
     """
 
-    base: complex
-    vector: complex
-    bend: float
-    offset: float
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """A leaf of a plant. length: of its leaflets. severity: of its disease."""
-
     plant: Plant
-    leaflets: list[Leaflet]
+    leaflets: list[tuple[complex, complex]]
+    bend: float
     length: float
-    disease: str
-    severity: float
 
 
 def grow_plant(number: int) -> Plant:
@@ -105,10 +93,9 @@ def grow_plant(number: int) -> Plant:
     return Plant(
         form=FORMS[rng.integers(len(FORMS))],
         half_width=rng.uniform(0.2, 0.36),
-        base=rng.uniform(0.4, 0.75),
         tip=rng.uniform(0.7, 1.25),
         n_teeth=int(rng.integers(10, 30)),
-        tooth=rng.choice([0, 0.05, 0.1]),
+        tooth=rng.uniform(0, 0.1),
         n_veins=int(rng.integers(6, 12)),
         slant=rng.uniform(0.5, 1.2),
         gloss=rng.uniform(0.2, 1.2),
@@ -116,102 +103,83 @@ def grow_plant(number: int) -> Plant:
     )
 
 
-def grow_leaf(plant: Plant, disease: str, rng: Generator, wind: float = 0.0) -> Leaf:
+def grow_leaf(plant: Plant, rng: Generator, wind: float = 0.0) -> Leaf:
     """Return a leaf near the middle."""
     form = plant.form
     length = rng.uniform(0.85, 1.4)
-    severity = rng.uniform(0, 1)
     vector = length * turn(rng.uniform(0, 7) + 0.5 * wind)
-    middle = complex(*rng.uniform(-0.14, 0.14, 2))
+    base = complex(*rng.uniform(-0.14, 0.14, 2)) + form.start * vector
     bend = rng.uniform(-0.25, 0.25) + wind
 
     leaflets = []
-    start = -0.5 if form == SIMPLE else -0.5 * form.n_pairs * form.spacing - 0.12
-    for pair in range(form.n_pairs + 1):
-        spread = form.spread * (1 - form.taper * pair / max(1, form.n_pairs))
-        sides = (-1, 1) if pair < form.n_pairs else (0,)
-        for side in sides:
-            angle = side * spread + rng.normal(0, 0.07) * (1 + wind)
-            leaflet = Leaflet(
-                base=middle + vector * (start + pair * form.spacing),
-                vector=form.size * vector * turn(angle),
-                bend=bend + rng.uniform(-0.12, 0.12),
-                offset=rng.uniform(0, 9),
-            )
-            leaflets.append(leaflet)
-    return Leaf(plant, leaflets, form.size * length, disease, severity)
+    for pair in range(form.n_pairs):
+        for side in (-1, 1):
+            angle = side * form.spread * (1 - form.taper * pair)
+            angle += rng.normal(0, 0.07)
+            leaflets.append((base, form.size * vector * turn(angle)))
+        base += form.spacing * vector
+    leaflets.append((base, form.size * vector))
+    return Leaf(plant, leaflets, bend, form.size * length)
 
 
-def paint_leaf(frame: Frame, leaf: Leaf, look: Look) -> tuple[Colors, Field]:
+def paint_leaf(
+    places: Places, leaf: Leaf, disease: str, look: Look
+) -> tuple[Colors, Field]:
     """Return the colours of a leaf, and its cover: 1 where it is, 0 where it is not."""
     plant = leaf.plant
-    pixels = leaf.length / abs(frame.step)
-    u, v, t, margin, offset = _lay_out(frame, leaf)
-    x = leaf.length * u + offset
-    y = leaf.length * v
-    smooth = read_tile(look.smooth, x, y, 1.1)
-    rough = read_tile(look.rough, x, y, 1.1)
-    net = ramp(read_tile(look.cells, x, y, 2.0), 0.5, 0.9)
-    ribs, to_vein = _find_ribs(plant, u, v, t, smooth, pixels)
+    step = find_step(places)
+    pixels = leaf.length / abs(step)
+    on_leaflet, margin = _lay_out(places, leaf)
+    on_leaf = leaf.length * on_leaflet
+    smooth = read_tile(look.smooth, on_leaf, 1.1)
+    rough = read_tile(look.rough, on_leaf, 1.1)
+    net = ramp(read_tile(look.cells, on_leaf, 2.0), 0.5, 0.9)
 
-    tone = 0.42 + 0.11 * smooth + 0.09 * rough + 0.12 * net
-    dark, light, vein = plant.greens
-    colors = mix(mix(dark, light, tone), vein, 0.75 * ribs)
+    distance = abs(on_leaflet.imag)
+    t = distance / np.maximum(margin + distance, distance + 0.001)
+    lean = plant.slant * distance * (1 - 0.3 * t)
+    position = plant.n_veins * (on_leaflet.real - lean) + 0.1 * smooth
+    to_vein = 0.5 - abs(position - np.floor(position) - 0.5)
+    vein = ramp(to_vein, 0.045 + 0.9 * plant.n_veins / pixels, 0) * (0.8 - 0.6 * t)
+    ribs = np.maximum(vein, ramp(distance, 0.012 + 0.7 / pixels, 0))
+
+    dark, light, pale = plant.greens
+    colors = mix(dark, light, 0.42 + 0.11 * smooth + 0.09 * rough + 0.12 * net)
+    colors = mix(colors, pale, 0.75 * ribs)
     height = (0.13 * to_vein - 0.05 * ribs) / plant.n_veins
     height += 0.012 * smooth + 0.0012 * rough - 0.0016 * net
     height += plant.half_width * (0.10 * np.sqrt(t) - 0.14 * t * t)
-    colors, height = infect(
-        leaf.disease, leaf.severity, colors, height, (x, y), look
-    )
+    colors, height = infect(disease, colors, height, on_leaf, look)
 
-    shade = look.light_up(1.2 * leaf.length * height, frame)
-    np.clip(shade, 0.25, 1.6, out=shade)
+    shade = np.clip(look.light_up(1.2 * leaf.length * height, step), 0.25, 1.6)
     shade *= 0.7 + 0.3 * ramp(margin, 0, 0.015)
     shine = plant.gloss * np.square(np.maximum(shade - 0.95, 0))
-    cover = ramp(pixels * margin, -0.6, 0.6)
-    return colors * shade + SKY * shine, cover
+    return colors * shade + SKY * shine, ramp(pixels * margin, -0.6, 0.6)
 
 
-def _lay_out(frame: Frame, leaf: Leaf) -> Field:
-    """Return u, v, t, margin and offset, (5, height, width).
+def _lay_out(places: Places, leaf: Leaf) -> tuple[Places, Field]:
+    """Return places on leaflets, and how far inside of an edge they are.
 
-    u, v: places along the midrib and across it. t: |v| as a share of the half width.
-    margin: how far inside of the edge. offset: in the textures.
+    A place on a leaflet is 0 at its base and 1 at its tip, and 3 more on the next one.
     """
-    fields = np.zeros((5, frame.height, frame.width), np.float32)
-    fields[3] = -1
+    on_leaflet = np.zeros_like(places)
+    margin = np.full(places.shape, -1, np.float32)
     outline = _draw_outline(leaf.plant)
-    reach = leaf.plant.half_width + 0.1
-    for leaflet in leaf.leaflets:
-        middle = leaflet.base + leaflet.vector * complex(0.5, 0.2 * leaflet.bend)
-        part = _find_part(frame, middle, leaf.length * np.hypot(0.5, reach))
-        u, v = frame.crop(*part).measure(leaflet.base, leaflet.vector)
-        v -= leaflet.bend * u * (1 - u)
-        index = (OUTLINE * u).astype(np.int32)
-        half_width = outline.take(index, mode="clip")
-        distance = abs(v)
-        margin = half_width - distance
-        t = distance / np.maximum(half_width, 0.001)
-        offset = np.full_like(u, leaflet.offset)
-        below = fields[:, *part]
-        is_visible = margin > np.minimum(below[3], 0)
-        np.copyto(below, [u, v, t, margin, offset], where=is_visible)
-    return fields
-
-
-def _find_part(frame: Frame, middle: complex, radius: float) -> tuple[slice, slice]:
-    """Return the rows and columns that contain a circle."""
-    pixel = (middle - frame.origin) / frame.step
-    reach = radius / abs(frame.step)
-    rows = np.clip([pixel.imag - reach, pixel.imag + reach], 0, frame.height)
-    columns = np.clip([pixel.real - reach, pixel.real + reach], 0, frame.width)
-    return slice(*rows.astype(int)), slice(*columns.astype(int))
+    for number, (base, vector) in enumerate(leaf.leaflets):
+        z = (places - base) * (1 / vector)
+        z -= 1j * leaf.bend * z.real * (1 - z.real)
+        index = (OUTLINE * z.real).astype(np.int32)
+        inside = outline.take(index, mode="clip") - abs(z.imag)
+        is_visible = inside > np.minimum(margin, 0)
+        np.copyto(on_leaflet, z + 3 * number, where=is_visible)
+        np.copyto(margin, inside, where=is_visible)
+    return on_leaflet, margin
 
 
 def _draw_outline(plant: Plant) -> Field:
     """Return half the width of a leaflet along its midrib, float32 (OUTLINE,)."""
     u = np.linspace(0, 1, OUTLINE, dtype=np.float32)
-    half_width = u**plant.base * (1 - u) ** plant.tip
+    half_width = u**0.6 * (1 - u) ** plant.tip
     half_width *= plant.half_width / half_width.max()
     tooth = plant.n_teeth * u % 1 - 0.5
     half_width *= 1 - plant.tooth * tooth * np.sin(np.pi * u)
@@ -219,18 +187,9 @@ def _draw_outline(plant: Plant) -> Field:
     return half_width
 
 
-def _find_ribs(
-    plant: Plant, u: Field, v: Field, t: Field, smooth: Field, pixels: float
-) -> tuple[Field, Field]:
-    """Return midrib and veins, 1 in their middle, and distances to the next vein.
-
-    The distances are 0 on a vein, and 0.5 between two of them. pixels: a length.
-    """
-    distance = abs(v)
-    position = u - plant.slant * distance * (1 - 0.3 * t) + 0.004 * np.sign(v)
-    position = plant.n_veins * position + 0.1 * smooth
-    to_vein = 0.5 - abs(position - np.floor(position) - 0.5)
-    vein_width = 0.045 + 0.9 * plant.n_veins / pixels
-    vein = ramp(to_vein, vein_width, 0) * (1 - 0.7 * t)
-    midrib = ramp(distance / (0.016 * (1.2 - u) + 0.7 / pixels), 1, 0)
-    return np.maximum(0.8 * vein, midrib), to_vein
+def paint_stem(places: Places, leaf: Leaf) -> Field:
+    """Return the cover of the stem."""
+    base, vector = leaf.leaflets[-1]
+    z = (places - base) * (1 / vector)
+    pixels = leaf.length / abs(find_step(places))
+    return ramp(pixels * (0.016 - abs(z.imag)), -0.5, 0.5) * (z.real < 0)
