@@ -37,7 +37,7 @@ YELLOW = color(0.52, 0.46, 0.06)
 DISEASES = {
     "blight": Marks(
         frequency=0.26,
-        radius=0.34,
+        radius=0.3,
         blur=0.03,
         halo=0.2,
         dark=color(0.02, 0.01, 0.005),
@@ -45,15 +45,15 @@ DISEASES = {
     ),
     "mildew": Marks(
         frequency=0.36,
-        radius=0.52,
-        blur=0.4,
+        radius=0.46,
+        blur=0.5,
         halo=0.01,
-        dark=color(0.60, 0.64, 0.60),
-        light=color(0.84, 0.86, 0.84),
+        dark=color(0.45, 0.50, 0.46),
+        light=color(0.78, 0.80, 0.78),
     ),
     "miner": Marks(
-        frequency=0.9,
-        radius=0.1,
+        frequency=0.8,
+        radius=0.12,
         blur=0.04,
         halo=0.1,
         dark=color(0.40, 0.36, 0.20),
@@ -62,7 +62,7 @@ DISEASES = {
     ),
     "rust": Marks(
         frequency=0.85,
-        radius=0.32,
+        radius=0.28,
         blur=0.08,
         halo=0.25,
         dark=color(0.22, 0.05, 0.005),

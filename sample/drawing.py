@@ -12,7 +12,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy import fft
 
-TILE = 256  # pixels a side of a texture, which repeats
+TILE = 128  # pixels a side of a texture, which repeats
 N_CELLS = 160  # in a texture
 
 # First numbers of seeds, so that no two uses share random numbers.
@@ -27,7 +27,7 @@ Colors = np.ndarray  # of pixels, or one colour, (3, 1, 1)
 class Look:
     """How surfaces look: the direction and strength of the light, and textures.
 
-    smooth, rough: noise of mean 0 and deviation 1. cells: the distance to the nearest
+    Their last row and column is the first one again. smooth, rough: noise of mean 0 and deviation 1. cells: the distance to the nearest
     of `N_CELLS` points, as a multiple of the mean distance of points.
     """
 
@@ -78,32 +78,31 @@ def _make_noise(spectrum: np.ndarray) -> Field:
     """Return the noise that has a spectrum."""
     noise = fft.irfft2(spectrum)
     noise -= noise.mean()
-    return noise / noise.std()
+    return _close(noise / noise.std())
 
 
 def _make_cells(rng: Generator) -> Field:
     """Return distances to random points."""
     is_empty = np.ones((TILE, TILE), np.uint8)
     is_empty[*rng.integers(TILE, size=(2, N_CELLS))] = 0
-    repeated = np.tile(is_empty, (2, 2))
+    repeated = np.pad(is_empty, TILE // 4, mode="wrap")
     distance = cv2.distanceTransform(repeated, cv2.DIST_L2, 5)
-    middle = slice(TILE // 2, TILE // 2 + TILE)
-    return distance[middle, middle] * np.float32(N_CELLS**0.5 / TILE)
+    inner = slice(TILE // 4, -TILE // 4)
+    return _close(distance[inner, inner] * np.float32(N_CELLS**0.5 / TILE))
+
+
+def _close(tile: Field) -> Field:
+    """Repeat the first row and column at the end."""
+    return np.pad(tile, (0, 1), mode="wrap")
 
 
 def read_tile(tile: Field, places: Places, frequency: float) -> Field:
     """Return the values of a texture that repeats `frequency` times in a length."""
-    position = (frequency * TILE) * places
-    # OpenCV can repeat all of a texture too, in eight times the time.
-    closed = np.pad(tile, (0, 1), mode="wrap")
-    column = _repeat(position.real)
-    row = _repeat(position.imag)
-    return cv2.remap(closed, column, row, cv2.INTER_LINEAR)
-
-
-def _repeat(position: Field) -> Field:
-    """Return the rows or columns of a texture, from 0 to TILE."""
-    return position - TILE * np.floor(position * (1 / TILE))
+    # OpenCV can repeat a texture too, in eight times the time.
+    position = (frequency * places).view(np.float32).reshape(*places.shape, 2)
+    position -= np.floor(position)
+    position *= TILE
+    return cv2.remap(tile, position, None, cv2.INTER_LINEAR)
 
 
 def ramp(values: Field, low: float, high: float) -> Field:
@@ -118,4 +117,5 @@ def color(red: float, green: float, blue: float) -> Colors:
 
 def mix(colors: Colors, others: Colors, share: Field) -> Colors:
     """Return colours of which a share is replaced by others."""
-    return colors + share * (others - colors)
+    change = share * (others - colors)
+    return np.add(colors, change, out=change)

@@ -132,7 +132,7 @@ def paint_leaf(
     on_leaflet, margin = _lay_out(places, leaf)
     on_leaf = leaf.length * on_leaflet
     smooth = read_tile(look.smooth, on_leaf, 1.1)
-    rough = read_tile(look.rough, on_leaf, 1.1)
+    rough = read_tile(look.rough, on_leaf, 1.6)
     net = ramp(read_tile(look.cells, on_leaf, 2.0), 0.5, 0.9)
 
     distance = abs(on_leaflet.imag)
@@ -162,9 +162,11 @@ def _lay_out(places: Places, leaf: Leaf) -> tuple[Places, Field]:
 
     A place on a leaflet is 0 at its base and 1 at its tip, and 3 more on the next one.
     """
-    on_leaflet = np.zeros_like(places)
-    margin = np.full(places.shape, -1, np.float32)
     outline = _draw_outline(leaf.plant)
+    base, vector = leaf.leaflets[-1]
+    on_leaflet = (places - base) * (1 / vector)
+    stem = 0.016 - abs(on_leaflet.imag)
+    margin = np.where(on_leaflet.real < 0, stem, np.float32(-1))
     for number, (base, vector) in enumerate(leaf.leaflets):
         z = (places - base) * (1 / vector)
         z -= 1j * leaf.bend * z.real * (1 - z.real)
@@ -185,11 +187,3 @@ def _draw_outline(plant: Plant) -> Field:
     half_width *= 1 - plant.tooth * tooth * np.sin(np.pi * u)
     half_width[[0, -1]] = -0.1  # a leaflet ends
     return half_width
-
-
-def paint_stem(places: Places, leaf: Leaf) -> Field:
-    """Return the cover of the stem."""
-    base, vector = leaf.leaflets[-1]
-    z = (places - base) * (1 / vector)
-    pixels = leaf.length / abs(find_step(places))
-    return ramp(pixels * (0.016 - abs(z.imag)), -0.5, 0.5) * (z.real < 0)

@@ -21,7 +21,7 @@ from kaggle_tfr_sample.drawing import (
     read_tile,
     turn,
 )
-from kaggle_tfr_sample.leaves import grow_leaf, grow_plant, paint_leaf, paint_stem
+from kaggle_tfr_sample.leaves import grow_leaf, grow_plant, paint_leaf
 
 # Dark and light.
 FOLIAGE = (
@@ -77,19 +77,17 @@ def take_photo(
     view = view or View()
     rng = make_rng("scene", subject.seed)
     look = make_look(rng)
-    row, column = np.ogrid[:height, :width]
-    pixels = column - (width - 1) / 2 + 1j * (row - (height - 1) / 2)
     step = turn(view.angle) / (view.zoom * min(height, width))
-    places = (view.shift + step * pixels).astype(np.complex64)
+    row = np.arange(height, dtype=np.float32)[:, None] - (height - 1) / 2
+    column = np.arange(width, dtype=np.float32) - (width - 1) / 2
+    places = (view.shift + step * column) + 1j * step * row
 
     paint_backdrop = rng.choice([_paint_foliage, _paint_soil, _paint_wood])
     photo = paint_backdrop(places, rng, look)
     plant = grow_plant(subject.plant)
     leaf = grow_leaf(plant, make_rng("leaf", subject.seed), view.wind)
     colors, cover = paint_leaf(places, leaf, subject.disease, look)
-    stem = paint_stem(places, leaf)
-    photo *= _cast_shadow(np.maximum(cover, stem), look.light / step)
-    photo = mix(photo, plant.greens[2], 0.9 * stem)
+    photo *= _cast_shadow(cover, look.light / step)
     photo = mix(photo, colors, cover)
     photo *= _shade(places, rng, look)
     return _develop(photo, rng, make_rng("grain", subject.seed, view.number))
@@ -118,7 +116,7 @@ def _paint_foliage(places: Places, rng: Generator, look: Look) -> Colors:
 def _paint_soil(places: Places, rng: Generator, look: Look) -> Colors:
     """Return earth with stones."""
     smooth = read_tile(look.smooth, places, 0.8)
-    rough = read_tile(look.rough, places, 2.0)
+    rough = read_tile(look.rough, places, 3.0)
     bent = places + (0.015 - 0.015j) * smooth + (0.004 + 0.004j) * rough
     frequency = rng.uniform(0.5, 1.3)
     stone = ramp(read_tile(look.cells, bent, frequency), 0.7, 0)
@@ -138,7 +136,7 @@ def _paint_wood(places: Places, rng: Generator, look: Look) -> Colors:
     number = np.floor(position)
     bent = turned + 3.7 * number
     bent += 0.03j * read_tile(look.smooth, bent, 0.6)
-    grain = read_tile(look.rough, 0.08 * bent.real + 1j * bent.imag, 2.0)
+    grain = read_tile(look.rough, 0.08 * bent.real + 1j * bent.imag, 3.0)
     rings = np.sin(60 * bent.imag + 3 * np.sin(5 * bent.real))
     tone = 0.5 + 0.13 * grain + 0.07 * rings + 0.15 * np.sin(5 * number)
     gap = ramp(abs(position - number - 0.5), 0.48, 0.5)
