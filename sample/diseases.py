@@ -7,6 +7,7 @@ from kaggle_tfr_sample.drawing import (
     Field,
     Look,
     Places,
+    blend,
     color,
     mix,
     ramp,
@@ -45,7 +46,7 @@ DISEASES = {
     ),
     "mildew": Marks(
         frequency=0.36,
-        radius=0.46,
+        radius=0.44,
         blur=0.5,
         halo=0.01,
         dark=color(0.45, 0.50, 0.46),
@@ -73,13 +74,13 @@ DISEASES = {
 
 def infect(
     disease: str, colors: Colors, height: Field, places: Places, look: Look
-) -> tuple[Colors, Field]:
-    """Return the colours and the height of a leaf that has a disease.
+) -> None:
+    """Draw a disease on the colours and the height of a leaf, in place.
 
     disease: of `DISEASES`, or "healthy". places: on the leaf.
     """
     if disease == HEALTHY:
-        return colors, height
+        return
     marks = DISEASES[disease]
     patches = read_tile(look.smooth, places, 0.4)
     rough = read_tile(look.rough, places, 1.5)
@@ -88,9 +89,9 @@ def infect(
     else:
         distance = read_tile(look.cells, places, marks.frequency)
 
-    depth = marks.radius * (1 + 0.5 * patches + 0.15 * rough) - distance
+    depth = marks.radius * (1 + 0.35 * patches + 0.15 * rough) - distance
     mark = ramp(depth, 0, marks.blur)
     tone = ramp(depth + 0.06 * rough, 0, 0.3)
-    colors = mix(colors, YELLOW, 0.8 * ramp(depth, -marks.halo, 0))
-    colors = mix(colors, mix(marks.dark, marks.light, tone), mark)
-    return colors, height + 0.003 * mark * (1 + 0.3 * rough)
+    blend(colors, YELLOW, 0.8 * ramp(depth, -marks.halo, 0))
+    blend(colors, mix(marks.dark, marks.light, tone), 0.92 * mark)
+    height += 0.003 * mark * (1 + 0.3 * rough)

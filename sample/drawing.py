@@ -27,8 +27,9 @@ Colors = np.ndarray  # of pixels, or one colour, (3, 1, 1)
 class Look:
     """How surfaces look: the direction and strength of the light, and textures.
 
-    Their last row and column is the first one again. smooth, rough: noise of mean 0 and deviation 1. cells: the distance to the nearest
-    of `N_CELLS` points, as a multiple of the mean distance of points.
+    The last row and column of a texture are the first ones again. smooth, rough: noise
+    of mean 0 and deviation 1. cells: the distance to the nearest of `N_CELLS` points,
+    as a multiple of the mean distance of points.
     """
 
     light: complex
@@ -102,7 +103,7 @@ def read_tile(tile: Field, places: Places, frequency: float) -> Field:
     position = (frequency * places).view(np.float32).reshape(*places.shape, 2)
     position -= np.floor(position)
     position *= TILE
-    return cv2.remap(tile, position, None, cv2.INTER_LINEAR)
+    return cv2.remap(tile, position, np.empty(0), cv2.INTER_LINEAR)
 
 
 def ramp(values: Field, low: float, high: float) -> Field:
@@ -115,7 +116,14 @@ def color(red: float, green: float, blue: float) -> Colors:
     return np.array([red, green, blue], np.float32)[:, None, None]
 
 
-def mix(colors: Colors, others: Colors, share: Field) -> Colors:
-    """Return colours of which a share is replaced by others."""
-    change = share * (others - colors)
-    return np.add(colors, change, out=change)
+def mix(dark: Colors, light: Colors, tone: Field) -> Colors:
+    """Return colours from dark, of tone 0, to light, of tone 1."""
+    colors = tone * (light - dark)
+    colors += dark
+    return colors
+
+
+def blend(colors: Colors, others: Colors, share: Field) -> None:
+    """Replace a share of the colours in place."""
+    for number, other in enumerate(others):
+        colors[number] += share * (other - colors[number])

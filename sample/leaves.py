@@ -11,6 +11,7 @@ from kaggle_tfr_sample.drawing import (
     Field,
     Look,
     Places,
+    blend,
     color,
     find_step,
     make_rng,
@@ -145,16 +146,18 @@ def paint_leaf(
 
     dark, light, pale = plant.greens
     colors = mix(dark, light, 0.42 + 0.11 * smooth + 0.09 * rough + 0.12 * net)
-    colors = mix(colors, pale, 0.75 * ribs)
+    blend(colors, pale, 0.75 * ribs)
     height = (0.13 * to_vein - 0.05 * ribs) / plant.n_veins
     height += 0.012 * smooth + 0.0012 * rough - 0.0016 * net
     height += plant.half_width * (0.10 * np.sqrt(t) - 0.14 * t * t)
-    colors, height = infect(disease, colors, height, on_leaf, look)
+    infect(disease, colors, height, on_leaf, look)
 
     shade = np.clip(look.light_up(1.2 * leaf.length * height, step), 0.25, 1.6)
     shade *= 0.7 + 0.3 * ramp(margin, 0, 0.015)
     shine = plant.gloss * np.square(np.maximum(shade - 0.95, 0))
-    return colors * shade + SKY * shine, ramp(pixels * margin, -0.6, 0.6)
+    colors *= shade
+    colors += SKY * shine
+    return colors, ramp(pixels * margin, -0.6, 0.6)
 
 
 def _lay_out(places: Places, leaf: Leaf) -> tuple[Places, Field]:

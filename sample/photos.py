@@ -12,6 +12,7 @@ from kaggle_tfr_sample.drawing import (
     Field,
     Look,
     Places,
+    blend,
     color,
     find_step,
     make_look,
@@ -88,7 +89,7 @@ def take_photo(
     leaf = grow_leaf(plant, make_rng("leaf", subject.seed), view.wind)
     colors, cover = paint_leaf(places, leaf, subject.disease, look)
     photo *= _cast_shadow(cover, look.light / step)
-    photo = mix(photo, colors, cover)
+    blend(photo, colors, cover)
     photo *= _shade(places, rng, look)
     return _develop(photo, rng, make_rng("grain", subject.seed, view.number))
 
@@ -104,7 +105,7 @@ def _paint_foliage(places: Places, rng: Generator, look: Look) -> Colors:
     colors = mix(dark, light, 0.5 + 0.4 * turned.real + 0.15 * cloud)
     plant = grow_plant(rng.integers(1 << 30))
     leaf, cover = paint_leaf(small, grow_leaf(plant, rng), HEALTHY, look)
-    colors = mix(colors, leaf, 0.6 * cover)
+    blend(colors, leaf, 0.6 * cover)
 
     blurred = cv2.GaussianBlur(colors.transpose(1, 2, 0), (0, 0), 2.5)
     spots = ramp(read_tile(look.cells, turned, 0.4), 0.25, 0.2) * ramp(cloud, 0, 2)
@@ -126,7 +127,9 @@ def _paint_soil(places: Places, rng: Generator, look: Look) -> Colors:
     shade = look.light_up(height, find_step(places))
     dark, light = SOIL[rng.integers(len(SOIL))]
     tone = 0.15 + 0.3 * bump + 0.12 * smooth + 0.10 * rough
-    return mix(dark, light, np.maximum(tone, 0.05)) * np.clip(shade, 0.2, 1.7)
+    colors = mix(dark, light, np.maximum(tone, 0.05))
+    colors *= np.clip(shade, 0.2, 1.7)
+    return colors
 
 
 def _paint_wood(places: Places, rng: Generator, look: Look) -> Colors:
@@ -141,7 +144,7 @@ def _paint_wood(places: Places, rng: Generator, look: Look) -> Colors:
     tone = 0.5 + 0.13 * grain + 0.07 * rings + 0.15 * np.sin(5 * number)
     gap = ramp(abs(position - number - 0.5), 0.48, 0.5)
     dark, light = WOOD[rng.integers(len(WOOD))]
-    return mix(dark, light, tone) * (1 - 0.85 * gap)
+    return mix(dark, light, tone - 0.5 * gap)
 
 
 def _cast_shadow(cover: Field, light: complex) -> Field:
@@ -165,7 +168,11 @@ def _shade(places: Places, rng: Generator, look: Look) -> Field:
 def _develop(photo: Colors, rng: Generator, grain_rng: Generator) -> np.ndarray:
     """Return 8-bit colours, with the balance, exposure and grain of a camera."""
     warmth = rng.uniform(-0.12, 0.12)
-    balance = color(1 + warmth, 1, 1 - warmth) * rng.uniform(1, 2.1)
-    grain = grain_rng.random(photo.shape[1:], np.float32) - 0.5
-    level = np.sqrt(1 - np.exp(-balance * np.maximum(photo, 0))) + 0.03 * grain
-    return cv2.merge([cv2.convertScaleAbs(c, alpha=255) for c in np.maximum(level, 0)])
+    exposure = rng.uniform(1, 2.1)
+    grain = 0.03 * (grain_rng.random(photo.shape[1:], np.float32) - 0.5)
+    channels = []
+    for channel, balance in zip(photo, (1 + warmth, 1, 1 - warmth), strict=True):
+        light = 1 - np.exp(-exposure * balance * channel)
+        level = np.sqrt(np.maximum(light, 0)) + grain
+        channels.append(cv2.convertScaleAbs(np.maximum(level, 0), alpha=255))
+    return cv2.merge(channels)
