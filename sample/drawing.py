@@ -72,14 +72,16 @@ def make_look(rng: Generator) -> Look:
     white = rng.random((TILE, TILE), np.float32) - 0.5
     rough = fft.rfft2(white) / frequency
     smooth = rough / frequency
-    return Look(light, _make_noise(smooth), _make_noise(rough), _make_cells(rng))
+    textures = [_make_noise(smooth), _make_noise(rough), _make_cells(rng)]
+    closed = [np.pad(texture, (0, 1), mode="wrap") for texture in textures]
+    return Look(light, *closed)
 
 
 def _make_noise(spectrum: np.ndarray) -> Field:
     """Return the noise that has a spectrum."""
     noise = fft.irfft2(spectrum)
     noise -= noise.mean()
-    return _close(noise / noise.std())
+    return noise / noise.std()
 
 
 def _make_cells(rng: Generator) -> Field:
@@ -89,12 +91,7 @@ def _make_cells(rng: Generator) -> Field:
     repeated = np.pad(is_empty, TILE // 4, mode="wrap")
     distance = cv2.distanceTransform(repeated, cv2.DIST_L2, 5)
     inner = slice(TILE // 4, -TILE // 4)
-    return _close(distance[inner, inner] * np.float32(N_CELLS**0.5 / TILE))
-
-
-def _close(tile: Field) -> Field:
-    """Repeat the first row and column at the end."""
-    return np.pad(tile, (0, 1), mode="wrap")
+    return distance[inner, inner] * np.float32(N_CELLS**0.5 / TILE)
 
 
 def read_tile(tile: Field, places: Places, frequency: float) -> Field:
@@ -103,7 +100,8 @@ def read_tile(tile: Field, places: Places, frequency: float) -> Field:
     position = (frequency * places).view(np.float32).reshape(*places.shape, 2)
     position -= np.floor(position)
     position *= TILE
-    return cv2.remap(tile, position, np.empty(0), cv2.INTER_LINEAR)
+    column, row = cv2.split(position)
+    return cv2.remap(tile, column, row, cv2.INTER_LINEAR)
 
 
 def ramp(values: Field, low: float, high: float) -> Field:

@@ -172,11 +172,13 @@ def _lay_out(places: Places, leaf: Leaf) -> tuple[Places, Field]:
     margin = np.where(on_leaflet.real < 0, stem, np.float32(-1))
     for number, (base, vector) in enumerate(leaf.leaflets):
         z = (places - base) * (1 / vector)
-        z -= 1j * leaf.bend * z.real * (1 - z.real)
-        index = (OUTLINE * z.real).astype(np.int32)
-        inside = outline.take(index, mode="clip") - abs(z.imag)
+        u = z.real
+        v = z.imag - leaf.bend * u * (1 - u)
+        index = (OUTLINE * u).astype(np.int32)
+        inside = outline.take(index, mode="clip") - abs(v)
         is_visible = inside > np.minimum(margin, 0)
-        np.copyto(on_leaflet, z + 3 * number, where=is_visible)
+        np.copyto(on_leaflet.real, u + 3 * number, where=is_visible)
+        np.copyto(on_leaflet.imag, v, where=is_visible)
         np.copyto(margin, inside, where=is_visible)
     return on_leaflet, margin
 

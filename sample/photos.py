@@ -38,6 +38,7 @@ WOOD = (
     (color(0.04, 0.02, 0.01), color(0.42, 0.26, 0.14)),
     (color(0.05, 0.048, 0.045), color(0.48, 0.45, 0.41)),
 )
+LARGEST = 550  # pixels of the short side; larger photographs are enlarged
 BLURRED = 60  # pixels of the short side of a backdrop that is out of focus
 
 
@@ -78,10 +79,11 @@ def take_photo(
     view = view or View()
     rng = make_rng("scene", subject.seed)
     look = make_look(rng)
-    step = turn(view.angle) / (view.zoom * min(height, width))
-    row = np.arange(height, dtype=np.float32)[:, None] - (height - 1) / 2
-    column = np.arange(width, dtype=np.float32) - (width - 1) / 2
-    places = (view.shift + step * column) + 1j * step * row
+    factor = 1 + min(height, width) // LARGEST
+    step = factor * turn(view.angle) / (view.zoom * min(height, width))
+    row = step * _count_pixels(height // factor)
+    column = step * _count_pixels(width // factor)
+    places = view.shift + column + 1j * row[:, None]
 
     paint_backdrop = rng.choice([_paint_foliage, _paint_soil, _paint_wood])
     photo = paint_backdrop(places, rng, look)
@@ -91,7 +93,14 @@ def take_photo(
     photo *= _cast_shadow(cover, look.light / step)
     blend(photo, colors, cover)
     photo *= _shade(places, rng, look)
-    return _develop(photo, rng, make_rng("grain", subject.seed, view.number))
+    grain_rng = make_rng("grain", subject.seed, view.number)
+    grain = grain_rng.random((height, width), np.float32) - 0.5
+    return _develop(photo, rng, 0.03 * grain)
+
+
+def _count_pixels(count: int) -> Field:
+    """Return numbers whose mean is 0."""
+    return np.arange(count, dtype=np.float32) - (count - 1) / 2
 
 
 def _paint_foliage(places: Places, rng: Generator, look: Look) -> Colors:
@@ -165,14 +174,16 @@ def _shade(places: Places, rng: Generator, look: Look) -> Field:
     return light * (1 + rng.uniform(0, 0.4) * dapple)
 
 
-def _develop(photo: Colors, rng: Generator, grain_rng: Generator) -> np.ndarray:
-    """Return 8-bit colours, with the balance, exposure and grain of a camera."""
+def _develop(photo: Colors, rng: Generator, grain: Field) -> np.ndarray:
+    """Return 8-bit colours of the size of the grain, as a camera does."""
+    height, width = grain.shape
     warmth = rng.uniform(-0.12, 0.12)
     exposure = rng.uniform(1, 2.1)
-    grain = 0.03 * (grain_rng.random(photo.shape[1:], np.float32) - 0.5)
     channels = []
     for channel, balance in zip(photo, (1 + warmth, 1, 1 - warmth), strict=True):
         light = 1 - np.exp(-exposure * balance * channel)
-        level = np.sqrt(np.maximum(light, 0)) + grain
+        level = np.sqrt(np.maximum(light, 0))
+        level = cv2.resize(level, (width, height), interpolation=cv2.INTER_CUBIC)
+        level += grain
         channels.append(cv2.convertScaleAbs(np.maximum(level, 0), alpha=255))
     return cv2.merge(channels)
