@@ -46,7 +46,7 @@ DISEASES = {
     ),
     "mildew": Marks(
         frequency=0.36,
-        radius=0.44,
+        radius=0.4,
         blur=0.5,
         halo=0.01,
         dark=color(0.45, 0.50, 0.46),

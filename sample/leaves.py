@@ -134,7 +134,6 @@ def paint_leaf(
     on_leaf = leaf.length * on_leaflet
     smooth = read_tile(look.smooth, on_leaf, 1.1)
     rough = read_tile(look.rough, on_leaf, 1.6)
-    net = ramp(read_tile(look.cells, on_leaf, 2.0), 0.5, 0.9)
 
     distance = abs(on_leaflet.imag)
     t = distance / np.maximum(margin + distance, distance + 0.001)
@@ -145,10 +144,10 @@ def paint_leaf(
     ribs = np.maximum(vein, ramp(distance, 0.012 + 0.7 / pixels, 0))
 
     dark, light, pale = plant.greens
-    colors = mix(dark, light, 0.42 + 0.11 * smooth + 0.09 * rough + 0.12 * net)
+    colors = mix(dark, light, 0.46 + 0.11 * smooth + 0.11 * rough)
     blend(colors, pale, 0.75 * ribs)
     height = (0.13 * to_vein - 0.05 * ribs) / plant.n_veins
-    height += 0.012 * smooth + 0.0012 * rough - 0.0016 * net
+    height += 0.012 * smooth + 0.0015 * rough
     height += plant.half_width * (0.10 * np.sqrt(t) - 0.14 * t * t)
     infect(disease, colors, height, on_leaf, look)
 

@@ -158,13 +158,10 @@ def _paint_wood(places: Places, rng: Generator, look: Look) -> Colors:
 
 def _cast_shadow(cover: Field, light: complex) -> Field:
     """Return the light that is left behind a leaf. light: in pixels a length."""
-    height, width = cover.shape
-    move = -0.03 * light
-    shift = np.array([[1, 0, move.real], [0, 1, move.imag]]) / 4
-    size = (width // 4, height // 4)
-    small = cv2.warpAffine(cover, shift, size, borderMode=cv2.BORDER_REPLICATE)
-    blurred = cv2.GaussianBlur(small, (0, 0), 0.006 * abs(light))
-    return 1 - 0.6 * cv2.resize(blurred, (width, height))
+    size = round(0.07 * abs(light))
+    center = size * (0.5 + 0.5j - 0.35 * light / abs(light))
+    anchor = (int(center.real), int(center.imag))
+    return 1 - 0.6 * cv2.blur(cover, (size, size), anchor=anchor)
 
 
 def _shade(places: Places, rng: Generator, look: Look) -> Field:
