@@ -50,7 +50,7 @@ DISEASES = {
         blur=0.5,
         halo=0.01,
         dark=color(0.45, 0.50, 0.46),
-        light=color(0.78, 0.80, 0.78),
+        light=color(0.66, 0.68, 0.66),
     ),
     "miner": Marks(
         frequency=0.8,
@@ -94,4 +94,4 @@ def infect(
     tone = ramp(depth + 0.06 * rough, 0, 0.3)
     blend(colors, YELLOW, 0.8 * ramp(depth, -marks.halo, 0))
     blend(colors, mix(marks.dark, marks.light, tone), 0.92 * mark)
-    height += 0.003 * mark * (1 + 0.3 * rough)
+    height += 0.003 * mark

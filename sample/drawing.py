@@ -100,8 +100,8 @@ def read_tile(tile: Field, places: Places, frequency: float) -> Field:
     position = (frequency * places).view(np.float32).reshape(*places.shape, 2)
     position -= np.floor(position)
     position *= TILE
-    column, row = cv2.split(position)
-    return cv2.remap(tile, column, row, cv2.INTER_LINEAR)
+    # Its types do not know that the second map may be None.
+    return cv2.remap(tile, position, None, cv2.INTER_LINEAR)  # type: ignore[call-overload]
 
 
 def ramp(values: Field, low: float, high: float) -> Field:

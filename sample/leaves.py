@@ -27,7 +27,6 @@ GREENS = (
     (color(0.012, 0.045, 0.015), color(0.09, 0.25, 0.07), color(0.30, 0.42, 0.19)),
     (color(0.06, 0.10, 0.01), color(0.36, 0.48, 0.05), color(0.58, 0.61, 0.20)),
 )
-SKY = color(0.9, 0.95, 1.0)  # which a leaf reflects
 OUTLINE = 4096  # widths
 
 
@@ -60,8 +59,8 @@ class Plant:
     """What all leaves of a plant have in common.
 
     half_width: of a leaflet of length 1. tip: an exponent, larger for a sharper one.
-    n_teeth, tooth: along each edge, and their size. n_veins, slant: on each side, and
-    how much they lean. gloss: from 0. greens: dark, light and vein.
+    n_teeth, tooth: along each edge, and their size. n_veins: on each side.
+    gloss: from 0. greens: dark, light and vein.
     """
 
     form: Form
@@ -70,7 +69,6 @@ class Plant:
     n_teeth: int
     tooth: float
     n_veins: int
-    slant: float
     gloss: float
     greens: tuple[Colors, Colors, Colors]
 
@@ -98,7 +96,6 @@ def grow_plant(number: int) -> Plant:
         n_teeth=int(rng.integers(10, 30)),
         tooth=rng.uniform(0, 0.1),
         n_veins=int(rng.integers(6, 12)),
-        slant=rng.uniform(0.5, 1.2),
         gloss=rng.uniform(0.2, 1.2),
         greens=GREENS[rng.integers(len(GREENS))],
     )
@@ -137,7 +134,7 @@ def paint_leaf(
 
     distance = abs(on_leaflet.imag)
     t = distance / np.maximum(margin + distance, distance + 0.001)
-    lean = plant.slant * distance * (1 - 0.3 * t)
+    lean = 0.8 * distance * (1 - 0.3 * t)
     position = plant.n_veins * (on_leaflet.real - lean) + 0.1 * smooth
     to_vein = 0.5 - abs(position - np.floor(position) - 0.5)
     vein = ramp(to_vein, 0.045 + 0.9 * plant.n_veins / pixels, 0) * (0.8 - 0.6 * t)
@@ -155,7 +152,7 @@ def paint_leaf(
     shade *= 0.7 + 0.3 * ramp(margin, 0, 0.015)
     shine = plant.gloss * np.square(np.maximum(shade - 0.95, 0))
     colors *= shade
-    colors += SKY * shine
+    colors += shine
     return colors, ramp(pixels * margin, -0.6, 0.6)
 
 
@@ -170,7 +167,8 @@ def _lay_out(places: Places, leaf: Leaf) -> tuple[Places, Field]:
     stem = 0.016 - abs(on_leaflet.imag)
     margin = np.where(on_leaflet.real < 0, stem, np.float32(-1))
     for number, (base, vector) in enumerate(leaf.leaflets):
-        z = (places - base) * (1 / vector)
+        z = places - base
+        z *= 1 / vector
         u = z.real
         v = z.imag - leaf.bend * u * (1 - u)
         index = (OUTLINE * u).astype(np.int32)

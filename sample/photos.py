@@ -38,7 +38,7 @@ WOOD = (
     (color(0.04, 0.02, 0.01), color(0.42, 0.26, 0.14)),
     (color(0.05, 0.048, 0.045), color(0.48, 0.45, 0.41)),
 )
-LARGEST = 550  # pixels of the short side; larger photographs are enlarged
+LARGEST = 400  # pixels of the short side; larger photographs are enlarged
 BLURRED = 60  # pixels of the short side of a backdrop that is out of focus
 
 
@@ -79,10 +79,10 @@ def take_photo(
     view = view or View()
     rng = make_rng("scene", subject.seed)
     look = make_look(rng)
-    factor = 1 + min(height, width) // LARGEST
+    factor = max(1, min(height, width) / LARGEST)
     step = factor * turn(view.angle) / (view.zoom * min(height, width))
-    row = step * _count_pixels(height // factor)
-    column = step * _count_pixels(width // factor)
+    row = step * _count_pixels(round(height / factor))
+    column = step * _count_pixels(round(width / factor))
     places = view.shift + column + 1j * row[:, None]
 
     paint_backdrop = rng.choice([_paint_foliage, _paint_soil, _paint_wood])
@@ -117,8 +117,8 @@ def _paint_foliage(places: Places, rng: Generator, look: Look) -> Colors:
     blend(colors, leaf, 0.6 * cover)
 
     blurred = cv2.GaussianBlur(colors.transpose(1, 2, 0), (0, 0), 2.5)
-    spots = ramp(read_tile(look.cells, turned, 0.4), 0.25, 0.2) * ramp(cloud, 0, 2)
-    blurred += 0.3 * cv2.GaussianBlur(spots, (0, 0), 0.7)[..., None]
+    lights = ramp(read_tile(look.cells, turned, 0.4), 0.27, 0.18) * ramp(cloud, 0, 2)
+    blurred += 0.3 * lights[..., None]
     large = cv2.resize(blurred, (width, height), interpolation=cv2.INTER_CUBIC)
     return np.ascontiguousarray(large.transpose(2, 0, 1))
 
@@ -175,7 +175,7 @@ def _develop(photo: Colors, rng: Generator, grain: Field) -> np.ndarray:
     """Return 8-bit colours of the size of the grain, as a camera does."""
     height, width = grain.shape
     warmth = rng.uniform(-0.12, 0.12)
-    exposure = rng.uniform(1, 2.1)
+    exposure = rng.uniform(1, 1.9)
     channels = []
     for channel, balance in zip(photo, (1 + warmth, 1, 1 - warmth), strict=True):
         light = 1 - np.exp(-exposure * balance * channel)
