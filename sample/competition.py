@@ -138,7 +138,7 @@ def write_sample(folder: str, scale: float = 1) -> dict[str, Any]:
     """
     truth_path = Path(folder, "truth.json")
     if not truth_path.exists():
-        Path(folder).mkdir(parents=True, exist_ok=True)  # fails before 8 s of drawing
+        Path(folder).mkdir(parents=True, exist_ok=True)  # fails early
         files, truth = _make_competition(scale)
         for name, data in files.items():
             path = Path(folder, name)

@@ -1,107 +1,62 @@
-"""Draw textured surfaces: places in a photograph, noise, colours and relief.
+"""Draw textured surfaces: noise, colours and relief.
 
-A photograph shows a plane. Places on it are complex numbers: 0 is the middle of the
-photograph, whose short side is 1 long. Fields are float32 (height, width); colours are
-linear, 1 is white, float32 (3, height, width), because NumPy is faster so.
+Places are fields of complex numbers, complex64: 0 is the middle of a photograph,
+whose short side is 1 long. Other fields are float32 (height, width); colours are
+linear, 1 is white, float32 (3, height, width).
 """
 
-from dataclasses import dataclass
+from functools import cache
 
 import cv2
 import numpy as np
 from numpy.random import Generator
 from scipy import fft
+from scipy.spatial import KDTree
 
-TILE = 128  # pixels a side of a texture, which repeats
+TILE = 256  # pixels a side of a texture, which repeats
 N_CELLS = 160  # in a texture
 
-# First numbers of seeds, so that no two uses share random numbers.
-STREAMS = {"scene": 1, "leaf": 2, "grain": 3, "size": 4, "plant": 7}
-
 Field = np.ndarray
-Places = np.ndarray  # of pixels, complex64 (height, width)
-Colors = np.ndarray  # of pixels, or one colour, (3, 1, 1)
-
-
-@dataclass(frozen=True)
-class Look:
-    """How surfaces look: the direction and strength of the light, and textures.
-
-    The last row and column of a texture are the first ones again. smooth, rough: noise
-    of mean 0 and deviation 1. cells: the distance to the nearest of `N_CELLS` points,
-    as a multiple of the mean distance of points.
-    """
-
-    light: complex
-    smooth: Field
-    rough: Field
-    cells: Field
-
-    def light_up(self, height: Field, step: complex) -> Field:
-        """Return the light on a relief; a plane has 1.
-
-        height: in lengths of the plane. step: from a pixel to the next one.
-        """
-        direction = self.light / step
-        right = direction.real
-        down = direction.imag
-        kernel = np.array([[0, down, 0], [right, -right - down, 0], [0, 0, 0]])
-        return 1 + cv2.filter2D(height, -1, kernel)
+Colors = np.ndarray
+Color = tuple[float, ...]
 
 
 def make_rng(use: str, *seed: int) -> Generator:
-    """Return random numbers. use: of `STREAMS`."""
-    return np.random.default_rng([STREAMS[use], *seed])
+    """Return random numbers, which no two uses share."""
+    return np.random.default_rng([*use.encode(), *seed])
 
 
-def turn(angle: float) -> complex:
-    """Return the direction at an angle in radians."""
-    return complex(np.exp(1j * angle))
+def read_texture(
+    name: str, places: Field, frequency: float, offset: complex = 0
+) -> Field:
+    """Return a texture that repeats `frequency` times in a length of 1.
 
-
-def find_step(places: Places) -> complex:
-    """Return the vector from a pixel to the next one of its row."""
-    return complex(places[0, 1] - places[0, 0])
-
-
-def make_look(rng: Generator) -> Look:
-    """Return a random light and random textures."""
-    light = rng.uniform(0.6, 1.1) * turn(rng.uniform(0, 7))
-    frequency = np.hypot(fft.fftfreq(TILE)[:, None], fft.rfftfreq(TILE))
-    frequency = np.maximum(frequency, 1 / TILE).astype(np.float32)
-    white = rng.random((TILE, TILE), np.float32) - 0.5
-    rough = fft.rfft2(white) / frequency
-    smooth = rough / frequency
-    textures = [_make_noise(smooth), _make_noise(rough), _make_cells(rng)]
-    closed = [np.pad(texture, (0, 1), mode="wrap") for texture in textures]
-    return Look(light, *closed)
-
-
-def _make_noise(spectrum: np.ndarray) -> Field:
-    """Return the noise that has a spectrum."""
-    noise = fft.irfft2(spectrum)
-    noise -= noise.mean()
-    return noise / noise.std()
-
-
-def _make_cells(rng: Generator) -> Field:
-    """Return distances to random points."""
-    is_empty = np.ones((TILE, TILE), np.uint8)
-    is_empty[*rng.integers(TILE, size=(2, N_CELLS))] = 0
-    repeated = np.pad(is_empty, TILE // 4, mode="wrap")
-    distance = cv2.distanceTransform(repeated, cv2.DIST_L2, 5)
-    inner = slice(TILE // 4, -TILE // 4)
-    return distance[inner, inner] * np.float32(N_CELLS**0.5 / TILE)
-
-
-def read_tile(tile: Field, places: Places, frequency: float) -> Field:
-    """Return the values of a texture that repeats `frequency` times in a length."""
-    # OpenCV can repeat a texture too, in eight times the time.
-    position = (frequency * places).view(np.float32).reshape(*places.shape, 2)
+    smooth, rough: noise of mean 0 and deviation 1. cells: the distance to the nearest
+    of random points, as a multiple of their mean distance.
+    """
+    position = (frequency * places + offset).view(np.float32)
     position -= np.floor(position)
-    position *= TILE
-    # Its types do not know that the second map may be None.
-    return cv2.remap(tile, position, None, cv2.INTER_LINEAR)  # type: ignore[call-overload]
+    columns_rows = TILE * position.reshape(*places.shape, 2)
+    return cv2.remap(  # type: ignore[call-overload]
+        _make_tile(name), columns_rows, None, cv2.INTER_LINEAR
+    )
+
+
+@cache
+def _make_tile(name: str) -> Field:
+    """Return a texture; its first row and column are also the last ones."""
+    rng = make_rng(name)
+    if name == "cells":
+        points = KDTree(rng.random((N_CELLS, 2)), boxsize=1)
+        distance, _ = points.query(np.indices((TILE, TILE)).T / TILE)
+        tile = distance * N_CELLS**0.5
+    else:
+        frequency = np.hypot(fft.fftfreq(TILE)[:, None], fft.rfftfreq(TILE))
+        frequency[0, 0] = np.inf
+        white = fft.rfft2(rng.standard_normal((TILE, TILE)))
+        tile = fft.irfft2(white / frequency ** (2 if name == "smooth" else 1))
+        tile /= tile.std()
+    return np.pad(tile.astype(np.float32), (0, 1), mode="wrap")
 
 
 def ramp(values: Field, low: float, high: float) -> Field:
@@ -109,19 +64,34 @@ def ramp(values: Field, low: float, high: float) -> Field:
     return np.clip((values - low) * (1 / (high - low)), 0, 1)
 
 
-def color(red: float, green: float, blue: float) -> Colors:
-    """Return one colour."""
-    return np.array([red, green, blue], np.float32)[:, None, None]
-
-
-def mix(dark: Colors, light: Colors, tone: Field) -> Colors:
-    """Return colours from dark, of tone 0, to light, of tone 1."""
-    colors = tone * (light - dark)
-    colors += dark
+def pick(palette: str, tone: Field) -> Colors:
+    """Return the colours of tones from 0 to 1. palette: dark, middle, light in hex."""
+    levels = np.frombuffer(bytes.fromhex(palette), np.uint8) / np.float32(255)
+    table = cv2.resize(np.square(levels).reshape(1, 3, 3), (256, 1))
+    number = cv2.convertScaleAbs(np.maximum(tone, 0), alpha=255)
+    colors = np.empty((3, *tone.shape), np.float32)
+    for channel, color in zip(cv2.split(table), colors, strict=True):
+        cv2.LUT(number, channel, color)
     return colors
 
 
-def blend(colors: Colors, others: Colors, share: Field) -> None:
+def blend(colors: Colors, other: Colors | Color, share: Field) -> None:
     """Replace a share of the colours in place."""
-    for number, other in enumerate(others):
-        colors[number] += share * (other - colors[number])
+    for number, new in enumerate(other):
+        colors[number] += share * (new - colors[number])
+
+
+def light_relief(height: Field, light: complex) -> Field:
+    """Return how much more light than a plane each pixel receives.
+
+    height: in lengths of the plane. light: its direction, in pixels.
+    """
+    left, up = light.real, light.imag
+    kernel = np.array([[0, up], [left, -left - up]])
+    return cv2.filter2D(height, -1, kernel, None, (1, 1), 0, cv2.BORDER_REPLICATE)
+
+
+def blur(image: np.ndarray, radius: float) -> np.ndarray:
+    """Return a blurred image (height, width, …). radius: pixels."""
+    size = 2 * round(2 * radius) + 1
+    return cv2.stackBlur(image, (size, size))

@@ -1,191 +1,236 @@
-"""Draw leaves with stems, veins and relief."""
+"""Draw leaves with stems, veins, relief and the marks of diseases."""
 
+import cmath
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
 
-from kaggle_tfr_sample.diseases import infect
 from kaggle_tfr_sample.drawing import (
+    Color,
     Colors,
     Field,
-    Look,
-    Places,
     blend,
-    color,
-    find_step,
+    blur,
+    light_relief,
     make_rng,
-    mix,
+    pick,
     ramp,
-    read_tile,
-    turn,
+    read_texture,
 )
 
-# Dark, light and vein.
+# Dark, middle and vein.
 GREENS = (
-    (color(0.02, 0.06, 0.01), color(0.17, 0.34, 0.05), color(0.42, 0.52, 0.16)),
-    (color(0.012, 0.045, 0.015), color(0.09, 0.25, 0.07), color(0.30, 0.42, 0.19)),
-    (color(0.06, 0.10, 0.01), color(0.36, 0.48, 0.05), color(0.58, 0.61, 0.20)),
+    "1f3317 51782c 9db15c",
+    "1c331c 3c6633 87a166",
+    "334317 7a922c bdc266",
+    "2c4328 63804a a9b485",
+    "39391c 6c6f33 ada15f",
 )
-OUTLINE = 4096  # widths
+# Leaflets, those behind first: places along the leaf, turns in radians, and lengths.
+PAIRS = [(0.22 * pair - 0.48, 1.05 - 0.1 * pair, 0.42) for pair in range(4)]
+PAIRS += [(place + 0.02, -turn, length) for place, turn, length in PAIRS]
+FIVE = [(-0.1, turn, 0.8 - 0.1 * abs(turn)) for turn in (-2, 2, -1, 1, 0)]
+THREE = [(-0.2, turn, 0.66) for turn in (1.35, -1.35, 0)]
+ONE = [(-0.5, 0, 1)]
+FORMS = (ONE, ONE, ONE, THREE, FIVE, [*PAIRS, (0.3, 0, 0.5)])
+OUTLINE = 2000  # widths
 
 
 @dataclass(frozen=True)
-class Form:
-    """How leaflets are arranged: in pairs along a stem, and one at its end.
+class Marks:
+    """How a disease looks: spots around the places where a texture is 0.
 
-    start: of the first pair. spacing: of pairs. spread: the angle of the first pair.
-    taper: how much smaller that of the last one is. size: of a leaflet. Lengths are
-    those of the leaf.
+    frequency: of the texture. size: of the spots. growth: of them with severity.
+    roughness: of their outlines. halo: the colour around them. palette: of the spots.
     """
 
-    n_pairs: int
-    start: float
-    spacing: float
-    spread: float
-    taper: float
+    texture: str
+    frequency: float
     size: float
+    growth: float
+    roughness: float
+    halo: Color
+    palette: str
 
 
-SIMPLE = Form(n_pairs=0, start=-0.5, spacing=0, spread=0, taper=0, size=1)
-TERNATE = Form(n_pairs=1, start=-0.15, spacing=0.03, spread=1.35, taper=1, size=0.65)
-PALMATE = Form(n_pairs=2, start=-0.15, spacing=0.03, spread=2.1, taper=0.5, size=0.62)
-PINNATE = Form(n_pairs=3, start=-0.5, spacing=0.26, spread=1.05, taper=0.1, size=0.46)
-FORMS = (SIMPLE, SIMPLE, TERNATE, PALMATE, PINNATE)
+YELLOW = (0.5, 0.43, 0.07)
+PALE = (0.45, 0.5, 0.4)
+DARK = (0.2, 0.2, 0.05)
+BARK = "2c1c14 725539 c0a884"
+POWDER = "a8afa4 d4dad0 eef2ea"
+TRAIL = "98956a ccd0aa e0e2c8"
+SPORES = "55260f c06a1e eca53c"
+DISEASES = {
+    "blight": Marks("cells", 0.30, 0.28, 0.25, 0.05, YELLOW, BARK),
+    "mildew": Marks("cells", 0.45, 0.15, 0.50, 0.14, PALE, POWDER),
+    "miner": Marks("smooth", 0.6, 0.10, 0.10, 0.02, DARK, TRAIL),
+    "rust": Marks("cells", 0.85, 0.14, 0.16, 0.04, YELLOW, SPORES),
+}
 
 
-@dataclass(frozen=True)
 class Plant:
-    """What all leaves of a plant have in common.
+    """What all leaves of a plant have in common; each number is another plant.
 
-    half_width: of a leaflet of length 1. tip: an exponent, larger for a sharper one.
-    n_teeth, tooth: along each edge, and their size. n_veins: on each side.
-    gloss: from 0. greens: dark, light and vein.
+    half_width: of a leaflet of length 1; outline: at `OUTLINE` + 1 places of its
+    midrib. n_veins: on each side. greens:
+    a palette.
     """
 
-    form: Form
-    half_width: float
-    tip: float
-    n_teeth: int
-    tooth: float
-    n_veins: int
-    gloss: float
-    greens: tuple[Colors, Colors, Colors]
+    def __init__(self, number: int) -> None:
+        rng = make_rng("plant", number)
+        self.form = FORMS[rng.integers(len(FORMS))]
+        self.half_width = rng.uniform(0.22, 0.42) / len(self.form) ** 0.25
+        self.n_veins = int(rng.integers(6, 13))
+        self.greens = GREENS[rng.integers(len(GREENS))]
+
+        u = np.linspace(0, 1, OUTLINE + 1, dtype=np.float32)
+        half_width = u ** rng.uniform(0.4, 0.75) * (1 - u) ** rng.uniform(0.7, 1.25)
+        tooth = rng.uniform(10, 30) * u % 1 - 0.5
+        half_width *= 1 - 0.13 * max(0, rng.uniform(-0.5, 1)) * tooth
+        self.outline = half_width * (self.half_width / half_width.max())
 
 
 @dataclass(frozen=True)
-class Leaf:
-    """A leaf of a plant.
+class Leaflet:
+    """A leaflet: its place, its vector to the tip, the bend of its midrib.
 
-    leaflets: base, and vector to the tip. bend: of their midribs. length: of each.
+    seed: of what is random. marks: of a disease. severity: of it, up to 1.
     """
 
-    plant: Plant
-    leaflets: list[tuple[complex, complex]]
+    base: complex
+    vector: complex
     bend: float
-    length: float
+    seed: int
+    marks: Marks
+    severity: float
 
 
-def grow_plant(number: int) -> Plant:
-    """Return a plant; each number is another."""
-    rng = make_rng("plant", number)
-    return Plant(
-        form=FORMS[rng.integers(len(FORMS))],
-        half_width=rng.uniform(0.2, 0.36),
-        tip=rng.uniform(0.7, 1.25),
-        n_teeth=int(rng.integers(10, 30)),
-        tooth=rng.uniform(0, 0.1),
-        n_veins=int(rng.integers(6, 12)),
-        gloss=rng.uniform(0.2, 1.2),
-        greens=GREENS[rng.integers(len(GREENS))],
-    )
+@dataclass(frozen=True)
+class Canvas:
+    """What leaves are painted on. light: its direction, in pixels. cover: of leaves."""
 
+    places: Field
+    light: complex
+    colors: Colors
+    cover: Field
 
-def grow_leaf(plant: Plant, rng: Generator, wind: float = 0.0) -> Leaf:
-    """Return a leaf near the middle."""
-    form = plant.form
-    length = rng.uniform(0.85, 1.4)
-    vector = length * turn(rng.uniform(0, 7) + 0.5 * wind)
-    base = complex(*rng.uniform(-0.14, 0.14, 2)) + form.start * vector
-    bend = rng.uniform(-0.25, 0.25) + wind
+    @property
+    def step(self) -> complex:
+        """From a pixel to the next one of its row."""
+        return complex(self.places[0, 1] - self.places[0, 0])
 
-    leaflets = []
-    for pair in range(form.n_pairs):
-        for side in (-1, 1):
-            angle = side * form.spread * (1 - form.taper * pair)
-            angle += rng.normal(0, 0.07)
-            leaflets.append((base, form.size * vector * turn(angle)))
-        base += form.spacing * vector
-    leaflets.append((base, form.size * vector))
-    return Leaf(plant, leaflets, bend, form.size * length)
+    def paste(self, colors: Colors, cover: Field) -> None:
+        """Lay an image on the canvas."""
+        blend(self.colors, colors, cover)
+        np.maximum(self.cover, cover, out=self.cover)
 
 
 def paint_leaf(
-    places: Places, leaf: Leaf, disease: str, look: Look
-) -> tuple[Colors, Field]:
-    """Return the colours of a leaf, and its cover: 1 where it is, 0 where it is not."""
-    plant = leaf.plant
-    step = find_step(places)
-    pixels = leaf.length / abs(step)
-    on_leaflet, margin = _lay_out(places, leaf)
-    on_leaf = leaf.length * on_leaflet
-    smooth = read_tile(look.smooth, on_leaf, 1.1)
-    rough = read_tile(look.rough, on_leaf, 1.6)
+    canvas: Canvas, plant: Plant, rng: Generator, disease: str = "", wind: float = 0
+) -> None:
+    """Draw a leaf. wind: how much it bends the leaf."""
+    severity = rng.uniform(0.3, 1)
+    vector = cmath.rect(rng.uniform(0.85, 1.5), rng.uniform(0, 7) + 0.5 * wind)
+    middle = complex(*rng.uniform(-0.16, 0.16, 2))
+    bend = rng.uniform(-0.25, 0.25) + wind
+    _paint_stem(canvas, plant, middle + vector * plant.form[-1][0], vector)
+    for place, turn, length in plant.form:
+        sway = 0.2 * wind + rng.uniform(-0.1, 0.1)
+        leaflet = Leaflet(
+            middle + vector * place,
+            vector * cmath.rect(length, turn + sway),
+            bend,
+            int(rng.integers(1 << 30)),
+            DISEASES.get(disease),  # type: ignore[arg-type]
+            severity,
+        )
+        _paint_leaflet(canvas, plant, leaflet)
 
-    distance = abs(on_leaflet.imag)
-    t = distance / np.maximum(margin + distance, distance + 0.001)
-    lean = 0.8 * distance * (1 - 0.3 * t)
-    position = plant.n_veins * (on_leaflet.real - lean) + 0.1 * smooth
-    to_vein = 0.5 - abs(position - np.floor(position) - 0.5)
-    vein = ramp(to_vein, 0.045 + 0.9 * plant.n_veins / pixels, 0) * (0.8 - 0.6 * t)
-    ribs = np.maximum(vein, ramp(distance, 0.012 + 0.7 / pixels, 0))
 
-    dark, light, pale = plant.greens
-    colors = mix(dark, light, 0.46 + 0.11 * smooth + 0.11 * rough)
-    blend(colors, pale, 0.75 * ribs)
-    height = (0.13 * to_vein - 0.05 * ribs) / plant.n_veins
-    height += 0.012 * smooth + 0.0015 * rough
-    height += plant.half_width * (0.10 * np.sqrt(t) - 0.14 * t * t)
-    infect(disease, colors, height, on_leaf, look)
+def _paint_stem(canvas: Canvas, plant: Plant, end: complex, vector: complex) -> None:
+    """Draw the stem of a leaf."""
+    stem = (end - canvas.places) * (1 / vector)
+    across = np.minimum(100 * np.abs(stem.imag), 1)
+    cover = np.minimum((1 - across) * abs(0.01 * vector / canvas.step), 1)
+    cover *= (stem.real > 0) & (stem.real < 1.5)
+    canvas.paste(pick(plant.greens, 0.8 - 0.3 * across), cover)
 
-    shade = np.clip(look.light_up(1.2 * leaf.length * height, step), 0.25, 1.6)
-    shade *= 0.7 + 0.3 * ramp(margin, 0, 0.015)
-    shine = plant.gloss * np.square(np.maximum(shade - 0.95, 0))
+
+def _paint_leaflet(canvas: Canvas, plant: Plant, leaflet: Leaflet) -> None:
+    """Draw a leaflet, and its shadow on what is below."""
+    canvas = _crop(canvas, leaflet)
+    if min(canvas.places.shape) < 3:
+        return
+    rng = np.random.default_rng(leaflet.seed)
+    offset = complex(*rng.uniform(0, 1, 2))
+    pixels = abs(leaflet.vector / canvas.step)
+
+    places = (canvas.places - leaflet.base) * (1 / leaflet.vector)
+    smooth = read_texture("smooth", places, 1.3, offset)
+    rough = read_texture("rough", places, 1.1, offset)
+    u = np.clip(places.real, 0, 1)
+    v = places.imag - leaflet.bend * u * (1 - u) + 0.008 * smooth
+    left, right = rng.uniform(1, 1.5, 2)
+    v *= np.where(v > 0, np.float32(left), np.float32(right))  # halves are folded
+    margin = plant.outline[(OUTLINE * u).astype(np.int32)] - np.abs(v)
+
+    ribs, to_vein = _find_ribs(plant, u, v, pixels)
+    t = np.abs(v) * (1 / plant.half_width)
+    tone = 0.46 + 0.07 * smooth + 0.05 * rough + 0.42 * ribs - 0.05 * t
+    colors = pick(plant.greens, tone)
+    height = (0.019 * to_vein - 0.007 * ribs) * (7 / plant.n_veins)
+    height += plant.half_width * (0.05 * np.sqrt(t) - 0.18 * t * t)
+    height += 0.012 * smooth + 0.001 * rough
+    if leaflet.marks:
+        _draw_marks(leaflet, places, colors, height)
+
+    shade = 0.92 + light_relief(1.3 * abs(leaflet.vector) * height, canvas.light)
+    shade = np.clip(shade, 0.25, 1.6) * (0.8 + 0.2 * ramp(margin, 0, 0.012))
     colors *= shade
-    colors += shine
-    return colors, ramp(pixels * margin, -0.6, 0.6)
+    colors += 0.6 * np.square(np.maximum(shade - 0.95, 0))
+    cover = np.clip(0.8 * pixels * margin + 0.5, 0, 1)
+    if len(plant.form) > 1:
+        canvas.colors[:] *= 1 - 0.6 * blur(cover, 0.015 * pixels) * canvas.cover
+    canvas.paste(colors, cover)
 
 
-def _lay_out(places: Places, leaf: Leaf) -> tuple[Places, Field]:
-    """Return places on leaflets, and how far inside of an edge they are.
+def _crop(canvas: Canvas, leaflet: Leaflet) -> Canvas:
+    """Return the part of a canvas that may contain a leaflet."""
+    middle = (leaflet.base - canvas.places[0, 0] + 0.5 * leaflet.vector) / canvas.step
+    reach = 0.6 * abs(leaflet.vector / canvas.step)
+    center = np.array([middle.imag, middle.real])
+    top, left = np.maximum(center - reach, 0).astype(int)
+    bottom, right = np.maximum(center + reach, 0).astype(int)
+    part = np.s_[top:bottom, left:right]
+    colors = canvas.colors[:, *part]
+    return Canvas(canvas.places[part], canvas.light, colors, canvas.cover[part])
 
-    A place on a leaflet is 0 at its base and 1 at its tip, and 3 more on the next one.
+
+def _find_ribs(plant: Plant, u: Field, v: Field, pixels: float) -> tuple[Field, Field]:
+    """Return midrib and veins, 1 in their middle, and distances to the next vein.
+
+    The distances are 0 on a vein, and 0.5 between two. pixels: the leaflet's length.
     """
-    outline = _draw_outline(leaf.plant)
-    base, vector = leaf.leaflets[-1]
-    on_leaflet = (places - base) * (1 / vector)
-    stem = 0.016 - abs(on_leaflet.imag)
-    margin = np.where(on_leaflet.real < 0, stem, np.float32(-1))
-    for number, (base, vector) in enumerate(leaf.leaflets):
-        z = places - base
-        z *= 1 / vector
-        u = z.real
-        v = z.imag - leaf.bend * u * (1 - u)
-        index = (OUTLINE * u).astype(np.int32)
-        inside = outline.take(index, mode="clip") - abs(v)
-        is_visible = inside > np.minimum(margin, 0)
-        np.copyto(on_leaflet.real, u + 3 * number, where=is_visible)
-        np.copyto(on_leaflet.imag, v, where=is_visible)
-        np.copyto(margin, inside, where=is_visible)
-    return on_leaflet, margin
+    distance = np.abs(v)
+    t = distance * (1 / plant.half_width)
+    position = plant.n_veins * (u - 0.85 * distance * (1 - 0.3 * t))
+    position += 0.45 * (v > 0)
+    to_vein = np.abs(position - np.rint(position))
+    vein = ramp(-to_vein, -0.045 - 0.9 * plant.n_veins / pixels, 0)
+    midrib = np.maximum(1 - distance / (0.016 * (1.2 - u) + 0.7 / pixels), 0)
+    return np.maximum(0.8 * vein * ramp(-t, -1.05, -0.2), midrib), to_vein
 
 
-def _draw_outline(plant: Plant) -> Field:
-    """Return half the width of a leaflet along its midrib, float32 (OUTLINE,)."""
-    u = np.linspace(0, 1, OUTLINE, dtype=np.float32)
-    half_width = u**0.6 * (1 - u) ** plant.tip
-    half_width *= plant.half_width / half_width.max()
-    tooth = plant.n_teeth * u % 1 - 0.5
-    half_width *= 1 - plant.tooth * tooth * np.sin(np.pi * u)
-    half_width[[0, -1]] = -0.1  # a leaflet ends
-    return half_width
+def _draw_marks(leaflet: Leaflet, places: Field, colors: Colors, height: Field) -> None:
+    """Draw the marks of a disease."""
+    marks = leaflet.marks
+    places = abs(leaflet.vector) * places + leaflet.seed % 97
+    rough = read_texture("rough", places, 2)
+    spots = marks.size + marks.growth * leaflet.severity + marks.roughness * rough
+    spots -= np.abs(read_texture(marks.texture, places, marks.frequency))
+    blend(colors, marks.halo, 0.8 * ramp(spots, -0.25, 0))
+    spot = ramp(spots, 0, 20 * marks.roughness**2)
+    tone = 0.2 + 1.3 * spots + 0.12 * rough + 0.13 * np.cos(60 * spots)
+    blend(colors, pick(marks.palette, tone), 0.95 * spot)
+    height += 0.002 * spot * (1 + 0.5 * rough)
