@@ -133,7 +133,7 @@ def write_sample(folder: str, scale: float = 1) -> dict[str, Any]:
 
     That file lists all planted cases. The others are train.csv, train_images/;
     sample_submission.csv, test_images/; a second source in more/; overrides.csv; and
-    the fingerprints of an earlier part. 15 MB in all, the same bytes every time.
+    the fingerprints of an earlier part. 13 MB in all, the same bytes every time.
     scale: factor of the number of images that are not planted.
     """
     truth_path = Path(folder, "truth.json")
