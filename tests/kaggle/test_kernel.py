@@ -67,12 +67,15 @@ def carried(cells):
 
 
 def run_cell(source, python=sys.executable, cwd="/"):
-    settings = {
-        "env": os.environ | {"TMPDIR": str(cwd), "PIP_NO_INDEX": "1"},
-        "cwd": cwd,
-    }
-    settings |= {"capture_output": True, "text": True}
-    return subprocess.run([python, "-"], input=source, check=False, **settings)
+    return subprocess.run(
+        [python, "-"],
+        input=source,
+        check=False,
+        env=os.environ | {"TMPDIR": str(cwd), "PIP_NO_INDEX": "1"},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+    )
 
 
 def test_parts_are_a_planning_kernel_and_one_that_writes_for_each(tmp_path):

@@ -25,13 +25,11 @@ def make_kernel(folder, slug, after="", **changes):
         "id": f"{OWNER_PLACEHOLDER}/{slug}",
         "title": slug.replace("-", " "),
         "language": "python",
-    }
-    metadata |= {
         "code_file": "kernel.ipynb",
         "kernel_type": "notebook",
         "enable_internet": False,
+        "kernel_sources": [f"{OWNER_PLACEHOLDER}/{after}"] if after else [],
     }
-    metadata |= {"kernel_sources": [f"{OWNER_PLACEHOLDER}/{after}"] if after else []}
     (folder / "kernel-metadata.json").write_text(json.dumps(metadata | changes))
     (folder / "kernel.ipynb").write_text(json.dumps(EMPTY))
     return str(folder)
