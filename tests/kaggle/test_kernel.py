@@ -523,8 +523,8 @@ def test_an_accelerator_s_kernel_runs_on_an_attached_dataset(environment, tmp_pa
     local = Path(driver.run_recipe(values, ["01", "02", "03", "04"]))
     given = {"sources": ["ada/tea-1"], "accelerator": "TpuV5E8"}
     (folder,) = write_kernels({"EPOCHS": 1}, str(tmp_path / "k"), **given)
-    text, attached = (Path(folder) / "kernel.ipynb").read_text(), {}
-    attached["datasets/ada/tea-1"] = local / "part-1"
+    text = (Path(folder) / "kernel.ipynb").read_text()
+    attached = {"datasets/ada/tea-1": local / "part-1"}
 
     done = run_kernel(environment, text, tmp_path / "working", attached)
     failed = run_kernel(environment, text, tmp_path / "idle", attached, ISTPUVM="1")
