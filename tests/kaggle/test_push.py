@@ -259,6 +259,7 @@ def test_a_damaged_state_means_that_the_kernel_is_pushed(kaggle, one, tmp_path, 
     [
         ({"title": "Tea"}, "Kaggle requires 5 to 50"),
         ({"title": "Some other tea"}, "makes the slug 'some-other-tea' of"),
+        ({"id": "tea-plan"}, "is not 'owner/slug'"),
         ({"id": "ada/Tea_plan"}, "is not 'owner/slug'"),
         ({"machine_shape": 5}, "machine_shape: '5' is not one of"),
         (
