@@ -141,16 +141,6 @@ def test_the_reason_of_a_conflict_names_all_labels_of_the_cluster(conflicts):
     assert set(reason[["d", "e"]]) == {"conflict: lily, rose"}
 
 
-def test_the_reason_of_a_conflict_has_no_name_for_an_image_without_a_label():
-    """All images of the cluster are dropped for the labels of those that have one."""
-    images = make_images(["rose", "", "tulip"])
-    pairs = make_pairs(ab=2, bc=2)
-
-    clusters = find_clusters(images, pairs)
-
-    assert set(clusters["reason"]) == {"conflict: rose, tulip"}
-
-
 def test_a_chain_far_beyond_the_radius_is_flagged():
     """In a row of five similar images, the last is four steps from the one kept."""
     images = make_images(["x"] * 8)
@@ -316,7 +306,7 @@ def test_an_image_of_the_main_source_is_kept_first():
 
 
 def test_conflicts_between_sources_name_the_sources():
-    """The reason contains the source of each label."""
+    """The reason contains the source of each label, and no image without a label."""
     images = make_images(
         ["rose", "tulip", ""],
         source=[0, 1, 1],

@@ -6,23 +6,21 @@ import pytest
 from support.scenes import scene
 
 from kaggle_tfr import figures
-from kaggle_tfr.deduplicate.geometry import load_transforms, verify_geometry
 
 
 @pytest.fixture
 def pairs(tmp_path):
-    """A photograph with its crop, which is verified, and with another photograph."""
+    """A photograph with its crop, which has a transform, and with another one."""
     photo = scene(240, 320, seed=1)
     crop = photo.crop((40, 30, 320, 240))
-    paths = [str(tmp_path / f"{name}.png") for name in "abc"]
+    paths = [str(tmp_path / f"{name}.jpg") for name in "abc"]
     for path, image in zip(paths, (photo, crop, scene(240, 320, seed=2)), strict=True):
         image.save(path)
-    ends = pd.DataFrame({"a": [0, 0], "b": [1, 2], "distance": 60, "orientation": 1})
-    images = pd.DataFrame({"path": paths, "n_bytes": 1})
-    verified = verify_geometry(images, ends, str(tmp_path))
-    transforms = load_transforms(str(tmp_path))
-    return verified[["orientation"]].assign(
-        transform=[transforms.get((paths[0], path)) for path in paths[1:]],
+    # The crop has 210 of 240 rows and begins at (40, 30); a short side is 1 long.
+    scale = 210 / 240
+    transform = np.array([[scale, 0, 40 / 240], [0, scale, 30 / 240]])
+    return pd.DataFrame({"transform": [transform, None]}).assign(
+        orientation=1,
         id_a="a",
         id_b=["b", "c"],
         path_a=paths[0],
@@ -32,7 +30,7 @@ def pairs(tmp_path):
         label_a="rose",
         label_b=["rose", "tulip"],
         bits=[1, 60],
-        matches=verified["inliers"],
+        matches=[40, 0],
         same_label=[1.0, 0.0],
     )
 

@@ -177,21 +177,6 @@ def test_pairs_with_a_new_code_are_those_of_the_full_search(
     assert found == keep_new(near_by_design(codes, radius, None), is_new)
 
 
-@pytest.mark.parametrize("share", [0.005, 0.2, 0.9])
-@pytest.mark.parametrize("radius", [0, 6, 25, 45])
-def test_at_any_share_of_new_codes_their_pairs_are_complete(radius, share):
-    """Tables, brute force and the search of all are chosen by the share."""
-    codes = crowded_codes(radius, 4000, 0.15)
-    codes[-1000:] = codes[:1000]
-    codes[-800:, :2] ^= 0b10101
-    is_new = np.random.default_rng(radius).random(4000) < share
-
-    found = near_pairs(codes, radius, is_new=is_new).T.tolist()
-
-    assert found == keep_new(near_by_design(codes, radius, None), is_new)
-    assert len(found) > 1
-
-
 @pytest.mark.parametrize("tables", [None, Lookup(13, 20, 1)])
 @pytest.mark.parametrize(("n_codes", "n_others"), [(0, 9), (9, 0), (30, 90), (90, 30)])
 def test_matches_of_two_lists_are_those_of_brute_force(

@@ -67,12 +67,15 @@ def carried(cells):
 
 
 def run_cell(source, python=sys.executable, cwd="/"):
-    settings = {
-        "env": os.environ | {"TMPDIR": str(cwd), "PIP_NO_INDEX": "1"},
-        "cwd": cwd,
-    }
-    settings |= {"capture_output": True, "text": True}
-    return subprocess.run([python, "-"], input=source, check=False, **settings)
+    return subprocess.run(
+        [python, "-"],
+        input=source,
+        check=False,
+        env=os.environ | {"TMPDIR": str(cwd), "PIP_NO_INDEX": "1"},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+    )
 
 
 def test_parts_are_a_planning_kernel_and_one_that_writes_for_each(tmp_path):
@@ -520,8 +523,8 @@ def test_an_accelerator_s_kernel_runs_on_an_attached_dataset(environment, tmp_pa
     local = Path(driver.run_recipe(values, ["01", "02", "03", "04"]))
     given = {"sources": ["ada/tea-1"], "accelerator": "TpuV5E8"}
     (folder,) = write_kernels({"EPOCHS": 1}, str(tmp_path / "k"), **given)
-    text, attached = (Path(folder) / "kernel.ipynb").read_text(), {}
-    attached["datasets/ada/tea-1"] = local / "part-1"
+    text = (Path(folder) / "kernel.ipynb").read_text()
+    attached = {"datasets/ada/tea-1": local / "part-1"}
 
     done = run_kernel(environment, text, tmp_path / "working", attached)
     failed = run_kernel(environment, text, tmp_path / "idle", attached, ISTPUVM="1")

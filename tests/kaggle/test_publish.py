@@ -26,8 +26,8 @@ TEA = f"{USER}/tea-tfrecords-1"
 def make_part(folder, part=1, shards=(), **changes):
     usual = {f"tea-{part}.tfrec": bytes(range(200)) * part, "empty.csv": b""}
     write_part(folder, dict(shards) or usual)
-    metadata = {"id": f"INSERT_USERNAME_HERE/tea-tfrecords-{part}"}
-    metadata |= {
+    metadata = {
+        "id": f"INSERT_USERNAME_HERE/tea-tfrecords-{part}",
         "title": f"Tea TFRecords part {part}",
         "licenses": [{"name": "CC0-1.0"}],
     }
@@ -60,6 +60,11 @@ sys.exit(f"{codes}, TensorFlow: {'tensorflow' in sys.modules}")
 
 def publish(folders, notes=""):
     return publish_parts([str(folder) for folder in folders], notes=notes)
+
+
+def create_dataset(folder):
+    """Publish a part, and check that its dataset is created."""
+    assert list(publish([folder]).state) == ["created"]
 
 
 def checksums(folder):
@@ -101,7 +106,7 @@ def test_what_killed_runs_left_is_not_sent(kaggle, folder):
     names = [f"index/train/b.idx.{'0a' * 16}.tmp", f"stats.json.{'0a' * 16}.tmp"]
     for name in names:
         (folder / name).write_bytes(b"half")
-    assert list(publish([folder]).state) == ["created"]
+    create_dataset(folder)
     with tarfile.open(fileobj=io.BytesIO(kaggle.datasets[TEA]["index.tar"])) as files:
         assert [name for name in files.getnames() if "." in name] == ["train/a.idx"]
     assert [name for name in kaggle.datasets[TEA] if name.endswith(".tmp")] == []
@@ -123,7 +128,7 @@ def test_an_upload_that_breaks_off_goes_on_file_by_file(kaggle, folder, capsys):
     assert kaggle.datasets == {}
     kaggle.break_upload, sent = set(), set(kaggle.received)
     kaggle.received.clear()
-    assert list(publish([folder]).state) == ["created"]
+    create_dataset(folder)
     assert {name: kaggle.received.get(name) for name in sent} == {
         name: 100 if name == "tea-1.tfrec" else None for name in sent
     }
@@ -139,7 +144,7 @@ def test_a_folder_that_kaggle_has_unpacked_is_compared_file_by_file(kaggle, fold
     (folder / "train").mkdir()
     for number in range(450):
         (folder / "train" / f"{number}.tfrec").write_bytes(b"tea")
-    assert list(publish([folder]).state) == ["created"]
+    create_dataset(folder)
     unpacked = kaggle.datasets[TEA]
     del unpacked["train.tar"]
     for number in range(450):
@@ -208,7 +213,7 @@ def test_a_refusal_is_an_error(kaggle, folder, capsys, refusal, message):
 def test_a_forbidden_status_means_that_the_dataset_is_not_there(kaggle, folder):
     """Kaggle answers 403 for a private dataset that does not exist: it is created."""
     kaggle.missing = 403
-    assert list(publish([folder]).state) == ["created"]
+    create_dataset(folder)
     assert checksums(folder).items() <= kaggle.sha256(TEA).items()
 
 

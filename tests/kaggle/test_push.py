@@ -25,13 +25,11 @@ def make_kernel(folder, slug, after="", **changes):
         "id": f"{OWNER_PLACEHOLDER}/{slug}",
         "title": slug.replace("-", " "),
         "language": "python",
-    }
-    metadata |= {
         "code_file": "kernel.ipynb",
         "kernel_type": "notebook",
         "enable_internet": False,
+        "kernel_sources": [f"{OWNER_PLACEHOLDER}/{after}"] if after else [],
     }
-    metadata |= {"kernel_sources": [f"{OWNER_PLACEHOLDER}/{after}"] if after else []}
     (folder / "kernel-metadata.json").write_text(json.dumps(metadata | changes))
     (folder / "kernel.ipynb").write_text(json.dumps(EMPTY))
     return str(folder)
@@ -66,6 +64,18 @@ def one(tmp_path, kaggle):
 def push(folders, tmp_path, **settings):
     done = push_kernels(folders, str(tmp_path / "got"), **settings)
     return done.set_index(done["name"].str.split("/").str[1])
+
+
+def push_to_the_end(folders, tmp_path):
+    """Push kernels, and check that all of them are finished."""
+    done = push(folders, tmp_path)
+    assert set(done.state) == {"finished"}
+
+
+def change_notebook(tmp_path):
+    """Write another notebook into the folder of the kernel `one`."""
+    notebook = json.dumps(EMPTY | {"nbformat_minor": 4})
+    (tmp_path / "k/tea-1/kernel.ipynb").write_text(notebook)
 
 
 def test_parts_wait_for_their_plan_and_come_back_whole(kaggle, recipe, tmp_path):
@@ -106,12 +116,10 @@ def test_what_is_finished_is_not_pushed_again(kaggle, one, tmp_path):
     copy.parent.mkdir(parents=True)
     copy.write_bytes(bytes(50))
     for _ in range(2):
-        assert list(push(one, tmp_path).state) == ["finished"]
+        push_to_the_end(one, tmp_path)
         assert copy.read_bytes() == bytes(range(50))
     assert len(kaggle.kernels[PART]) == 1
-    (tmp_path / "k/tea-1/kernel.ipynb").write_text(
-        json.dumps(EMPTY | {"nbformat_minor": 4})
-    )
+    change_notebook(tmp_path)
     push(one, tmp_path)
     assert len(kaggle.kernels[PART]) == 2
 
@@ -161,7 +169,7 @@ def test_a_failed_kernel_is_reported_and_pushed_again(kaggle, one, tmp_path):
     assert "the notebook threw an exception" in row.problem
     assert (tmp_path / "got" / "tea-part-1" / "tea-part-1.log").exists()
     kaggle.statuses[PART] = ["COMPLETE"]
-    assert list(push(one, tmp_path).state) == ["finished"]
+    push_to_the_end(one, tmp_path)
     assert len(kaggle.kernels[PART]) == 2
 
 
@@ -170,12 +178,10 @@ def test_a_first_run_without_its_input_is_pushed_once_more(kaggle, one, tmp_path
     message = find_input_error("tea-leaves")
     kaggle.logs[PART] = json.dumps([{"stream_name": "stderr", "data": message}])
     kaggle.statuses[PART] = ["ERROR", "RUNNING", "COMPLETE"]
-    assert list(push(one, tmp_path).state) == ["finished"]
+    push_to_the_end(one, tmp_path)
     assert len(kaggle.kernels[PART]) == 2
 
-    (tmp_path / "k/tea-1/kernel.ipynb").write_text(
-        json.dumps(EMPTY | {"nbformat_minor": 4})
-    )
+    change_notebook(tmp_path)
     kaggle.statuses[PART] = ["ERROR"]
     (row,) = push(one, tmp_path).itertuples()
     assert (row.state, len(kaggle.kernels[PART])) == ("failed", 4)
@@ -197,7 +203,7 @@ def test_an_output_of_many_files_comes_page_by_page(
     kaggle.longest = longest
     for number in range(files - 3):
         (kaggle.outputs[PART] / f"{number}.txt").touch()
-    assert list(push(one, tmp_path).state) == ["finished"]
+    push_to_the_end(one, tmp_path)
     got = [
         path for path in (tmp_path / "got" / "tea-part-1").rglob("*") if path.is_file()
     ]
@@ -214,7 +220,7 @@ def test_a_part_that_ran_out_of_time_goes_on_from_its_own_output(kaggle, one, tm
     assert row.state == "unfinished"
     assert "push again" in row.problem
     listing.write_bytes(kept)
-    assert list(push(one, tmp_path).state) == ["finished"]
+    push_to_the_end(one, tmp_path)
     sources = [v.get("kernelDataSources", []) for v in kaggle.kernels[PART]]
     assert sources == [[], [PART]]
 
@@ -233,7 +239,7 @@ def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):
     process.join()
     assert process.exitcode == -signal.SIGKILL
     kaggle.statuses[PART] = ["COMPLETE"]
-    assert list(push(one, tmp_path).state) == ["finished"]
+    push_to_the_end(one, tmp_path)
     assert len(kaggle.kernels[PART]) == 1
 
 
@@ -244,7 +250,7 @@ def test_a_damaged_state_means_that_the_kernel_is_pushed(kaggle, one, tmp_path, 
     """The file beside the output, as a full disk or a user leaves it."""
     (tmp_path / "got").mkdir()
     (tmp_path / "got" / "tea-part-1.json").write_text(text)
-    assert list(push(one, tmp_path).state) == ["finished"]
+    push_to_the_end(one, tmp_path)
     assert len(kaggle.kernels[PART]) == 1
 
 

@@ -48,8 +48,11 @@ def several_labels(tmp_path_factory):
     rows[12] = rows[1].replace("0.jpg", "11.jpg")
     rows.append("missing.jpg,1,1")
     (folder / "in/train.csv").write_text("\n".join(rows))
-    values = {"INPUT_DIR": str(folder / "in"), "LABEL_COLUMN": ["cat", "dog"]}
-    values |= {"N_FOLDS": 2}
+    values = {
+        "INPUT_DIR": str(folder / "in"),
+        "LABEL_COLUMN": ["cat", "dog"],
+        "N_FOLDS": 2,
+    }
     images, _, _ = run_values(values, str(folder / "work"))
     return folder, images
 

@@ -240,28 +240,26 @@ def test_only_a_plan_that_continues_others_has_them_in_its_fingerprint(
     assert len(prints) == 3
 
 
+# An earlier plan as plan.json has it.
+FIRST = {"fingerprint": "a1", "first_part": 1, "n_parts": 1}
+
+
 @pytest.mark.parametrize(
     ("earlier", "problem"),
     [
         ({"fingerprint": "a1"}, "not a list of plans"),
         (["a1"], "an earlier plan is 'a1'"),
-        ([{"fingerprint": "a1", "first_part": 1, "n_parts": -1}], "n_parts from 1"),
-        ([{"fingerprint": "a1", "first_part": 1, "n_parts": 10**9}], "n_parts from 1"),
-        ([{"fingerprint": "a1", "first_part": "1", "n_parts": 1}], "n_parts from 1"),
-        ([{"fingerprint": 7, "first_part": 1, "n_parts": 1}], "should be a finger"),
-        ([{"fingerprint": "", "first_part": 1, "n_parts": 1}], "should be a finger"),
+        ([FIRST | {"n_parts": -1}], "n_parts from 1"),
+        ([FIRST | {"n_parts": 10**9}], "n_parts from 1"),
+        ([FIRST | {"first_part": "1"}], "n_parts from 1"),
+        ([FIRST | {"fingerprint": 7}], "should be a finger"),
+        ([FIRST | {"fingerprint": ""}], "should be a finger"),
         (
-            [
-                {"fingerprint": "a1", "first_part": 1, "n_parts": 2},
-                {"fingerprint": "b2", "first_part": 2, "n_parts": 1},
-            ],
-            "begins with part 2, but the next part is 3",
+            [FIRST, FIRST | {"fingerprint": "b2", "first_part": 3}],
+            "begins with part 3, but the next part is 2",
         ),
         (
-            [
-                {"fingerprint": "a1", "first_part": 1, "n_parts": 1},
-                {"fingerprint": "a1", "first_part": 2, "n_parts": 1},
-            ],
+            [FIRST, FIRST | {"first_part": 2}],
             "two earlier plans have",
         ),
     ],

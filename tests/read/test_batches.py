@@ -19,7 +19,7 @@ from support.readers import (
     write_shard,
 )
 
-from kaggle_tfr.images.masks import decode_mask, encode_mask, sample_mask
+from kaggle_tfr.images.masks import encode_mask, sample_mask
 from kaggle_tfr.read.batches import (
     choose_fold,
     choose_window,
@@ -327,11 +327,3 @@ def test_masks_are_cut_like_their_image(training):
 
     cut = mask[top : top + height, left : left + width]
     assert np.array_equal(sampled, cut[1::2, 1::2])
-
-
-def test_a_mask_at_its_own_size_is_decoded_exactly():
-    code = "3 4 11 2 40 9"
-
-    whole = sample_mask(tf.constant(code), 7, [0, 0, 7, 9], (7, 9))
-
-    assert np.array_equal(whole, decode_mask(code, 7, 9))

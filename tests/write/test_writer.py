@@ -193,7 +193,7 @@ def test_each_step_removes_what_killed_runs_left(work, tmp_path, monkeypatch, st
 
 
 def replan(work, folder, *, name="trees", **changes):
-    """Copy a work folder, with a plan of other settings."""
+    """Copy a work folder, with a plan of other settings; return its path."""
     shutil.copytree(work, folder)
     plan = read_plan(str(folder))
     settings = replace(plan.settings, **changes)
@@ -206,22 +206,25 @@ def replan(work, folder, *, name="trees", **changes):
         fingerprint="other",
     )
     save_plan(plan, pd.read_parquet(folder / "plan.parquet"), str(folder))
+    return str(folder)
 
 
 def test_overwrite_replaces_our_files_and_leaves_those_of_others(
     work, copied, whole, tmp_path
 ):
     """A part of another plan is an error; OVERWRITE writes it as into a new folder."""
-    replan(work, tmp_path / "work", quality=50, shard_name="{name}-{i}.tfrec")
+    other_work = replan(
+        work, tmp_path / "work", quality=50, shard_name="{name}-{i}.tfrec"
+    )
     message = r"QUALITY: 90 before, 50 now.*OVERWRITE = True"
     with pytest.raises(ValueError, match=message):
-        write_parts(str(tmp_path / "work"), str(copied))
+        write_parts(other_work, str(copied))
     assert digests(copied) == whole[1]
     (copied / "part-1" / "notes.md").write_text("mine")
 
-    write_parts(str(tmp_path / "work"), str(copied), overwrite=True)
+    write_parts(other_work, str(copied), overwrite=True)
 
-    write_parts(str(tmp_path / "work"), str(tmp_path / "fresh"))
+    write_parts(other_work, str(tmp_path / "fresh"))
     (copied / "part-1" / "notes.md").unlink()
     assert digests(copied) == digests(tmp_path / "fresh")
 
@@ -321,14 +324,14 @@ def test_one_part_of_a_plan_leaves_the_others_to_their_runs(
     """
     write_parts(str(work), str(copied), 2, overwrite=True)
     write_parts(str(work), str(copied), 1)
-    replan(work, tmp_path / "work", quality=50)
+    other_work = replan(work, tmp_path / "work", quality=50)
     shutil.copytree(copied / "part-1", copied / "part-3")
     before = digests(copied / "part-2")
     message = r"part-2', '.*part-3': left over from another plan"
     with pytest.raises(ValueError, match=message):
-        write_parts(str(tmp_path / "work"), str(copied), 1)
+        write_parts(other_work, str(copied), 1)
 
-    write_parts(str(tmp_path / "work"), str(copied), 1, overwrite=True)
+    write_parts(other_work, str(copied), 1, overwrite=True)
 
     printed = capsys.readouterr().out
     assert "part-2' is of another plan. Write it too" in printed
@@ -365,12 +368,12 @@ def test_a_row_that_names_a_file_outside_the_part_is_an_error(
     rows = pd.read_csv(table)
     rows.loc[1, column] = f"{name}.csv" if column == "file" else name
     rows.to_csv(table, index=False)
-    replan(work, tmp_path / "work", quality=50)
+    other_work = replan(work, tmp_path / "work", quality=50)
     before = digests(tmp_path)
 
     message = r"shards\.csv.*mine\.csv' is outside its folder"
     with pytest.raises(ValueError, match=message):
-        write_parts(str(tmp_path / "work"), str(copied), overwrite=True)
+        write_parts(other_work, str(copied), overwrite=True)
     assert digests(tmp_path) == before
     faults = verify_parts(str(copied / "part-1")).faults
     assert "is outside" in faults["problem"].iloc[0]
@@ -591,11 +594,11 @@ def test_a_full_disk_stops_the_run_resumably(
 def test_a_name_outside_the_part_is_an_error_before_anything_is_written(work, tmp_path):
     """Such as a NAME with a path outside the part."""
     out = tmp_path / "a" / "b"
-    replan(work, tmp_path / "work", name="../../x")
+    other_work = replan(work, tmp_path / "work", name="../../x")
     before = digests(tmp_path)
 
     with pytest.raises(ValueError, match="is outside its folder"):
-        write_parts(str(tmp_path / "work"), str(out))
+        write_parts(other_work, str(out))
     assert digests(tmp_path) == before
     assert not out.parent.exists()
 
