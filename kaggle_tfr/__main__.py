@@ -516,7 +516,7 @@ def _add_sample(commands: Any) -> None:
         "folder",
         type=_path,
         metavar="FOLDER",
-        help="Write 15 MB to this folder, which is created if it is missing.",
+        help="Write 13 MB to this folder, which is created if it is missing.",
     )
 
 

@@ -193,7 +193,7 @@ def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys)
 def test_a_full_disk_is_named_with_the_file(tmp_path, monkeypatch, capsys, call, file):
     """Exit code 1, the file, and what to do."""
     files = {"train.csv": b"id", "sample_submission.csv": b"id"}
-    monkeypatch.setattr(competition, "_make_competition", lambda: (files, {}))
+    monkeypatch.setattr(competition, "_make_competition", lambda _: (files, {}))
     folder = tmp_path / "a {field} in papermill's eyes" / "notebooks"
     folder.mkdir(parents=True)
     (folder / file).symlink_to("/dev/full")
