@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from kaggle_tfr.figures.style import CHARACTER_WIDTH, TITLE_INCHES
+from kaggle_tfr.figures.style import CHARACTER_WIDTH, GREY, TITLE_INCHES
 from kaggle_tfr.figures.words import shorten, wrap
 
 WIDTH = 7.2  # inches of a figure
@@ -165,7 +165,8 @@ def _draw_row(
     for tile in row:
         width = height * tile.width
         place = (left / WIDTH, bottom / total, width / WIDTH, height / total)
-        axis = figure.add_axes(place, xticks=[], yticks=[], frame_on=False)
+        axis = figure.add_axes(place, xticks=[], yticks=[])
+        axis.spines[:].set(visible=True, color=GREY, linewidth=0.3)
         axis.imshow(tile.pixels, aspect="auto", interpolation="lanczos")
         axis.set_title(
             tile.heading,
