@@ -17,7 +17,7 @@ SQUARES = 5  # of a chequerboard, in a row
 WHITE = (255, 255, 255)
 
 
-def plot_pairs(pairs: pd.DataFrame, most: int = 12) -> Figure | None:
+def plot_pairs(pairs: pd.DataFrame, most: int = 12, title: str = "") -> Figure | None:
     """Plot the first pairs: both images with id, split and label, below their distance.
 
     pairs: rows of `deduplicate.Found.pairs`. The second image is rotated as the first
@@ -37,7 +37,14 @@ def plot_pairs(pairs: pd.DataFrame, most: int = 12) -> Figure | None:
             )
         colors += [BLUE, ORANGE] if pair["same_label"] == 0 else ["black", "black"]
         headings.append(count_of(pair["bits"], "bit"))
-    return plot_images(images, captions, colors=colors, together=2, headings=headings)
+    return plot_images(
+        images,
+        captions,
+        colors=colors,
+        together=2,
+        headings=headings,
+        title=title,
+    )
 
 
 def plot_aligned(pairs: pd.DataFrame, headings: Sequence[str]) -> Figure | None:
