@@ -175,3 +175,19 @@ def test_the_story_has_its_order(notebook):
     ]
     assert numbers == [f"{n}." for n in range(1, len(numbers) + 1)]
     assert numbers
+
+
+def test_the_executed_copy_is_of_this_notebook(notebook, name, root):
+    """It is small enough for GitHub, and names no folder of a machine."""
+    text = (root / "docs" / "executed" / f"{name}.ipynb").read_text()
+    executed = json.loads(text)
+    executed["cells"] = [
+        cell for cell in executed["cells"] if "injected-parameters" not in tags(cell)
+    ]
+
+    header, *others = cells(executed, "markdown")
+    assert cells(executed) == cells(notebook), "run: make executed"
+    assert others == cells(notebook, "markdown")[1:]
+    assert "](../docs" not in header
+    assert len(text) < (1.7e6 if name == "02_deduplicate" else 1.2e6)
+    assert str(root) not in text
