@@ -41,6 +41,7 @@ def main(work_dir: str, picture: str) -> None:
     images = pd.read_parquet(f"{work_dir}/images.parquet").set_index("image_id")
     copies = pd.read_parquet(f"{work_dir}/duplicates.parquet").set_index("image_id")
     leaks = pd.read_csv(f"{work_dir}/leaks.csv")
+    leaks = leaks[leaks["dataset"].isna()]  # the others are those of COMPARE_WITH
     counts = pd.read_csv(f"{work_dir}/accounting.csv", index_col="outcome")["images"]
     inputs = images["split"].value_counts()[["train", "test"]]
     records = counts[["labelled records", "test records"]]
@@ -48,7 +49,7 @@ def main(work_dir: str, picture: str) -> None:
     paths = images[is_unique].groupby("split")["path"].first()[["train", "test"]]
     columns = [
         show_end(inputs, "input\nimages", "files", paths),
-        show_rejected(images, counts["rejected"]),
+        show_rejected(images, counts["rejected"], counts["dropped by overrides"]),
         show_duplicates(images, copies, counts["duplicates dropped"]),
         show_conflicts(copies, counts["conflicts dropped"]),
         show_leaks(images, leaks),
@@ -64,15 +65,20 @@ def show_end(counts: pd.Series, name: str, heading: str, paths: pd.Series) -> Co
     return Column(counts.sum(), name, DARK, heading, examples)
 
 
-def show_rejected(images: pd.DataFrame, count: int) -> Column:
-    """Return the largest truncated file, and the number of each problem."""
+def show_rejected(images: pd.DataFrame, count: int, n_decided: int) -> Column:
+    """Return the largest truncated file, and the number of each problem.
+
+    n_decided: images that the user has dropped.
+    """
     rejected = images[images["problem"] != ""].sort_values("n_bytes")
     truncated = rejected[rejected["problem"] == "truncated"]
     examples = [(truncated["path"].iloc[-1], "its end is lost")]
     problems = rejected["problem"].replace("no row in train.csv", "no label")
     problems = problems.str.replace(r":.*", "", regex=True).value_counts()
+    problems["your decision"] = n_decided
     lines = tuple(f"{n} {problem}" for problem, n in problems.items())
-    return Column(-count, "images\nrejected", RED, "truncated", examples, lines)
+    count += n_decided
+    return Column(-count, "images\nremoved", RED, "truncated", examples, lines)
 
 
 def show_duplicates(images: pd.DataFrame, copies: pd.DataFrame, count: int) -> Column:
