@@ -1,7 +1,6 @@
 """A dataset that grows three times, with planted copies of what it has already."""
 
 import re
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,12 +11,22 @@ from PIL import Image, ImageOps
 from kaggle_tfr import build_dataset
 from kaggle_tfr.fingerprints import read_fingerprints
 from kaggle_tfr.notebook import read_findings
-from support.chain import draw_pictures, save_picture, write_small_sample
+from kaggle_tfr_sample import write_sample
+from support.chain import draw_pictures, save_picture
 from support.plans import digests
 
 FIRST = 0.8  # of all images
 N_GROWTHS = 3
 TEXTURE = 20  # of images whose copies have similar hashes
+VALUES = {"N_FOLDS": 3, "IMAGE_SIZE": 64, "SECOND_LOOK": False}
+CLASSES = "abc"
+
+
+def write_images(folder, pictures, numbers):
+    """Write pictures as class folders, the class by the number."""
+    for number in numbers:
+        path = folder / CLASSES[number % 3] / f"{number:03d}.jpg"
+        save_picture(pictures[number], path, quality=92)
 
 
 @dataclass
@@ -114,30 +123,13 @@ def draw_competition(folder):
     return competition
 
 
-def copy_sample(folder, write_sample=write_small_sample):
+def copy_sample(folder):
     """The bundled sample, with all that is planted in it."""
-    write_sample(folder)
+    write_sample(str(folder))
     rows = pd.read_csv(folder / "train.csv", dtype=str, keep_default_na=False)
     rows = rows.sample(frac=1, random_state=0)
     tests = pd.read_csv(folder / "sample_submission.csv", dtype=str)["image_id"]
     return Competition(folder, rows, tests.tolist())
-
-
-def copy_flowers(folder, photos):
-    """Photographs in class folders; one in twenty is a test image."""
-    paths = sorted(photos.glob("*/*"))
-    rng = np.random.default_rng(0)
-    paths = [paths[number] for number in rng.permutation(len(paths))]
-    n_tests = len(paths) // 20
-    names = [(path.name, path.parent.name) for path in paths]
-    rows = pd.DataFrame(names, columns=["image_id", "label"])
-    tests = rows["image_id"][:n_tests].tolist()
-    competition = Competition(folder, rows[n_tests:], tests)
-    for number, path in enumerate(paths):
-        target = competition.path(path.name, is_test=number < n_tests)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
-    return competition
 
 
 def read_parts(parts):
@@ -204,11 +196,11 @@ def plant(competition, records, growth):
     return outcomes
 
 
-def run_step(competition, folder, parts, outcomes, values):
+def run_step(competition, folder, parts, outcomes):
     """Build the dataset once more; return it as a Step. parts: all earlier ones."""
     competition.write()
     work = folder / f"work-{len(parts) + 1}"
-    values = values | {"INPUT_DIR": str(competition.folder), "WORK_DIR": str(work)}
+    values = VALUES | {"INPUT_DIR": str(competition.folder), "WORK_DIR": str(work)}
     if parts:
         values["FOLDS_FROM"] = str(parts[-1].parent)
         values["OVERRIDES"] = str(competition.folder / "overrides.csv")
@@ -227,12 +219,12 @@ def run_step(competition, folder, parts, outcomes, values):
     )
 
 
-def grow(competition, folder, values):
+def grow(competition, folder):
     """Return the Steps of a dataset of 80 % of the images, and of three growths."""
-    steps = [run_step(competition, folder, [], {}, values)]
+    steps = [run_step(competition, folder, [], {})]
     outcomes = {}
     for growth in range(1, N_GROWTHS + 1):
         competition.extend(growth)
         outcomes = outcomes | plant(competition, steps[-1].records, growth)
-        steps.append(run_step(competition, folder, steps[-1].parts, outcomes, values))
+        steps.append(run_step(competition, folder, steps[-1].parts, outcomes))
     return steps
