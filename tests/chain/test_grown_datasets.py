@@ -37,7 +37,7 @@ HEAVY = [pytest.mark.heavy, pytest.mark.timeout(3600)]
     params=[draw_competition, pytest.param(copy_sample, marks=HEAVY)],
 )
 def steps(request, tmp_path_factory):
-    """A dataset of 80 % of the images, and its three growths."""
+    """A dataset, and its three growths."""
     folder = tmp_path_factory.mktemp("grown")
     (folder / "input").mkdir()
     return grow(request.param(folder / "input"), folder)
@@ -113,11 +113,9 @@ def test_the_accounting_closes(step):
     assert len(step.records) == len(step.records_before) + n_new
 
 
-def test_the_sizes_of_the_folds_are_noted(step):
-    """With the records of earlier parts; no fold is much larger than another."""
-    records = step.records[step.records["fold"] >= 0]
-    sizes = records["fold"].value_counts().sort_index()
-    assert sizes.tolist() == step.fold_sizes
+def test_no_fold_is_much_larger_than_another(step):
+    """With the records of earlier parts."""
+    sizes = step.records["fold"].value_counts().drop(-1)
     assert (sizes / sizes.sum()).between(0.31, 0.36).all()
 
 

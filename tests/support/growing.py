@@ -1,6 +1,5 @@
 """A dataset that grows three times, with planted copies of what it has already."""
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,12 +9,10 @@ from PIL import Image, ImageOps
 
 from kaggle_tfr import build_dataset
 from kaggle_tfr.fingerprints import read_fingerprints
-from kaggle_tfr.notebook import read_findings
 from kaggle_tfr_sample import write_sample
 from support.chain import draw_pictures, save_picture
 from support.plans import digests
 
-FIRST = 0.8  # of all images
 N_GROWTHS = 3
 TEXTURE = 20  # of images whose copies have similar hashes
 VALUES = {"N_FOLDS": 3, "IMAGE_SIZE": 64, "SECOND_LOOK": False}
@@ -35,7 +32,7 @@ class Step:
 
     outcomes: the beginning of the reason in folds.csv that each planted image must
         have, by its id. parts: of all runs so far. earlier: digests of the parts
-        before, made before and after this run. findings: what the run has noted.
+        before, made before and after this run.
     """
 
     folds: pd.DataFrame
@@ -44,19 +41,19 @@ class Step:
     parts: list[Path]
     outcomes: dict[str, str]
     earlier: list[dict] = field(default_factory=list)
-    findings: str = ""
 
     @property
     def records(self):
         """The fingerprints of all parts, one row per record."""
         return read_parts(self.parts)
 
-    @property
-    def fold_sizes(self):
-        """The numbers of images in the finding of the run."""
-        sizes = re.search(r"\d+ folds of ([\d, and]+) images", self.findings)[1]
-        numbers = re.findall(r"\d+(?:,\d{3})*", sizes)
-        return [int(number.replace(",", "")) for number in numbers]
+
+def divide(images):
+    """Return the first images, and a twentieth of all for each growth."""
+    size = len(images) // 20
+    first = len(images) - N_GROWTHS * size
+    starts = range(first, len(images), size)
+    return [images[:first], *(images[start : start + size] for start in starts)]
 
 
 class Competition:
@@ -64,9 +61,8 @@ class Competition:
 
     def __init__(self, folder, rows, tests):
         self.folder = Path(folder)
-        self.all_rows, self.all_tests = rows, tests
-        self.rows = rows[: round(FIRST * len(rows))]
-        self.tests = tests[: round(FIRST * len(tests))]
+        self.rows, *self.new_rows = divide(rows)
+        self.tests, *self.new_tests = divide(tests)
         self.overrides = []
 
     def path(self, image_id, *, is_test=False):
@@ -79,15 +75,10 @@ class Competition:
         lines = ["image_id,action,value", *self.overrides, ""]
         (self.folder / "overrides.csv").write_text("\n".join(lines))
 
-    def extend(self, growth):
-        """Add the images of a growth, from 1."""
-        share = FIRST + (1 - FIRST) * growth / N_GROWTHS
-        for name in ("rows", "tests"):
-            known, images = getattr(self, name), getattr(self, f"all_{name}")
-            n_before = round((share - (1 - FIRST) / N_GROWTHS) * len(images))
-            new = images[n_before : round(share * len(images))]
-            both = [*known, *new] if name == "tests" else pd.concat([known, new])
-            setattr(self, name, both)
+    def extend(self):
+        """Add the images of the next growth."""
+        self.rows = pd.concat([self.rows, self.new_rows.pop(0)])
+        self.tests = [*self.tests, *self.new_tests.pop(0)]
 
     def add(self, image_id, source, label=None, *, from_test=False):
         """Add a smaller copy of an image, without a label to the test set."""
@@ -215,16 +206,15 @@ def run_step(competition, folder, parts, outcomes):
         parts=[*parts, *sorted(work.glob("part-*"))],
         outcomes=outcomes,
         earlier=[before, [digests(part) for part in parts]],
-        findings=" ".join(map(str, read_findings(str(work)))),
     )
 
 
 def grow(competition, folder):
-    """Return the Steps of a dataset of 80 % of the images, and of three growths."""
+    """Return the Steps of a dataset, and of its three growths."""
     steps = [run_step(competition, folder, [], {})]
     outcomes = {}
     for growth in range(1, N_GROWTHS + 1):
-        competition.extend(growth)
+        competition.extend()
         outcomes = outcomes | plant(competition, steps[-1].records, growth)
         steps.append(run_step(competition, folder, steps[-1].parts, outcomes))
     return steps
