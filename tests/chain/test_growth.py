@@ -6,14 +6,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from support.chain import draw_pictures, save_picture
+from support.growing import CLASSES, VALUES, write_images
 from support.plans import digests
 
 from kaggle_tfr import build_dataset, read
 from kaggle_tfr.fingerprints import read_fingerprints
 from kaggle_tfr.storage import read_parquet
-
-VALUES = {"N_FOLDS": 3, "IMAGE_SIZE": 64, "SECOND_LOOK": False}
-CLASSES = "abc"
 
 
 @pytest.fixture(scope="module")
@@ -22,13 +20,12 @@ def pictures():
     return draw_pictures(84, 120, 160)
 
 
-def write_images(folder, pictures, numbers):
-    """Write pictures as class folders, the class by the number; return the paths."""
-    paths = {}
-    for number in numbers:
-        paths[number] = folder / CLASSES[number % 3] / f"{number:03d}.jpg"
-        save_picture(pictures[number], paths[number], quality=92)
-    return paths
+def write_table(folder, pictures, names):
+    """Write the images of train.csv; return its rows, the class by the position."""
+    for picture, name in zip(pictures, names, strict=False):
+        save_picture(picture, folder / "train_images" / name)
+    labels = [CLASSES[number % 3] for number in range(len(names))]
+    return pd.DataFrame({"image_id": names, "label": labels})
 
 
 def build(folder, work, **changes):
@@ -52,20 +49,9 @@ def first(tmp_path_factory, pictures):
 
 @pytest.fixture
 def grown(first, tmp_path, pictures):
-    """The input with 18 new images, two copies, and removed and changed files.
-
-    001.jpg is gone, 002.jpg is another image now, 004.jpg has moved to another class.
-    900.jpg is a copy of 005.jpg, 901.jpg one of 001.jpg.
-    """
-    folder = tmp_path / "photos"
-    shutil.copytree(first / "photos", folder)
-    paths = write_images(folder, pictures, range(60, 78))
-    (folder / "b/001.jpg").unlink()
-    save_picture(pictures[80], folder / "c/002.jpg")
-    shutil.move(folder / "b/004.jpg", folder / "c/004.jpg")
-    save_picture(pictures[5].resize((140, 105)), folder / "c/900.jpg", quality=60)
-    save_picture(pictures[1].resize((140, 105)), folder / "b/901.jpg", quality=60)
-    assert len(paths) == 18
+    """The input with a new image."""
+    folder = shutil.copytree(first / "photos", tmp_path / "photos")
+    write_images(folder, pictures, [82])
     return folder
 
 
@@ -74,29 +60,24 @@ def key(folds):
     return folds.set_index(folds["image_id"].str[-7:-4].rename("number"))
 
 
-def test_the_accounting_names_what_became_of_earlier_images(first, grown, tmp_path):
-    """An image that was moved keeps its label. Both parts are one dataset."""
+def test_moved_and_rejected_images_keep_their_records(first, grown, pictures, tmp_path):
+    """A broken file's copies are found by its hashes. Both parts are one dataset."""
+    shutil.move(grown / "b/004.jpg", grown / "c/004.jpg")
+    (grown / "c/005.jpg").write_bytes(b"no image")
+    save_picture(pictures[5].resize((140, 105)), grown / "c/900.jpg")
     work = tmp_path / "work"
-    folds = key(build(grown, work, FOLDS_FROM=str(first / "work")))
-
+    values = {"FOLDS_FROM": str(first / "work"), "SECOND_LOOK": True}
+    folds = key(build(grown, work, **values))
     assert folds.loc["004", ["label_name", "path"]].tolist() == ["b", "c/004.jpg"]
-    accounting = pd.read_csv(work / "accounting.csv", index_col="outcome")
-    assert accounting["images"].to_dict() == {
-        "labelled records": 18,
-        "duplicates dropped": 2,
-        "conflicts dropped": 0,
-        "rejected": 0,
-        "in earlier parts": 57,
-        "in earlier parts, relabelled": 1,
-        "in earlier parts, file changed": 1,
-        "in earlier parts, file gone": 1,
-        "total": 80,
-    }
+    assert folds.loc["005", "reason"] == "gone: its record stays in part 1"
+    assert folds.loc["900", "reason"] == "duplicate of c/005.jpg"
+    rejects = pd.read_csv(work / "rejects.csv")
+    assert rejects["image_id"].tolist() == ["c/005.jpg"]
     folders = read.choose_folders([], "", str(work))
     assert folders == [f"{first}/work/part-1", str(work)]
 
 
-def test_a_new_image_between_two_folds_is_dropped(first, pictures, tmp_path):
+def test_a_new_image_between_two_folds_is_dropped(first, grown, tmp_path):
     """Copies of images of two folds would leak in either, whatever KEEP is.
 
     With KEEP = all, other copies are written, in the fold of the old image.
@@ -104,18 +85,15 @@ def test_a_new_image_between_two_folds_is_dropped(first, pictures, tmp_path):
     old = key(read_folds(first / "work"))
     one = old.index[old["fold"] == 0][0]
     other = old.index[old["fold"] == 1][0]
-    shutil.copytree(first / "photos", tmp_path / "photos")
-    shutil.copy(first / "photos" / old.loc[one, "path"], tmp_path / "photos/a/900.jpg")
+    shutil.copy(grown / old.loc[one, "path"], grown / "a/900.jpg")
     (tmp_path / "overrides.csv").write_text(
         f"image_id,action,value\na/900.jpg,same,{old.loc[other, 'image_id']}\n"
         "a/900.jpg,keep,\n"
     )
     for number in (5, 14, 23):
-        path = tmp_path / f"photos/c/{number:03d}.jpg"
-        shutil.copy(path, path.with_name(f"9{number:02d}.jpg"))
-    write_images(tmp_path / "photos", pictures, [82])
+        shutil.copy(grown / f"c/{number:03d}.jpg", grown / f"c/9{number:02d}.jpg")
     folds = build(
-        tmp_path / "photos",
+        grown,
         tmp_path / "work",
         FOLDS_FROM=str(first / "work"),
         OVERRIDES=str(tmp_path / "overrides.csv"),
@@ -138,11 +116,9 @@ def test_a_new_image_between_two_folds_is_dropped(first, pictures, tmp_path):
 
 def test_groups_follow_their_earlier_images(pictures, tmp_path):
     """A new image of an old patient joins the patient's fold, also from parts alone."""
-    rows = pd.DataFrame({"image_id": [f"{k:03d}.jpg" for k in range(72)]})
-    rows["label"] = [CLASSES[k % 3] for k in range(72)]
+    names = [f"{k:03d}.jpg" for k in range(72)]
+    rows = write_table(tmp_path / "images", pictures, names)
     rows["patient"] = [f"p{k % 24 // 2}" for k in range(72)]
-    for number, name in enumerate(rows["image_id"]):
-        save_picture(pictures[number], tmp_path / "images/train_images" / name)
     values = VALUES | {"GROUP_COLUMN": "patient"}
     values |= {"INPUT_DIR": str(tmp_path / "images")}
 
@@ -179,7 +155,7 @@ def test_folds_of_a_csv_stay_and_all_images_are_written(first, pictures, tmp_pat
 def test_parts_of_all_growths_can_share_a_folder(pictures, tmp_path, capsys):
     """FOLDS_FROM of each growth is OUT_DIR, or a list of all earlier parts.
 
-    A growth can run again at any time.
+    A growth can run again at any time. Earlier parts must be as they were written.
     """
     out = tmp_path / "out"
     expected = {}
@@ -204,37 +180,11 @@ def test_parts_of_all_growths_can_share_a_folder(pictures, tmp_path, capsys):
     assert read.find_shards(folders)["count"].sum() == 54
     with pytest.raises(ValueError, match=r"FOLDS_FROM lacks part 1 of 2"):
         build(tmp_path / "photos", tmp_path / "lost", FOLDS_FROM=earlier[1:])
-
-
-def test_earlier_parts_in_the_output_folder_are_checked(pictures, tmp_path):
-    """FOLDS_FROM is a work folder, whose part is in OUT_DIR: it must be unchanged."""
-    out = tmp_path / "out"
-    write_images(tmp_path / "photos", pictures, range(30))
-    build(tmp_path / "photos", tmp_path / "first", OUT_DIR=str(out))
     shard = next(out.glob("part-1/*.tfrec"))
     shard.write_bytes(shard.read_bytes()[:-1] + b"?")
-    write_images(tmp_path / "photos", pictures, range(30, 36))
+    values["FOLDS_FROM"] = str(tmp_path / "work-2")
     with pytest.raises(ValueError, match=f"{shard.name}' is not as it was written"):
-        build(
-            tmp_path / "photos",
-            tmp_path / "second",
-            OUT_DIR=str(out),
-            FOLDS_FROM=str(tmp_path / "first"),
-        )
-
-
-def test_an_image_that_is_rejected_now_keeps_its_record(first, pictures, tmp_path):
-    """Its row is missing, or its file is broken; copies are found by its hashes."""
-    shutil.copytree(first / "photos", tmp_path / "photos")
-    write_images(tmp_path / "photos", pictures, [70])
-    (tmp_path / "photos/c/005.jpg").write_bytes(b"no image")
-    save_picture(pictures[5].resize((140, 105)), tmp_path / "photos/c/900.jpg")
-    values = {"FOLDS_FROM": str(first / "work"), "SECOND_LOOK": True}
-    folds = key(build(tmp_path / "photos", tmp_path / "work", **values))
-    assert folds.loc["005", "reason"] == "gone: its record stays in part 1"
-    assert folds.loc["900", "reason"] == "duplicate of c/005.jpg"
-    rejects = pd.read_csv(tmp_path / "work/rejects.csv")
-    assert rejects["image_id"].tolist() == ["c/005.jpg"]
+        build(tmp_path / "photos", work, **values)
 
 
 def test_a_csv_that_names_no_image_is_an_error(first, tmp_path):
@@ -280,35 +230,30 @@ def test_what_cannot_be_continued_is_an_error(first, grown, pictures, tmp_path):
 
 def test_a_labelled_image_may_have_the_id_of_an_earlier_test_image(pictures, tmp_path):
     """Both have an image 0.jpg, which are different images, and so are their rows."""
-    rows = pd.DataFrame({"image_id": [f"{number}.jpg" for number in range(1, 31)]})
-    rows["label"] = [CLASSES[number % 3] for number in range(30)]
-    for number in range(31):
-        path = tmp_path / f"photos/train_images/{number}.jpg"
-        save_picture(pictures[number], path)
-    save_picture(pictures[40], tmp_path / "photos/test_images/0.jpg")
-    (tmp_path / "photos/sample_submission.csv").write_text("image_id,label\n0.jpg,a\n")
-    rows.to_csv(tmp_path / "photos/train.csv", index=False)
-    build(tmp_path / "photos", tmp_path / "first")
-    new = pd.DataFrame({"image_id": ["0.jpg"], "label": ["c"]})
-    pd.concat([rows, new]).to_csv(tmp_path / "photos/train.csv", index=False)
+    photos = tmp_path / "photos"
+    names = [f"{number}.jpg" for number in (*range(1, 31), 0)]
+    rows = write_table(photos, pictures, names)
+    save_picture(pictures[40], photos / "test_images/0.jpg")
+    (photos / "sample_submission.csv").write_text("image_id,label\n0.jpg,c\n")
+    rows[:30].to_csv(photos / "train.csv", index=False)
+    build(photos, tmp_path / "first")
+    rows.to_csv(photos / "train.csv", index=False)
 
     values = {"FOLDS_FROM": str(tmp_path / "first")}
-    folds = build(tmp_path / "photos", tmp_path / "second", **values)
+    folds = build(photos, tmp_path / "second", **values)
 
     both = folds[folds["image_id"] == "0.jpg"].set_index("split")
     assert both["reason"].to_dict() == {
         "test": "earlier: its record is in part 1",
         "train": "kept: no copy found",
     }
-    assert both.loc["train", "label_name"] == "c"
+    assert both.loc["train", "label_name"] == "a"
 
 
 def test_a_row_that_repeats_an_image_has_no_fingerprint(pictures, tmp_path):
     """It is rejected, although its path is that of a good row."""
-    rows = pd.DataFrame({"image_id": [f"{number:03d}.jpg" for number in range(9)]})
-    rows["label"] = [CLASSES[number % 3] for number in range(9)]
-    for number, name in enumerate(rows["image_id"]):
-        save_picture(pictures[number], tmp_path / "photos/train_images" / name)
+    names = [f"{number:03d}.jpg" for number in range(9)]
+    rows = write_table(tmp_path / "photos", pictures, names)
     repeated = pd.concat([rows[:1].assign(label="b"), rows, rows[4:6]])
     repeated.to_csv(tmp_path / "photos/train.csv", index=False)
     build(tmp_path / "photos", tmp_path / "work")

@@ -87,7 +87,8 @@ def test_copies_among_earlier_images_are_reported(capsys):
 
     note_folds(folded, count_by_fold(folded, Labels()), checks, 25)
     sizes, sample = capsys.readouterr().out.splitlines()
-    assert "Test and earlier images aside, no cluster" in sizes
+    text = "3 folds of 2, 2 and 2 images. Test and earlier images aside, no cluster"
+    assert text in sizes
     assert sample.startswith("! 6 of 6 images were compared with all others")
     assert "without a test image: 1. They are images of earlier parts" in sample
     hashes.loc[4, list(ALL_HASHES)] = hashes.loc[0, list(ALL_HASHES)]

@@ -1,7 +1,5 @@
 """A dataset that grows three times, with planted copies of what it has already."""
 
-import re
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,13 +9,21 @@ from PIL import Image, ImageOps
 
 from kaggle_tfr import build_dataset
 from kaggle_tfr.fingerprints import read_fingerprints
-from kaggle_tfr.notebook import read_findings
-from support.chain import draw_pictures, save_picture, write_small_sample
+from kaggle_tfr_sample import write_sample
+from support.chain import draw_pictures, save_picture
 from support.plans import digests
 
-FIRST = 0.8  # of all images
 N_GROWTHS = 3
 TEXTURE = 20  # of images whose copies have similar hashes
+VALUES = {"N_FOLDS": 3, "IMAGE_SIZE": 64, "SECOND_LOOK": False}
+CLASSES = "abc"
+
+
+def write_images(folder, pictures, numbers):
+    """Write pictures as class folders, the class by the number."""
+    for number in numbers:
+        path = folder / CLASSES[number % 3] / f"{number:03d}.jpg"
+        save_picture(pictures[number], path, quality=92)
 
 
 @dataclass
@@ -26,7 +32,7 @@ class Step:
 
     outcomes: the beginning of the reason in folds.csv that each planted image must
         have, by its id. parts: of all runs so far. earlier: digests of the parts
-        before, made before and after this run. findings: what the run has noted.
+        before, made before and after this run.
     """
 
     folds: pd.DataFrame
@@ -35,19 +41,19 @@ class Step:
     parts: list[Path]
     outcomes: dict[str, str]
     earlier: list[dict] = field(default_factory=list)
-    findings: str = ""
 
     @property
     def records(self):
         """The fingerprints of all parts, one row per record."""
         return read_parts(self.parts)
 
-    @property
-    def fold_sizes(self):
-        """The numbers of images in the finding of the run."""
-        sizes = re.search(r"\d+ folds of ([\d, and]+) images", self.findings)[1]
-        numbers = re.findall(r"\d+(?:,\d{3})*", sizes)
-        return [int(number.replace(",", "")) for number in numbers]
+
+def divide(images):
+    """Return the first images, and a twentieth of all for each growth."""
+    size = len(images) // 20
+    first = len(images) - N_GROWTHS * size
+    starts = range(first, len(images), size)
+    return [images[:first], *(images[start : start + size] for start in starts)]
 
 
 class Competition:
@@ -55,9 +61,8 @@ class Competition:
 
     def __init__(self, folder, rows, tests):
         self.folder = Path(folder)
-        self.all_rows, self.all_tests = rows, tests
-        self.rows = rows[: round(FIRST * len(rows))]
-        self.tests = tests[: round(FIRST * len(tests))]
+        self.rows, *self.new_rows = divide(rows)
+        self.tests, *self.new_tests = divide(tests)
         self.overrides = []
 
     def path(self, image_id, *, is_test=False):
@@ -70,15 +75,10 @@ class Competition:
         lines = ["image_id,action,value", *self.overrides, ""]
         (self.folder / "overrides.csv").write_text("\n".join(lines))
 
-    def extend(self, growth):
-        """Add the images of a growth, from 1."""
-        share = FIRST + (1 - FIRST) * growth / N_GROWTHS
-        for name in ("rows", "tests"):
-            known, images = getattr(self, name), getattr(self, f"all_{name}")
-            n_before = round((share - (1 - FIRST) / N_GROWTHS) * len(images))
-            new = images[n_before : round(share * len(images))]
-            both = [*known, *new] if name == "tests" else pd.concat([known, new])
-            setattr(self, name, both)
+    def extend(self):
+        """Add the images of the next growth."""
+        self.rows = pd.concat([self.rows, self.new_rows.pop(0)])
+        self.tests = [*self.tests, *self.new_tests.pop(0)]
 
     def add(self, image_id, source, label=None, *, from_test=False):
         """Add a smaller copy of an image, without a label to the test set."""
@@ -114,30 +114,13 @@ def draw_competition(folder):
     return competition
 
 
-def copy_sample(folder, write_sample=write_small_sample):
+def copy_sample(folder):
     """The bundled sample, with all that is planted in it."""
-    write_sample(folder)
+    write_sample(str(folder))
     rows = pd.read_csv(folder / "train.csv", dtype=str, keep_default_na=False)
     rows = rows.sample(frac=1, random_state=0)
     tests = pd.read_csv(folder / "sample_submission.csv", dtype=str)["image_id"]
     return Competition(folder, rows, tests.tolist())
-
-
-def copy_flowers(folder, photos):
-    """Photographs in class folders; one in twenty is a test image."""
-    paths = sorted(photos.glob("*/*"))
-    rng = np.random.default_rng(0)
-    paths = [paths[number] for number in rng.permutation(len(paths))]
-    n_tests = len(paths) // 20
-    names = [(path.name, path.parent.name) for path in paths]
-    rows = pd.DataFrame(names, columns=["image_id", "label"])
-    tests = rows["image_id"][:n_tests].tolist()
-    competition = Competition(folder, rows[n_tests:], tests)
-    for number, path in enumerate(paths):
-        target = competition.path(path.name, is_test=number < n_tests)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
-    return competition
 
 
 def read_parts(parts):
@@ -204,11 +187,11 @@ def plant(competition, records, growth):
     return outcomes
 
 
-def run_step(competition, folder, parts, outcomes, values):
+def run_step(competition, folder, parts, outcomes):
     """Build the dataset once more; return it as a Step. parts: all earlier ones."""
     competition.write()
     work = folder / f"work-{len(parts) + 1}"
-    values = values | {"INPUT_DIR": str(competition.folder), "WORK_DIR": str(work)}
+    values = VALUES | {"INPUT_DIR": str(competition.folder), "WORK_DIR": str(work)}
     if parts:
         values["FOLDS_FROM"] = str(parts[-1].parent)
         values["OVERRIDES"] = str(competition.folder / "overrides.csv")
@@ -223,16 +206,15 @@ def run_step(competition, folder, parts, outcomes, values):
         parts=[*parts, *sorted(work.glob("part-*"))],
         outcomes=outcomes,
         earlier=[before, [digests(part) for part in parts]],
-        findings=" ".join(map(str, read_findings(str(work)))),
     )
 
 
-def grow(competition, folder, values):
-    """Return the Steps of a dataset of 80 % of the images, and of three growths."""
-    steps = [run_step(competition, folder, [], {}, values)]
+def grow(competition, folder):
+    """Return the Steps of a dataset, and of its three growths."""
+    steps = [run_step(competition, folder, [], {})]
     outcomes = {}
     for growth in range(1, N_GROWTHS + 1):
-        competition.extend(growth)
+        competition.extend()
         outcomes = outcomes | plant(competition, steps[-1].records, growth)
-        steps.append(run_step(competition, folder, steps[-1].parts, outcomes, values))
+        steps.append(run_step(competition, folder, steps[-1].parts, outcomes))
     return steps
