@@ -1,11 +1,8 @@
 """`kaggle-tfr audit`: what a dataset with splits contains, found without a recipe."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -15,6 +12,7 @@ from support.chain import draw_pictures, save_picture
 from support.fingerprints import make_fingerprints, publish_images, write_fingerprints
 from support.pages import HOSTILE, Elements
 from support.plans import digests
+from support.processes import call_python
 from support.readers import make_example, write_shard
 from support.scenes import saved
 
@@ -143,7 +141,7 @@ def test_a_clean_dataset_is_nothing_found(at, pictures, capsys):
     assert "and copies with borders" in (at / "audit-clean/audit.md").read_text()
 
 
-def test_shards_of_plain_tensorflow_need_no_labels(at, pictures, root):
+def test_shards_of_plain_tensorflow_need_no_labels(at, pictures):
     """Two features may be the label, so none is; TensorFlow is not imported."""
     for split, numbers in {"train": range(8), "test": (3, 8, 9)}.items():
         records = [
@@ -156,13 +154,7 @@ def test_shards_of_plain_tensorflow_need_no_labels(at, pictures, root):
         "code = main(['audit', 'shards'])\n"
         "sys.exit(9 if 'tensorflow' in sys.modules else code)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = call_python("-c", code)
 
     assert done.returncode == 3, done.stderr
     assert "each of label, target looks like the label" in done.stdout

@@ -1,8 +1,6 @@
 """The seven notebooks as one chain on a small sample, compared with its truth.json."""
 
 import json
-import subprocess
-import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import tensorflow as tf
 from support.chain import write_small_sample
 from support.forks import fork_kernels
 from support.plans import read_plainly
+from support.processes import call_python
 from support.words import collect_numbers
 
 from kaggle_tfr.__main__ import main
@@ -43,14 +42,7 @@ def work(root, tmp_path_factory):
             status = main([*call, "--only", "01", "02", "03", "04", "05", "07"])
         log.flush()
         assert status == 0, Path("log.txt").read_text()
-    last = [sys.executable, "-m", "kaggle_tfr", *call, "--only", "06"]
-    done = subprocess.run(
-        last,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = call_python("-m", "kaggle_tfr", *call, "--only", "06", cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder / "work"
 

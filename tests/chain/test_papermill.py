@@ -1,12 +1,9 @@
 """Every recipe, run by papermill notebook by notebook and by the driver."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 from support.chain import ROOT, make_input
 from support.plans import digests
+from support.processes import call_python
 
 from kaggle_tfr.parameters import DEFAULT_NOTEBOOKS
 
@@ -37,15 +34,7 @@ def test_a_recipe_runs_by_hand_and_through_the_driver(recipe, tmp_path):
         commands.append([*papermill, "-f", path, *by_hand])
 
     for command in commands:
-        done = subprocess.run(
-            [sys.executable, "-m", *command],
-            cwd=ROOT,
-            check=False,
-            timeout=600,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-        )
+        done = call_python("-m", *command, cwd=ROOT, timeout=600)
         assert done.returncode == 0, done.stderr[-3000:]
 
     by_hand = parts(tmp_path / "hand")

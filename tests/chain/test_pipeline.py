@@ -1,15 +1,13 @@
 """A dataset from a script: three lines, and the files that the notebooks write."""
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 from support.chain import make_input
 from support.fingerprints import publish_images
 from support.forks import fork_kernels
 from support.plans import digests
+from support.processes import call_python
 
 import kaggle_tfr
 from kaggle_tfr import driver, lock, parallel
@@ -43,14 +41,8 @@ def test_three_lines_write_what_the_notebooks_write(photos, part, tmp_path, root
     code = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
     arguments = ", ".join(f"{name}={value!r}" for name, value in more.items())
     (tmp_path / "photos").symlink_to(photos)
-    done = subprocess.run(
-        [sys.executable, "-c", code.replace("IMAGE_SIZE=256", arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(root)},
-    )
+    changed = code.replace("IMAGE_SIZE=256", arguments)
+    done = call_python("-c", changed, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "flora-f1-000-27.tfrec" in done.stdout  # without the five
 
@@ -94,18 +86,12 @@ def test_a_failed_start_releases_the_work_folder(tmp_path, monkeypatch):
     lock.take(work, holder="another run").release()
 
 
-def test_an_import_of_the_package_imports_no_library(root):
+def test_an_import_of_the_package_imports_no_library():
     """It is quick; what a dataset needs is imported when it is built."""
     code = (
         "import sys; before = set(sys.modules); import kaggle_tfr\n"
         "imported = {name.split('.')[0] for name in set(sys.modules) - before}\n"
         "print(imported - sys.stdlib_module_names)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=root,
-    )
-    assert done.stdout.strip() == "{'kaggle_tfr'}"
+    done = call_python("-c", code)
+    assert done.stdout.strip() == "{'kaggle_tfr'}", done.stderr

@@ -17,6 +17,7 @@ import pytest
 from support.dask_cluster import start_cluster, wait_until, worker_dies
 from support.gcs import serve_bucket
 from support.plans import digests, make_images, plan_images, read_plainly, repeat_images
+from support.processes import call_python
 from support.tasks import end_worker, square
 
 from kaggle_tfr import parallel
@@ -300,9 +301,7 @@ def test_without_the_extra_the_message_says_what_to_install():
         "parallel.use_backend(2, 'dask')"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
+    done = call_python("-c", code)
 
     assert done.stdout.startswith("2 threads on this machine [1, 2]")
     last = done.stderr.strip().splitlines()[-1]

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from PIL import Image
 from support.inputs import put_csv
 from support.inputs import read as read_inputs
 from support.kaggle_server import fixture_kaggle  # noqa: F401
-from support.readers import make_record, write_part
+from support.readers import make_picture, make_record, write_part
 
 from kaggle_tfr import downloads, mounts
 from kaggle_tfr.__main__ import main
@@ -48,10 +47,8 @@ def make_images(n_images):
     files = {}
     for number in range(n_images):
         label = ("daisy", "rose")[number % 2]
-        path = Path("image.png")
-        Image.new("RGB", (40, 30), (number * 9, 90, 40)).save(path)
-        files[f"flower_photos/{label}/{number}.png"] = path.read_bytes()
-        path.unlink()
+        image = make_picture(number * 9, 40, 30, "PNG")
+        files[f"flower_photos/{label}/{number}.png"] = image
     return files
 
 

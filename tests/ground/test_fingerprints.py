@@ -122,11 +122,7 @@ def change(rows, name, values, arrow_type):
     ("name", "values", "arrow_type", "message"),
     [
         ("average", [1], pa.int64(), "column 'average' is int64, not uint64"),
-        ("fold", [1], pa.int64(), "column 'fold' is int64, not int32"),
-        ("texture", [1.0], pa.float64(), "column 'texture' is double, not float"),
-        ("image_id", [b"x"], pa.binary(), "column 'image_id' is binary, not string"),
         ("image_id", [None], pa.string(), "column 'image_id' has missing values"),
-        ("fine_4", [None], pa.uint64(), "column 'fine_4' has missing values"),
         ("split", ["../train"], pa.string(), "split '../train' is not one of train"),
         ("split", [""], pa.string(), "split '' is not one of train"),
         ("fold", [-2], pa.int32(), "a fold is below -1"),

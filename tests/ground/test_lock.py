@@ -38,9 +38,13 @@ def other(tmp_path, root):
         process.kill()
 
 
+def take(folder, part=0):
+    return lock.take(str(folder), part, holder="a run")
+
+
 def try_to_take(folder, part=0):
     """Take a lock and release it again; an error shows who has it."""
-    lock.take(str(folder), part, holder="a run").release()
+    take(folder, part).release()
 
 
 def test_a_second_run_stops_at_once(other, tmp_path, capsys):
@@ -77,7 +81,7 @@ def test_a_file_without_a_lock_is_taken_over(tmp_path, text):
     """A full disk, a power cut or a copied WORK_DIR leaves the file, but no lock."""
     (tmp_path / "run.lock").write_text(text)
 
-    held = lock.take(str(tmp_path), holder="a run")
+    held = take(tmp_path)
 
     holder = (tmp_path / "run.lock").read_text()
     assert holder.startswith(f"a run, process {os.getpid()} on ")
@@ -124,7 +128,7 @@ def test_a_lock_that_is_removed_before_it_is_locked_is_created_again(
         flock(file, mode)
 
     monkeypatch.setattr(lock.fcntl, "flock", remove_first)
-    held = lock.take(str(tmp_path), holder="a run")
+    held = take(tmp_path)
 
     with pytest.raises(lock.WorkDirBusyError):
         try_to_take(tmp_path)
@@ -134,7 +138,7 @@ def test_a_lock_that_is_removed_before_it_is_locked_is_created_again(
 
 def test_a_forked_process_does_not_release_its_parents_lock(tmp_path):
     """Workers inherit it, and end before the run does."""
-    held = lock.take(str(tmp_path), holder="a run")
+    held = take(tmp_path)
     process = multiprocessing.get_context("fork").Process(target=held.release)
     process.start()
     process.join()
@@ -146,16 +150,16 @@ def test_a_forked_process_does_not_release_its_parents_lock(tmp_path):
 
 def test_machines_write_different_parts_of_one_plan(tmp_path):
     """Each part has its lock; a whole run and a part exclude each other."""
-    parts = [lock.take(str(tmp_path), part, holder="a run") for part in (1, 2)]
+    parts = [take(tmp_path, part) for part in (1, 2)]
     for part in (0, 2):
         with pytest.raises(lock.WorkDirBusyError):
-            lock.take(str(tmp_path), part, holder="a run")
+            take(tmp_path, part)
     for held in parts:
         held.release()
 
-    whole = lock.take(str(tmp_path), holder="a run")
+    whole = take(tmp_path)
     with pytest.raises(lock.WorkDirBusyError):
-        lock.take(str(tmp_path), 1, holder="a run")
+        take(tmp_path, 1)
     whole.release()
     assert list(tmp_path.iterdir()) == []
 
@@ -180,7 +184,7 @@ def test_a_run_of_one_part_takes_the_lock_of_that_part(
 def _race(folder, barrier, outcomes, end):
     barrier.wait()
     try:
-        taken = lock.take(folder, holder="a run")
+        taken = take(folder)
     except lock.WorkDirBusyError:
         outcomes.put("busy")
         return
@@ -230,7 +234,7 @@ def test_a_notebook_by_hand_has_the_lock_until_it_ends_or_fails(shell, tmp_path,
 
 def test_the_notebooks_of_a_run_are_inside_its_lock(tmp_path, monkeypatch):
     """The driver sets a variable for its kernels; notebooks that read take no lock."""
-    held = lock.take(str(tmp_path), holder="a run")
+    held = take(tmp_path)
     values = DEFAULTS | {"WORK_DIR": str(tmp_path)}
     with pytest.raises(lock.WorkDirBusyError):
         notebook.start("01_explore", values)

@@ -72,61 +72,46 @@ def test_a_call_without_a_command_prints_the_help(capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("call", "message"),
     [
         (
-            ["run", "smaple"],
+            "run smaple",
             "there is no recipe or folder 'smaple'. Bundled recipes: cassava, ",
         ),
         (
-            ["run", "MINE", "-p", "WORK_DIR", "OUT", "-p", "QUALTY=7"],
+            "run MINE -p WORK_DIR OUT -p QUALTY=7",
             'QUALTY is not a parameter. Did you mean "QUALITY"?\n',
         ),
-        (["run", "MINE", "--until", "plann"], "'plann' is not a step. The steps are"),
-        (["run", "MINE", "--until", "02", "--from", "03"], "no step is left to run"),
-        (["run", "MINE", "--only", "02", "--from", "03"], "leave out --from and"),
-        (["run", "MINE", "-p", "N_FOLDS", "many"], "N_FOLDS is 'many'"),
+        ("run MINE --until plann", "'plann' is not a step. The steps are"),
+        ("run MINE --until 02 --from 03", "no step is left to run"),
+        ("run MINE --only 02 --from 03", "leave out --from and"),
+        ("run MINE -p N_FOLDS many", "N_FOLDS is 'many'"),
+        ("run MINE -p N_FOLDS", "-p N_FOLDS: it takes a name and a value"),
+        ("run MINE -p N_FOLDS --only 02", "-p N_FOLDS: it takes a"),
+        ("kernel MINE --out OUT -p QUALTY=70", 'Did you mean "QUALITY"?'),
+        ("kernel MINE --out OUT --parts 0", "'0' is not a whole number of 1 or"),
         (
-            ["run", "MINE", "-p", "N_FOLDS"],
-            "-p N_FOLDS: it takes a name and a value",
-        ),
-        (["run", "MINE", "-p", "N_FOLDS", "--only", "02"], "-p N_FOLDS: it takes a"),
-        (
-            ["kernel", "MINE", "--out", "OUT", "-p", "QUALTY=70"],
-            'Did you mean "QUALITY"?',
-        ),
-        (
-            ["kernel", "MINE", "--out", "OUT", "--parts", "0"],
-            "'0' is not a whole number of 1 or",
-        ),
-        (
-            ["run", "MINE", "-p", "N_FOLDS", "3", "4"],
+            "run MINE -p N_FOLDS 3 4",
             "unrecognized arguments: 4. For help, run: kaggle-tfr",
         ),
-        (["run", ""], "'' is not a path on this machine"),
-        (["run", "MINE", "-p", "WORK_DIR", "a\0b"], "WORK_DIR is 'a\\x00b'"),
-        (["run", "MINE", "-p", "INPUT_DIR", "\udcff"], "bytes that are not UTF-8"),
-        (["kernel", "MINE", "--out", "OUT", "-p", "N_FOLDS="], "N_FOLDS is None"),
-        (
-            ["run", "MINE", "-p", "WORK_DIR", "gs://"],
-            "WORK_DIR is 'gs://'; it must be a folder",
-        ),
-        (
-            ["sample", "gs://b/x"],
-            "'gs://b/x' is not a path on this machine",
-        ),
-        (["kernel", "MINE", "--out", "gs://b/x"], "'gs://b/x' is not a path"),
-        (["publish", "gs://b/x"], "'gs://b/x' is not a path on this machine"),
-        (["runn"], "invalid choice: 'runn' (choose from"),
+        ("run ", "'' is not a path on this machine"),
+        ("run MINE -p WORK_DIR a\0b", "WORK_DIR is 'a\\x00b'"),
+        ("run MINE -p INPUT_DIR \udcff", "bytes that are not UTF-8"),
+        ("kernel MINE --out OUT -p N_FOLDS=", "N_FOLDS is None"),
+        ("run MINE -p WORK_DIR gs://", "WORK_DIR is 'gs://'; it must be a folder"),
+        ("sample gs://b/x", "'gs://b/x' is not a path on this machine"),
+        ("kernel MINE --out gs://b/x", "'gs://b/x' is not a path"),
+        ("publish gs://b/x", "'gs://b/x' is not a path on this machine"),
+        ("runn", "invalid choice: 'runn' (choose from"),
     ],
 )
-def test_a_wrong_call_ends_with_code_2(recipe, tmp_path, capsys, words, message):
+def test_a_wrong_call_ends_with_code_2(recipe, tmp_path, capsys, call, message):
     """Whatever reads the call: argparse, the recipe, or the table of parameters.
 
     The error is one line.
     """
     places = {"MINE": recipe, "OUT": str(tmp_path / "k")}
-    words = [places.get(word, word) for word in words]
+    words = [places.get(word, word) for word in call.split(" ")]
     assert run_main(words) == 2
     error = capsys.readouterr().err
     assert message in error
@@ -136,18 +121,8 @@ def test_a_wrong_call_ends_with_code_2(recipe, tmp_path, capsys, words, message)
 
 def test_a_parameter_is_given_in_two_words_or_in_one(recipe, runs):
     """`-p NAME VALUE` or `-p NAME=VALUE`; values may look like options."""
-    words = [
-        "-p",
-        "N_FOLDS",
-        "3",
-        "-p",
-        "ID_COLUMN",
-        "-1",
-        "-p",
-        "NAME=-x=y",
-        "-p",
-        "SHARD_MB=7",
-    ]
+    flags = "-p N_FOLDS 3 -p ID_COLUMN -1 -p NAME=-x=y -p SHARD_MB=7"
+    words = flags.split()
     wanted = {"N_FOLDS": 3, "ID_COLUMN": "-1", "NAME": "-x=y", "SHARD_MB": 7}
     for call in (["run", recipe, *words], ["run", *words, recipe]):
         assert main(call) == 0
@@ -452,15 +427,8 @@ def drive(tmp_path, root):
         }
         nbformat.write(source, tmp_path / "nb" / "01_explore.ipynb")
         (tmp_path / "r.yaml").write_text("")
-        call = [
-            "run",
-            str(tmp_path / "r.yaml"),
-            "--only",
-            "01",
-            "-p",
-            "WORK_DIR",
-            str(tmp_path),
-        ]
+        recipe = str(tmp_path / "r.yaml")
+        call = ["run", recipe, "--only", "01", "-p", f"WORK_DIR={tmp_path}"]
         # Processes that a shell starts in the background ignore SIGINT.
         code = (
             "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"

@@ -40,10 +40,13 @@ def make_table(**columns):
     return pd.DataFrame([row]).assign(**columns)
 
 
+def write(row, schema):
+    """Return the record of the picture and a row of the table."""
+    return encode(row, picture(), schema, AS_IS)
+
+
 def round_trip(schema, row):
-    found = tf.io.parse_single_example(
-        encode(row, picture(), schema, AS_IS), feature_spec(schema)
-    )
+    found = tf.io.parse_single_example(write(row, schema), feature_spec(schema))
     return {name: np.asarray(value).tolist() for name, value in found.items()}
 
 
@@ -124,7 +127,7 @@ def test_the_same_row_gives_the_same_bytes():
     schema = load_schema("default", table, LABELS)
     reversed_schema = RecordSchema(schema.fields[::-1], n_classes=2)
 
-    first = encode(row, picture(), schema, AS_IS)
+    first = write(row, schema)
     assert (
         encode(dict(reversed(row.items())), picture(), reversed_schema, AS_IS) == first
     )
@@ -185,7 +188,7 @@ def test_a_value_that_does_not_fit_is_named(field, value, message):
     with pytest.raises(
         ValueError, match=f"image 'a.jpg': the field 'x' takes .*{message}.* Fix"
     ):
-        encode({"image_id": "a.jpg", "x": value}, picture(), schema, AS_IS)
+        write({"image_id": "a.jpg", "x": value}, schema)
 
 
 def test_every_row_is_checked_before_the_work():
@@ -253,7 +256,7 @@ def test_a_label_beyond_the_classes_is_named():
         load_schema("petals", make_table(), LABELS),
     )
     with pytest.raises(ValueError, match="label -1 is none of 2 classes"):
-        encode(row | {"label": -1}, picture(), schema, AS_IS)
+        write(row | {"label": -1}, schema)
 
 
 @given(
@@ -269,16 +272,14 @@ def test_any_value_survives(text, number, fraction):
         {"image": "image", **{k: {"type": v} for k, v in types.items()}}
     )
     row = {"image_id": "a", "text": text, "number": number, "fraction": fraction}
-    features = tf.train.Example.FromString(
-        encode(row, picture(), schema, AS_IS)
-    ).features.feature
+    features = tf.train.Example.FromString(write(row, schema)).features.feature
 
     assert features["text"].bytes_list.value == [text.encode()]
     assert features["number"].int64_list.value == [number]
     assert features["fraction"].float_list.value == [fraction]
     texts = {"number": str(number), "fraction": repr(fraction)}
-    as_text = encode(row | texts, picture(), schema, AS_IS)
-    assert as_text == encode(row, picture(), schema, AS_IS)
+    as_text = write(row | texts, schema)
+    assert as_text == write(row, schema)
 
 
 def test_numpy_values_are_taken():

@@ -2,11 +2,10 @@
 
 import os
 import pkgutil
-import subprocess
-import sys
 
 import joblib
 import pytest
+from support.processes import call_python
 
 import kaggle_tfr
 from kaggle_tfr import session
@@ -38,18 +37,15 @@ for name in {names}:
 """
 
 
-def run_fresh(code, cwd=None, **variables):
+KEPT = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "GCS_READ_CACHE_BLOCK_SIZE_MB")
+
+
+def run_fresh(code, **options):
     """Run code in a fresh process, without what earlier tests have set in this one."""
-    names = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "GCS_READ_CACHE_BLOCK_SIZE_MB")
-    kept = {name: value for name, value in os.environ.items() if name not in names}
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env=kept | variables,
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        for name in KEPT:
+            patch.delenv(name, raising=False)
+        return call_python("-c", code, **options)
 
 
 def list_modules():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image, PngImagePlugin
 from support.fuzzing import load, verdict
-from support.scenes import opened, saved, scene
+from support.scenes import UNCHANGED, opened, saved, scene
 
 from kaggle_tfr.images import header
 from kaggle_tfr.images.convert import (
@@ -24,7 +24,6 @@ from kaggle_tfr.images.convert import (
 )
 from kaggle_tfr.images.header import RejectedImage, read_header, read_upright
 
-UNCHANGED = ImageSettings(None, resize="none")
 RECODED = replace(UNCHANGED, pass_through=False)
 READERS = [
     check_image,

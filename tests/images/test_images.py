@@ -12,9 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageCms, ImageOps, JpegImagePlugin
 from support.scenes import (
+    UNCHANGED,
     grey_profile,
+    largest_difference,
+    list_photos,
     opened,
     record_pixels,
+    save_pixels,
     saved,
     scene,
     wide_profile,
@@ -39,7 +43,6 @@ from kaggle_tfr.images.header import (
 )
 from kaggle_tfr.parameters import PARAMETERS
 
-UNCHANGED = ImageSettings(None, resize="none")
 LANCZOS = Image.Resampling.LANCZOS
 SIDE = st.integers(1, 90)
 SIZES = st.tuples(SIDE, SIDE)
@@ -57,10 +60,6 @@ RESAMPLES = PARAMETERS["RESAMPLE"].choices
 def square(side, **options):
     """Return the settings for images of this side."""
     return ImageSettings((side, side), **options)
-
-
-def save_pixels(pixels, kind="JPEG", **options):
-    return saved(Image.fromarray(pixels), kind, **options)
 
 
 def save_exactly(image, kind, orientation=0, **options):
@@ -91,12 +90,6 @@ def read_luma(data):
     """Return the grey levels that the hashes are made from."""
     _, luma = check_image(data)
     return luma
-
-
-def largest_difference(pixels, expected):
-    assert np.shape(pixels) == expected.shape
-    difference = np.asarray(pixels, float) - expected
-    return np.abs(difference).max()
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -388,12 +381,6 @@ def test_every_ratio_is_as_near_to_lanczos_as_an_area_step(ratio, max_loss, data
         losses_of_jpeg.append(find_loss(jpeg, jpeg_by_area, expected))
     assert np.mean(losses) < max_loss
     assert np.mean(losses_of_jpeg) < min(max_loss, 0.5)
-
-
-def list_photos(data_dir):
-    """Return the bytes of the photos of the test data."""
-    files = sorted((data_dir / "photos").iterdir())
-    return [file.read_bytes() for file in files]
 
 
 def find_loss(pixels, by_reference, expected):

@@ -6,13 +6,12 @@ import zlib
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
-from support.scenes import opened, saved, scene, wide_profile
+from support.scenes import UNCHANGED, opened, saved, scene, wide_profile
 
-from kaggle_tfr.images.convert import ImageSettings, check_image, convert, read_pixels
+from kaggle_tfr.images.convert import check_image, convert, read_pixels
 from kaggle_tfr.images.facts import read_facts
 from kaggle_tfr.images.header import read_header, read_upright
 
-UNCHANGED = ImageSettings(None, resize="none")
 PHOTO = scene(60, 80)
 NO_EXIF = b"Exif\0\0junkjunk"
 LONG_TEXT = zlib.compress(bytes(2_000_000))  # Pillow stops at 1 MB

@@ -3,24 +3,19 @@
 import re
 from pathlib import Path
 
-import nbformat
 import pytest
+from support.kernels import read_kernel
 
 from kaggle_tfr.kaggle.kernels import write_kernels
-from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 from kaggle_tfr.mounts import to_slug
 from kaggle_tfr.parameters import DEFAULTS, load_recipe, select_parameters
 
 FOLDED = {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}
 
 
-def read_kernel(folder):
-    return nbformat.read(Path(folder) / "kernel.ipynb", as_version=4).cells
-
-
 def write_recipe(tmp_path, name, **settings):
     folders = write_kernels(load_recipe(name), str(tmp_path / "kernels"), **settings)
-    return [read_kernel(folder) for folder in folders]
+    return [read_kernel(folder)[0] for folder in folders]
 
 
 @pytest.mark.parametrize(
@@ -78,9 +73,9 @@ def test_the_headers_links_lead_to_headings(tmp_path, settings, steps):
     exporter = pytest.importorskip("nbconvert").HTMLExporter()
     kernels = write_kernels(load_recipe("cassava"), str(tmp_path), **settings)
     for folder, numbers in zip(kernels, steps, strict=True):
-        header = read_kernel(folder)[0].source
+        (header, *_), _ = read_kernel(folder)
         html, _ = exporter.from_filename(Path(folder) / "kernel.ipynb")
-        linked = re.findall(r"\]\(#(\d)", header)
+        linked = re.findall(r"\]\(#(\d)", header.source)
         assert "".join(linked) == numbers
         targets = set(re.findall(r'href="#(.*?)"', html))
         assert targets <= set(re.findall(r'id="(.*?)"', html))
@@ -116,6 +111,6 @@ def test_every_name_makes_a_title_and_its_slug(tmp_path, name):
     kernels += write_kernels(values, str(tmp_path))
     kernels += write_kernels(values, str(tmp_path), accelerator="NvidiaRtxPro6000")
     for kernel in kernels:
-        metadata = check_metadata(kernel, KERNEL_FILE)
+        _, metadata = read_kernel(kernel)
         assert to_slug(metadata["title"]) == metadata["id"].split("/")[1]
     assert len(set(kernels)) == 15

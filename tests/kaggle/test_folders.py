@@ -8,13 +8,12 @@ import sys
 import tarfile
 from pathlib import Path
 
-import nbformat
 import pytest
 from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
+from support.kernels import read_kernel
 
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.kaggle.kernels import write_kernels
-from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
 
 
 @pytest.fixture
@@ -36,11 +35,6 @@ def recipe(photos, tmp_path, monkeypatch):
     text = f"NAME: trees\nINPUT_DIR: {photos}\n"
     Path("trees.yaml").write_text(text)
     return "trees.yaml"
-
-
-def read_kernel(folder):
-    cells = nbformat.read(Path(folder) / "kernel.ipynb", as_version=4).cells
-    return cells, check_metadata(str(folder), KERNEL_FILE)
 
 
 def run_client(command):

@@ -19,6 +19,7 @@ import pandas as pd
 import pytest
 from support.kaggle_machine import make_environment, run_kernel, run_python
 from support.kaggle_server import USER, digest_all, fixture_kaggle  # noqa: F401
+from support.kernels import read_kernel
 from support.plans import digests, make_images, plan_images, two_parts
 
 from kaggle_tfr import __version__, driver, session
@@ -26,7 +27,7 @@ from kaggle_tfr.kaggle import kernels
 from kaggle_tfr.kaggle import session as kaggle_session
 from kaggle_tfr.kaggle.carrier import MODULES, format_carrier
 from kaggle_tfr.kaggle.kernels import write_kernels
-from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
+from kaggle_tfr.kaggle.metadata import KERNEL_FILE
 from kaggle_tfr.kaggle.upload import publish_parts, push_kernels
 from kaggle_tfr.mounts import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.parameters import load_recipe
@@ -52,9 +53,10 @@ def poor(tmp_path_factory):
     return make_environment(tmp_path_factory.mktemp("poor"), lacking)
 
 
-def read_kernel(folder):
-    cells = nbformat.read(Path(folder) / "kernel.ipynb", as_version=4).cells
-    return cells, check_metadata(folder, KERNEL_FILE)
+def list_sources(folder):
+    """Return what Kaggle is asked to attach to a kernel, by its kind."""
+    _, metadata = read_kernel(folder)
+    return {k: v for k, v in metadata.items() if k.endswith("_sources") and v}
 
 
 def carried(cells):
@@ -157,9 +159,7 @@ def test_an_accelerator_s_kernel_reads_and_trains(  # noqa: PLR0917
     assert metadata["machine_shape"] == machine
     enabled = {name for name in ("enable_tpu", "enable_gpu") if metadata.get(name)}
     assert enabled == {"enable_tpu" if machine == "TpuV5E8" else "enable_gpu"}
-    assert {
-        k: v for k, v in metadata.items() if k.endswith("_sources") and v
-    } == sources
+    assert list_sources(folder) == sources
     assert any(f"TFREC_DIRS = {json.dumps(dirs)}" in cell.source for cell in cells)
 
 
@@ -227,11 +227,7 @@ def test_what_a_kernel_could_not_use_is_refused(
 def test_the_input_is_attached(tmp_path, folder, key, attached):
     """A slug, or what Kaggle mounts in a folder; a bucket needs nothing attached."""
     (made,) = write_kernels({"INPUT_DIR": folder}, str(tmp_path), parts=1)
-    metadata = check_metadata(made, KERNEL_FILE).items()
-    found = {
-        name: names for name, names in metadata if name.endswith("_sources") and names
-    }
-    assert found == ({key: attached} if key else {})
+    assert list_sources(made) == ({key: attached} if key else {})
 
 
 def test_what_the_steps_read_beside_the_input_is_attached(tmp_path):
@@ -254,10 +250,9 @@ def test_what_the_steps_read_beside_the_input_is_attached(tmp_path):
 
     (made,) = write_kernels(values, str(tmp_path), sources=["ada/tea"])
 
-    metadata = check_metadata(made, KERNEL_FILE)
     names = ["decisions", "folds", "leaves", "tea"]
     attached = [*(f"ada/{name}" for name in names), "bob/more", "bob/parts"]
-    assert metadata["dataset_sources"] == attached
+    assert list_sources(made)["dataset_sources"] == attached
 
 
 def test_a_slug_is_what_kaggle_makes_of_a_title():

@@ -3,16 +3,14 @@
 import ast
 import io
 import json
-import os
 import re
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 from support.kaggle_server import USER, fixture_kaggle, write_part  # noqa: F401
 from support.plans import digests, make_images, plan_images
+from support.processes import call_python
 
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.kaggle import upload
@@ -269,7 +267,7 @@ def test_metadata_is_checked_before_anything_is_sent(tmp_path, changes, message)
         check_metadata(make_part(tmp_path / "part-1", **changes), DATASET_FILE)
 
 
-def test_tensorflow_is_left_to_commands_that_work_on_records(kaggle, tmp_path, root):
+def test_tensorflow_is_left_to_commands_that_work_on_records(kaggle, tmp_path):
     """It takes seconds and prints log lines."""
     plan_images(make_images(tmp_path / "in", 12), str(tmp_path))
     write_parts(str(tmp_path), license_name="CC-BY-4.0")
@@ -279,16 +277,7 @@ def test_tensorflow_is_left_to_commands_that_work_on_records(kaggle, tmp_path, r
     image = next((tmp_path / "in").iterdir()).read_bytes()
     kaggle.datasets["ada/tea"] = {"a/1.jpg": image, "b/2.jpg": image}
 
-    command = [sys.executable, "-c", FRESH_PROCESS]
-    environment = os.environ | {"PYTHONPATH": str(root)}
-    done = subprocess.run(
-        command,
-        check=False,
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    done = call_python("-c", FRESH_PROCESS, cwd=tmp_path)
 
     codes, _, imported = (
         done.stderr.strip().splitlines()[-1].rpartition(", TensorFlow: ")

@@ -1,9 +1,6 @@
 """Batches: every image once in validation, endless and shuffled in training."""
 
 import io
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -11,6 +8,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from support.processes import call_python
 from support.readers import (
     make_example,
     make_record,
@@ -86,7 +84,7 @@ def test_validation_yields_every_image_once_in_one_order(shards, batch_size):
         assert spec.shape.is_fully_defined()
 
 
-def test_decoding_uses_as_many_threads_as_the_container_has_cores(root):
+def test_decoding_uses_as_many_threads_as_the_container_has_cores():
     """One thread per core of the machine would be slower than the quota allows."""
     code = """
 from kaggle_tfr import session
@@ -94,15 +92,8 @@ session.count_cores = lambda: 3
 from kaggle_tfr.read import batches
 print(batches.CORES)
 """
-    environment = os.environ | {"PYTHONPATH": str(root)}
-    process = subprocess.run(
-        [sys.executable, "-c", code],
-        check=True,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert process.stdout == "3\n"
+    process = call_python("-c", code)
+    assert process.stdout == "3\n", process.stderr
 
 
 def test_training_is_endless_shuffled_and_fair(shards):

@@ -4,14 +4,13 @@ import io
 import json
 import os
 import pickle
-import subprocess
-import sys
 import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
 from support.plans import CLASSES, make_images, plan_images, read_plainly
+from support.processes import call_python
 from support.readers import (
     make_example,
     make_picture,
@@ -106,10 +105,9 @@ print(len(again), image.shape, label)
 """
 
 
-def test_a_machine_with_pytorch_alone_reads(root, part):
+def test_a_machine_with_pytorch_alone_reads(part):
     """Neither TensorFlow nor Keras, OpenCV or PyYAML can be imported there."""
-    call = [sys.executable, "-c", LIGHT, str(part)]
-    done = subprocess.run(call, cwd=root, capture_output=True, text=True, check=False)
+    done = call_python("-c", LIGHT, part)
 
     records = read.Records(part, split="train", fold=1)
     image, label = records[7]
@@ -343,8 +341,7 @@ def test_grain_shuffles_all_records_and_resumes(records, tmp_path):
     before = [next(batches) for _ in range(7)]
     state = json.dumps(batches.get_state())
     after = [next(batches).tolist() for _ in range(3)]
-    call = [sys.executable, "-c", GRAIN, str(tmp_path / "records"), state]
-    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    done = call_python("-c", GRAIN, tmp_path / "records", state)
 
     assert json.loads(done.stdout or "0") == after, done.stderr
     n_different = len({*np.concatenate(before).tolist()})
@@ -365,12 +362,11 @@ for rank in (0, 1):
 """
 
 
-def test_ranks_and_workers_of_torch_share_all_records(root, part):
+def test_ranks_and_workers_of_torch_share_all_records(part):
     """Each record is read once; torch's own collation takes them."""
     pytest.importorskip("torch", reason="its usual package brings gigabytes of CUDA")
 
-    call = [sys.executable, "-c", TORCH, str(part)]
-    done = subprocess.run(call, cwd=root, capture_output=True, text=True, check=False)
+    done = call_python("-c", TORCH, part)
 
     ranks = [line.split() for line in done.stdout.splitlines()]
     assert [len(numbers) for numbers in ranks] == [16, 16], done.stderr

@@ -6,8 +6,10 @@ import struct
 import numpy as np
 from PIL import Image
 
-from kaggle_tfr.images.convert import make_pixels
+from kaggle_tfr.images.convert import ImageSettings, make_pixels
 from kaggle_tfr.images.header import read_header
+
+UNCHANGED = ImageSettings(None, resize="none")
 
 
 def scene(height=300, width=400, seed=0):
@@ -35,8 +37,24 @@ def saved(image, kind="JPEG", orientation=0, **options):
     return stream.getvalue()
 
 
+def save_pixels(pixels, kind="JPEG", **options):
+    return saved(Image.fromarray(pixels), kind, **options)
+
+
 def opened(data):
     return Image.open(io.BytesIO(data))
+
+
+def largest_difference(pixels, expected):
+    assert np.shape(pixels) == expected.shape
+    difference = np.asarray(pixels, float) - expected
+    return np.abs(difference).max()
+
+
+def list_photos(data_dir):
+    """Return the bytes of the photos of the test data."""
+    files = sorted((data_dir / "photos").iterdir())
+    return [file.read_bytes() for file in files]
 
 
 D50 = (0.9642, 1.0, 0.8249)  # white in CIE XYZ

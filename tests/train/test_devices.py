@@ -1,14 +1,12 @@
 """What is trained on: found by name, and never another device in silence."""
 
-import os
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from support.processes import call_python
 
 from kaggle_tfr import session, train
 
@@ -120,19 +118,13 @@ def test_a_backend_that_comes_too_late_is_an_error(monkeypatch):
         ({"ISTPUVM": "1", "KERAS_BACKEND": "torch"}, "torch"),
     ],
 )
-def test_the_backend_is_chosen_before_keras_is_imported(root, environment, chosen):
+def test_the_backend_is_chosen_before_keras_is_imported(
+    monkeypatch, environment, chosen
+):
     """JAX where there is a TPU, TensorFlow elsewhere, or what the environment says."""
-    kept = {
-        k: v for k, v in os.environ.items() if k not in ("KERAS_BACKEND", "ISTPUVM")
-    }
-    call = [sys.executable, "-c", CHOICE]
-    options = {
-        "cwd": root,
-        "env": kept | environment,
-        "capture_output": True,
-        "text": True,
-    }
-    done = subprocess.run(call, check=False, **options)
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    monkeypatch.delenv("ISTPUVM", raising=False)
+    done = call_python("-c", CHOICE, **environment)
     assert done.stdout.split() == [chosen, "False"], done.stderr
 
 

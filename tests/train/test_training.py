@@ -4,9 +4,6 @@ By TensorFlow, by TensorFlow on two replicas, and by JAX on eight devices and on
 """
 
 import json
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +12,7 @@ import keras
 import numpy as np
 import pandas as pd
 import pytest
+from support.processes import call_python
 from support.readers import make_example, make_picture, write_part
 from support.training import run_cells, run_training
 
@@ -102,20 +100,14 @@ def processes(root, part, tmp_path_factory):
     def train_by(way):
         if not (folder / way).exists():
             (folder / way).mkdir()
-            call = [sys.executable, "-m", "support.training", way, folder / way, part]
             flags = {
                 "KERAS_BACKEND": "jax" if way == "jax" else "tensorflow",
                 "PYTHONPATH": f"{root}:{root / 'tests'}",
                 "XLA_FLAGS": "--xla_force_host_platform_device_count=8 "
                 "--xla_backend_optimization_level=0",  # compiled in half the time
             }
-            done = subprocess.run(
-                list(map(str, call)),
-                env=os.environ | flags,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            call = ["-m", "support.training", way, folder / way, part]
+            done = call_python(*call, **flags)
             assert done.returncode == 0, done.stderr[-3000:]
         return folder / way
 
