@@ -9,16 +9,21 @@ import pandas as pd
 import pytest
 from PIL import Image
 from support.chain import run_chain, save_picture
-from support.scenes import record_pixels, saved, scene
+from support.plans import verify
+from support.scenes import (
+    UNCHANGED,
+    largest_difference,
+    record_pixels,
+    save_pixels,
+    scene,
+)
 
 from kaggle_tfr.explore import measure
-from kaggle_tfr.images.convert import ImageSettings, check_image, convert, read_pixels
+from kaggle_tfr.images.convert import check_image, convert, read_pixels
 from kaggle_tfr.images.header import RejectedImage, read_upright
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.schema import Labels
-from kaggle_tfr.write.verify import verify_parts
 
-UNCHANGED = ImageSettings(None, resize="none")
 STRETCH = replace(UNCHANGED, bit_depth="stretch")
 
 GREY = np.asarray(scene().convert("L"), np.uint16)
@@ -29,10 +34,6 @@ BRIGHTEST = int(RADIOGRAPH.max())
 COLORS = np.dstack([RADIOGRAPH, RADIOGRAPH, RADIOGRAPH[::-1]])
 
 
-def save_pixels(pixels, kind="PNG", **options):
-    return saved(Image.fromarray(pixels), kind, **options)
-
-
 def encode(pixels, extension=".png"):
     """Return an image file by OpenCV."""
     _, buffer = cv2.imencode(extension, pixels)
@@ -41,7 +42,7 @@ def encode(pixels, extension=".png"):
 
 # The same 12-bit image in files of all formats, grey or in colours.
 RADIOGRAPHS = {
-    "PNG": save_pixels(RADIOGRAPH),
+    "PNG": save_pixels(RADIOGRAPH, "PNG"),
     "TIFF": save_pixels(RADIOGRAPH, "TIFF"),
     "PGM": save_pixels(RADIOGRAPH, "PPM"),
     "I": save_pixels(RADIOGRAPH.astype(np.int32), "TIFF"),
@@ -50,12 +51,6 @@ RADIOGRAPHS = {
     "RGB TIFF": encode(COLORS, ".tiff"),
 }
 all_formats = pytest.mark.parametrize("data", RADIOGRAPHS.values(), ids=RADIOGRAPHS)
-
-
-def largest_difference(pixels, expected):
-    assert np.shape(pixels) == expected.shape
-    difference = np.asarray(pixels, float) - expected
-    return np.abs(difference).max()
 
 
 @all_formats
@@ -181,9 +176,9 @@ def test_a_16_bit_tiff_is_the_image_of_its_8_bit_version(bands, photometric, ext
     data = make_tiff(bands * np.uint16(257), photometric=photometric, extra=extra)
 
     expected = read_upright(version)
-    assert largest_difference(read_upright(data), expected) <= 1
-    assert largest_difference(read_pixels(data), expected) <= 1
-    assert largest_difference(record_pixels(data, UNCHANGED), expected) <= 1
+    record = record_pixels(data, UNCHANGED)
+    for pixels in (read_upright(data), read_pixels(data), record):
+        assert largest_difference(pixels, expected) <= 1
     _, luma = check_image(data)
     assert largest_difference(luma, check_image(version)[1]) <= 1
 
@@ -209,7 +204,7 @@ def test_other_16_bit_tiffs_are_rejected_by_name(bands, photometric, extra, reas
 def test_an_image_of_one_shade_is_stretched_to_black():
     """Its darkest value is its brightest, and 0 stays the darkest level."""
     one_shade = np.full((9, 9), 700, np.uint16)
-    record = record_pixels(save_pixels(one_shade), STRETCH)
+    record = record_pixels(save_pixels(one_shade, "PNG"), STRETCH)
     assert not record.any()
 
 
@@ -220,7 +215,7 @@ def test_transparency_of_a_stretched_image_is_over_white():
     is_odd = values % 2 == 1
     alpha = np.where(is_odd, 65535, 0).astype(np.uint16)
     with_alpha = encode(np.dstack([values, values, values, alpha]))
-    with_value = save_pixels(RADIOGRAPH, transparency=1000)
+    with_value = save_pixels(RADIOGRAPH, "PNG", transparency=1000)
 
     pixels = record_pixels(with_alpha, STRETCH)
     over_white = np.where(is_odd, opaque, 255)
@@ -267,7 +262,7 @@ def test_the_choice_of_01_reaches_the_records(tmp_path):
     )
 
     assert shards["count"].sum() == 12
-    verification = verify_parts([f"{work_dir}/part-1"], work_dir)
+    verification = verify(f"{work_dir}/part-1", work_dir)
     assert verification.faults.empty
     assert verification.sources["psnr"].min() > 30
     plan = read_plan(work_dir)

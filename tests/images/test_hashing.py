@@ -5,7 +5,7 @@ from importlib.resources import files
 import imagehash
 import numpy as np
 from PIL import Image
-from support.scenes import opened, saved, scene
+from support.scenes import list_photos, opened, saved, scene
 
 from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.hashing import BITS_BY_ORIENTATION, FLAT, hash_image
@@ -41,12 +41,6 @@ def reference_hash(data):
 def count_bits(bits, other_bits):
     differences = bits ^ other_bits
     return int(np.bitwise_count(differences).sum())
-
-
-def list_photos(data_dir):
-    """Return the bytes of the photos of the test data."""
-    files = sorted((data_dir / "photos").iterdir())
-    return [file.read_bytes() for file in files]
 
 
 def test_bits_of_a_whole_image_are_those_that_imagehash_prints():

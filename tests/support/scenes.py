@@ -6,8 +6,10 @@ import struct
 import numpy as np
 from PIL import Image
 
-from kaggle_tfr.images.convert import make_pixels
+from kaggle_tfr.images.convert import ImageSettings, make_pixels
 from kaggle_tfr.images.header import read_header
+
+UNCHANGED = ImageSettings(None, resize="none")
 
 
 def scene(height=300, width=400, seed=0):
@@ -33,6 +35,10 @@ def saved(image, kind="JPEG", orientation=0, **options):
         options["exif"][0x0112] = orientation
     image.save(stream, kind, **({"quality": 95} if kind == "JPEG" else {}) | options)
     return stream.getvalue()
+
+
+def save_pixels(pixels, kind="JPEG", **options):
+    return saved(Image.fromarray(pixels), kind, **options)
 
 
 def opened(data):
@@ -119,3 +125,15 @@ def record_pixels(data, settings):
     """RGB pixels of the record's image, before JPEG compresses them."""
     header = read_header(data)
     return make_pixels(data, header, settings)[..., ::-1]
+
+
+def largest_difference(pixels, expected):
+    assert np.shape(pixels) == expected.shape
+    difference = np.asarray(pixels, float) - expected
+    return np.abs(difference).max()
+
+
+def list_photos(data_dir):
+    """Return the bytes of the photos of the test data."""
+    files = sorted((data_dir / "photos").iterdir())
+    return [file.read_bytes() for file in files]
