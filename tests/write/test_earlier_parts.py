@@ -5,7 +5,6 @@ import shutil
 from dataclasses import replace
 
 import pytest
-import tensorflow as tf
 from support.plans import (
     digests,
     list_plans,
@@ -208,19 +207,3 @@ def test_an_earlier_part_that_has_changed_is_named(plan, out, change):
     message = change(out / "part-1")
     with pytest.raises(ValueError, match=rf"{message}.*(again|FOLDS_FROM)"):
         check_earlier_parts(plan, [str(out / "part-2"), str(out / "part-1")])
-
-
-def test_earlier_parts_in_a_bucket_are_checked(plan, grown, tmp_path):
-    """A changed file there is named, too."""
-    bucket = f"ram://bucket{tmp_path.name}/part-1"
-    tf.io.gfile.makedirs(f"{bucket}/index")
-    for path in (grown / "part-1").rglob("*"):
-        if path.is_file():
-            tf.io.gfile.copy(
-                str(path), f"{bucket}/{path.relative_to(grown / 'part-1')}"
-            )
-    assert check_earlier_parts(plan, [bucket])["state"].tolist() == ["unchanged"]
-
-    tf.io.gfile.remove(f"{bucket}/train.csv")
-    with pytest.raises(ValueError, match=rf"'{bucket}/train\.csv' is not as it was"):
-        check_earlier_parts(plan, [bucket])
