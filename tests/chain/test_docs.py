@@ -40,6 +40,7 @@ HEAVY_PAGES = ("docs/dask.md",)
 PAGES = [page for page in BLOCKS if page not in OTHER_TESTS]
 QUICK_PAGES = [page for page in PAGES if page not in HEAVY_PAGES]
 FEW_IMAGES = {"LIMIT": 40, "IMAGE_SIZE": 64, "SECOND_LOOK": False}
+RUNS = {"01": explore.run, "02": deduplicate.run, "03": plan.run}
 SECONDS = 900  # for one block
 
 
@@ -136,12 +137,8 @@ def run_steps(values, work, notebooks):
     check_parameters(values)
     for notebook in notebooks:
         step = notebook[:2]
-        if step == "01":
-            explore.run({**values, "WORK_DIR": work})
-        elif step == "02":
-            deduplicate.run({**values, "WORK_DIR": work})
-        elif step == "03":
-            plan.run({**values, "WORK_DIR": work})
+        if step in RUNS:
+            RUNS[step]({**values, "WORK_DIR": work})
         elif step == "04":
             write_parts(work, overwrite=values["OVERWRITE"])
         else:

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from support.plans import digests, make_images, plan_images, read_plainly
+from support.plans import digests, make_images, plan_images, read_plainly, write
 
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.write.metadata import describe_dataset
-from kaggle_tfr.write.parts import write_parts
 
 COUNTS = {"Čedar, red": 1, "ash": 5, "birch": 0}
 
@@ -26,7 +25,7 @@ def table(tmp_path_factory):
 def part(table, tmp_path_factory):
     folder = tmp_path_factory.mktemp("plain")
     plan_images(table, folder)
-    write_parts(str(folder))
+    write(folder)
     return folder / "part-1"
 
 
@@ -111,7 +110,7 @@ def test_a_licence_goes_into_finished_parts_too(part, tmp_path, capsys):
         ("CC0-1.0", "", "· LICENSE is empty."),
     ):
         file.write_text(json.dumps(values | {"licenses": licenses}))
-        write_parts(str(part.parent), license_name=name)
+        write(part.parent, license_name=name)
         written = json.loads(file.read_text())
         assert written["title"] == "Leaves of my garden"
         assert "/leaves-of-my-garden/*.tfrec" in written["description"]

@@ -68,14 +68,12 @@ def lab(root, tmp_path_factory):
         f"--port={port}",
     ]
     call += ["--ip=127.0.0.1", "--IdentityProvider.token=", "--expose-app-in-browser"]
-    environment = {
-        name: value for name, value in os.environ.items() if name != "MPLBACKEND"
-    }
-    environment |= {
+    environment = os.environ | {
         "HOME": str(checkout.parent),
         "PYTHONPATH": str(checkout),
         "JUPYTER_CONFIG_DIR": str(checkout.parent),
     }
+    environment.pop("MPLBACKEND", None)
     with (checkout.parent / "log.txt").open("w") as log:
         server = subprocess.Popen(
             call, cwd=checkout, env=environment, stdout=log, stderr=log
@@ -99,13 +97,15 @@ def browser(tmp_path_factory):
     options.binary_location = shutil.which("chromium") or ""
     if not options.binary_location or not driver:
         pytest.skip("there is no chromium with its chromedriver on this machine")
-    flags = ["headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run"]
-    flags += [
+    flags = [
+        "headless",
+        "no-sandbox",
+        "disable-gpu",
+        "disable-quic",
+        "no-first-run",
         "disable-background-networking",
         "disable-component-update",
         "disable-sync",
-    ]
-    flags += [
         f"user-data-dir={tmp_path_factory.mktemp('profile')}",
         "window-size=1250,9000",
     ]

@@ -134,7 +134,7 @@ def test_every_make_target_exists(root):
     """Each `make X` of the pages is a target of the Makefile."""
     makefile = (root / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
-    pages = "".join(path.read_text() for path in list_pages(root))
+    pages = "".join(path.read_text() for path in list_pages())
     named = set(re.findall(r"`make ([a-z-]+)", pages))
     assert named <= targets
     assert {"demo", "test"} <= named
@@ -168,9 +168,9 @@ def test_every_command_and_option_is_documented(root):
             assert option == "--help" or f"`{option}" in sections[name], (name, option)
 
 
-def test_the_links_of_all_pages_exist(root):
+def test_the_links_of_all_pages_exist():
     """Relative links point to files, and each image is small."""
-    for page in list_pages(root):
+    for page in list_pages():
         text = page.read_text()
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
             if "://" not in target:

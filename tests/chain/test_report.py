@@ -224,7 +224,7 @@ def put_pair(folder, images):
     sizes = [image.size for image in images.values()]
     table = pd.DataFrame(sizes, columns=["width", "height"])
     table = table.assign(image_id=[*images], split="train", problem="")
-    clusters = table[["image_id", "split"]].assign(
+    clusters = table.assign(
         path=[str(folder / name) for name in images],
         keep=[True, False],
         distance=[0, 40],

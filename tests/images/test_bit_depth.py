@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 from support.chain import run_chain, save_picture
+from support.plans import verify
 from support.scenes import (
     UNCHANGED,
     largest_difference,
@@ -22,7 +23,6 @@ from kaggle_tfr.images.convert import check_image, convert, read_pixels
 from kaggle_tfr.images.header import RejectedImage, read_upright
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.schema import Labels
-from kaggle_tfr.write.verify import verify_parts
 
 STRETCH = replace(UNCHANGED, bit_depth="stretch")
 
@@ -176,9 +176,9 @@ def test_a_16_bit_tiff_is_the_image_of_its_8_bit_version(bands, photometric, ext
     data = make_tiff(bands * np.uint16(257), photometric=photometric, extra=extra)
 
     expected = read_upright(version)
-    assert largest_difference(read_upright(data), expected) <= 1
-    assert largest_difference(read_pixels(data), expected) <= 1
-    assert largest_difference(record_pixels(data, UNCHANGED), expected) <= 1
+    record = record_pixels(data, UNCHANGED)
+    for pixels in (read_upright(data), read_pixels(data), record):
+        assert largest_difference(pixels, expected) <= 1
     _, luma = check_image(data)
     assert largest_difference(luma, check_image(version)[1]) <= 1
 
@@ -262,7 +262,7 @@ def test_the_choice_of_01_reaches_the_records(tmp_path):
     )
 
     assert shards["count"].sum() == 12
-    verification = verify_parts([f"{work_dir}/part-1"], work_dir)
+    verification = verify(f"{work_dir}/part-1", work_dir)
     assert verification.faults.empty
     assert verification.sources["psnr"].min() > 30
     plan = read_plan(work_dir)

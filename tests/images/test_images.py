@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import partial
-from unittest import mock
 
 import cv2
 import numpy as np
@@ -25,7 +24,6 @@ from support.scenes import (
     wide_to_srgb,
 )
 
-from kaggle_tfr.images import convert as convert_module
 from kaggle_tfr.images.convert import (
     ImageSettings,
     check_image,
@@ -138,16 +136,6 @@ def test_reduced_pixels_are_never_smaller_than_requested(orientation):
     assert read_pixels(data, quarter).shape[:2] == quarter
 
 
-@pytest.mark.parametrize("orientation", [1, 6])
-def test_luma_is_never_smaller_than_the_hashes_need(orientation):
-    """It is reduced by whole numbers, so its short side may remain longer."""
-    data = saved(scene(400, 600), orientation=orientation)
-    with mock.patch.object(convert_module, "HASH_SIDE", 100):
-        assert min(read_luma(data).shape) == 100
-    with mock.patch.object(convert_module, "HASH_SIDE", 101):
-        assert min(read_luma(data).shape) >= 101
-
-
 LOSSLESS_FILES = {
     "PNG 1": saved(SMALL.convert("1"), "PNG"),
     "PNG L": saved(SMALL.convert("L"), "PNG"),
@@ -183,6 +171,8 @@ def test_every_format_is_read_as_by_pillow(name):
     if name in LOSSLESS_FILES:
         assert np.array_equal(record_pixels(data, UNCHANGED), expected)
         assert largest_difference(read_luma(data), to_grey(expected)) <= 1
+    if name in JPEG_FILES or "PNG" in name:
+        check_channels(data)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -202,15 +192,6 @@ def test_tensorflow_reads_the_record_as_pillow_does(name):
     assert largest_difference(exact.numpy(), show(record)) <= 3
     assert psnr(fast.numpy(), show(data)) > 34
     check_channels(record)
-
-
-DECODED_BY_TENSORFLOW = [name for name in FILES if name in JPEG_FILES or "PNG" in name]
-
-
-@pytest.mark.parametrize("name", DECODED_BY_TENSORFLOW)
-def test_channels_are_counted_as_tensorflow_decodes_them(name):
-    """The source `depth` of a field contains their number."""
-    check_channels(FILES[name])
 
 
 def check_channels(data):
@@ -343,15 +324,11 @@ def test_fine_stripes_become_grey_below_half_size(kind, resample, limit):
 
 # dB that a step may lose against an area step, by the ratio of sides.
 MAX_LOSS = {
-    1.2: 0.0,
     1.29: 0.0,
     1.31: 0.5,
-    1.4: 1.0,
     1.49: 1.5,
     1.51: 0.0,
-    1.9: 0.0,
     2.0: 0.1,
-    2.2: 0.0,
     2.6: 0.1,
     3.5: 0.1,
 }
@@ -386,31 +363,6 @@ def test_every_ratio_is_as_near_to_lanczos_as_an_area_step(ratio, max_loss, data
 def find_loss(pixels, by_reference, expected):
     """Return how many dB nearer the reference's pixels are to the expected ones."""
     return psnr(by_reference, expected) - psnr(pixels, expected)
-
-
-def test_lanczos_is_pillows(data_dir):
-    """Decoding at a reduced size loses less than 0.2 dB, for 1500 to 384 pixels."""
-    chosen = square(192, quality=70, resample="lanczos")
-    photos = list_photos(data_dir)
-    losses = []
-    for start in range(0, 40, 4):
-        data = save_pixels(make_mosaic(photos[start : start + 4]))
-        expected = shrink(data, 192, 256)
-        by_pillow = save_pixels(expected, quality=70)
-        record = convert(data, chosen)
-        losses.append(find_loss(show(record.data), show(by_pillow), expected))
-    assert np.mean(losses) < 0.2
-
-
-def make_mosaic(photos):
-    """Return the pixels of an image of 1000 × 750 from four photos."""
-    tiles = []
-    for photo in photos:
-        image = opened(photo).convert("RGB")
-        tiles.append(np.asarray(ImageOps.fit(image, (500, 375))))
-    upper = np.hstack(tiles[:2])
-    lower = np.hstack(tiles[2:])
-    return np.vstack([upper, lower])
 
 
 LONG_SIDE = st.integers(1, 5000)

@@ -66,9 +66,7 @@ def draw_shapes(height, width):
     }
 
 
-@pytest.mark.parametrize(
-    "size", [(40, 64), (64, 40), (60, 120), (120, 60), (64, 66), (37, 200)]
-)
+@pytest.mark.parametrize("size", [(40, 64), (120, 60), (64, 66), (37, 200)])
 def test_masks_look_like_combs_in_the_wrong_order_only(size):
     """Of most shapes, read by columns and by rows; noise is like noise in both."""
     for name, mask in draw_shapes(*size).items():
@@ -114,11 +112,8 @@ def test_a_mask_is_sampled_at_the_centres_of_its_pixels(mask, size):
         # The end of this run is beyond 64 bits with a sign.
         (f"{2**63 - 1} 2", f"run-length code leaves the image: pixel {2**63} of 4"),
         ("0 2", "run-length code counts from 1, but contains 0"),
-        ("1 -1", "run-length code counts from 1, but contains -1"),
         ("3 1 1 1", "run-length code has runs that overlap or go back"),
-        ("1 2 2 1", "run-length code has runs that overlap or go back"),
         ("1 x", "run-length code contains something else than whole numbers"),
-        ("1 2.5", "run-length code contains something else than whole numbers"),
         (
             "1 99999999999999999999",
             "run-length code contains something else than whole numbers",

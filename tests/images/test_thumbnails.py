@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.scenes import scene
-from threadpoolctl import threadpool_limits
 
-from kaggle_tfr.images.hashing import hash_image
 from kaggle_tfr.images.thumbnails import (
     LARGE,
     MEDIUM,
@@ -73,20 +71,6 @@ def test_eighths_leave_out_only_pixels_without_weight(length, size):
         rows += list(whole[:, columns].T)
     expected = weigh_by_lanczos(length, size)
     np.testing.assert_allclose(np.array(rows) / ONE, expected, atol=1.01 / ONE)
-
-
-def test_hashes_do_not_depend_on_the_number_of_threads():
-    """NumPy's library of matrices adds in another order with two threads."""
-    lumas = [np.asarray(scene(700, 900, seed=seed).convert("L")) for seed in range(3)]
-
-    results = []
-    for n_threads in (1, 2):
-        with threadpool_limits(n_threads, user_api="blas"):
-            results.append([hash_image(luma) for luma in lumas])
-
-    for (bits, texture), (other_bits, other_texture) in zip(*results, strict=True):
-        assert (bits == other_bits).all()
-        assert texture == other_texture
 
 
 def test_weights_of_many_sizes_do_not_fill_the_memory():

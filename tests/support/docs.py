@@ -50,16 +50,16 @@ class Block:
         return [line for line in lines if shlex.split(line, comments=True)]
 
 
-def list_pages(root=ROOT):
+def list_pages():
     """Return README and the pages of docs/."""
-    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def list_blocks(root=ROOT):
+def list_blocks():
     """Return the blocks of all pages by page, in the order of the page."""
     blocks = {}
-    for path in list_pages(root):
-        page = path.relative_to(root).as_posix()
+    for path in list_pages():
+        page = path.relative_to(ROOT).as_posix()
         text = path.read_text()
         blocks[page] = []
         for match in FENCE.finditer(text):

@@ -74,17 +74,17 @@ class Bucket:
             "/storage/v1/b", f'{{"name": "{bucket}"}}'.encode(), "application/json"
         )
         paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+        names = [path.relative_to(folder).as_posix() for path in paths]
         upload = f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name="
-        for path in paths:
-            name = urllib.parse.quote(path.relative_to(folder).as_posix(), safe="")
-            self._post(upload + name, path.read_bytes(), "application/octet-stream")
-        return [
-            f"gs://{bucket}/{path.relative_to(folder).as_posix()}" for path in paths
-        ]
+        for path, name in zip(paths, names, strict=True):
+            quoted = urllib.parse.quote(name, safe="")
+            self._post(upload + quoted, path.read_bytes(), "application/octet-stream")
+        return [f"gs://{bucket}/{name}" for name in names]
 
     def read_objects(self, bucket, folder):
         """Return the bytes of the objects below a folder of the bucket, by name."""
-        ask = f"http://{self.address[0]}:{self.address[1]}/storage/v1/b/{bucket}/o"
+        host, port = self.address
+        ask = f"http://{host}:{port}/storage/v1/b/{bucket}/o"
         with urllib.request.urlopen(f"{ask}?prefix={folder}/") as answer:
             names = [item["name"] for item in json.load(answer).get("items", [])]
         found = {}
@@ -147,16 +147,7 @@ class Bucket:
                         data = _mend_upload(data)
                         self._admit(data.split(b"\r\n")[0], limit)
                         if len(self.requests) - 1 in self.refused:
-                            answer = (
-                                f"HTTP/1.1 {self.status} no\r\nContent-Length: 0\r\n"
-                            )
-                            client.sendall(
-                                f"{answer}Connection: close\r\n\r\n".encode()
-                            )
-                            while client.recv(
-                                1 << 16
-                            ):  # its body, or a reset would lose the answer
-                                pass
+                            self._refuse(client)
                             return
                     if server is None:
                         # Not before a request: the emulator serves one at a time.
@@ -178,6 +169,12 @@ class Bucket:
                     server.close()
                 # Only here: OpenSSL in another thread would read a reused number.
                 client.close()
+
+    def _refuse(self, client):
+        head = f"HTTP/1.1 {self.status} no\r\nContent-Length: 0\r\n"
+        client.sendall(f"{head}Connection: close\r\n\r\n".encode())
+        while client.recv(1 << 16):  # its body, or a reset would lose the answer
+            pass
 
     def _admit(self, line, limit):
         self.requests.append(line.decode())
@@ -235,7 +232,7 @@ def _tell_received(response, storage, upload_id, fallback_end=0):
 
 
 @contextlib.contextmanager
-def serve_bucket(folder, latency=0.0):
+def serve_bucket(folder):
     """Yield a Bucket until the block ends. folder: gets the certificate."""
     server = create_server("127.0.0.1", 0, in_memory=True)
     server.start()
@@ -244,7 +241,6 @@ def serve_bucket(folder, latency=0.0):
     # It sends a head and a body: without this the body would wait 40 ms, now and then.
     server._api._httpd.RequestHandlerClass.disable_nagle_algorithm = True
     bucket = Bucket(Path(folder), server._api._httpd.socket.getsockname())
-    bucket.latency = latency
     try:
         with mock.patch.object(objects, "_resumable_incomplete", _tell_received):
             yield bucket

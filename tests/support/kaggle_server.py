@@ -81,15 +81,12 @@ class Kaggle:
         versions.append(request)
         if self.on_save:
             self.on_save(request)
-        wrong = [
-            s
-            for s in request.get("datasetDataSources", [])
-            if s in self.invalid_sources
-        ]
-        answer = {"ref": f"/code/{slug}", "url": f"https://www.kaggle.com/code/{slug}"}
-        return 200, answer | {
+        sources = request.get("datasetDataSources", [])
+        return 200, {
+            "ref": f"/code/{slug}",
+            "url": f"https://www.kaggle.com/code/{slug}",
             "versionNumber": len(versions),
-            "invalidDatasetSources": wrong,
+            "invalidDatasetSources": [s for s in sources if s in self.invalid_sources],
         }
 
     def _GetKernelSessionStatus(self, slug, _):  # noqa: N802
@@ -97,22 +94,14 @@ class Kaggle:
             return _fail(404, "Not Found")
         left = self.statuses.get(slug, ["COMPLETE"])
         status = left.pop(0) if len(left) > 1 else left[0]
-        failure = (
-            {"failureMessage": "the notebook threw an exception"}
-            if status == "ERROR"
-            else {}
-        )
-        return 200, {"status": status} | failure
+        failure = "the notebook threw an exception" if status == "ERROR" else ""
+        return 200, {"status": status, "failureMessage": failure}
 
     def _ListKernelSessionOutput(self, slug, request):  # noqa: N802
-        root, url = (
-            Path(self.outputs.get(slug, "/nowhere")),
-            f"http://localhost/output/{slug}",
-        )
+        root = Path(self.outputs.get(slug, "/nowhere"))
+        url = f"http://localhost/output/{slug}"
         names = sorted(str(p.relative_to(root)) for p in root.rglob("*") if p.is_file())
-        page, more = _page(
-            names, request, min(request.get("pageSize", 20), self.longest)
-        )
+        page, more = _page(names, request, self.longest)
         files = [{"url": f"{url}/{quote(name)}", "fileName": name} for name in page]
         return 200, {
             "files": files,
@@ -123,9 +112,7 @@ class Kaggle:
     def _GetDatasetStatus(self, slug, _):  # noqa: N802
         if slug in self.datasets:
             return 200, {"status": "READY"}
-        return _fail(
-            self.missing, "Not Found" if self.missing == 404 else "Permission denied"
-        )
+        return _fail(self.missing, "Not Found")
 
     def _StartBlobUpload(self, _, request):  # noqa: N802
         token = f"token-{len(self.blobs)}"
@@ -150,7 +137,7 @@ class Kaggle:
 
     def _ListDatasetFiles(self, slug, request):  # noqa: N802
         files = self.datasets[slug]
-        page, more = _page(list(files), request, min(request.get("pageSize", 20), 200))
+        page, more = _page(list(files), request, 200)
         listed = [
             {"name": n, "totalBytes": len(files[n]), "creationDate": DATE} for n in page
         ]
@@ -163,8 +150,8 @@ class Kaggle:
         if slug in self.deny_download or slug not in self.datasets:
             return _fail(self.deny_download.get(slug, self.missing), "Denied")
         owner, name = slug.split("/")
-        answer = {"ownerRef": owner, "ref": name}
-        return 200, answer | {"currentVersionNumber": self.versions.get(slug, 1)}
+        version = self.versions.get(slug, 1)
+        return 200, {"ownerRef": owner, "ref": name, "currentVersionNumber": version}
 
     def _DownloadDataFiles(self, _, request):  # noqa: N802
         slug = request["competitionName"]
@@ -227,11 +214,10 @@ def _fail(code, message):
     return code, {"code": code, "message": message}
 
 
-def _page(names, request, size):
+def _page(names, request, longest):
     start = int(request.get("pageToken") or 0)
-    return names[start : start + size], str(start + size) if start + size < len(
-        names
-    ) else ""
+    end = start + min(request.get("pageSize", 20), longest)
+    return names[start:end], str(end) if end < len(names) else ""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -242,11 +228,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         status, body = self.server.kaggle.answer(
             urlsplit(self.path).path.split("/")[-1], request
         )
-        headers = (
-            {"Location": body}
-            if status == 302
-            else {"Content-Type": "application/json"}
-        )
+        headers = {"Location": body} if status == 302 else {}
+        headers |= {"Content-Type": "application/json"}
         self._send(status, json.dumps(body).encode(), headers)
 
     def do_PUT(self):
@@ -275,9 +258,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         elif kind == "model":
             data = kaggle.models[unquote(owner)][name]
         elif kind == "output":
-            data = Path(self.server.kaggle.outputs[source], name).read_bytes()
+            data = Path(kaggle.outputs[source], name).read_bytes()
         else:
-            data = self.server.kaggle.datasets[source][name]
+            data = kaggle.datasets[source][name]
         self._send(200, data, {"Last-Modified": "Sat, 01 Aug 2026 12:00:00 GMT"})
 
     def _body(self):
@@ -292,7 +275,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _send(self, status, body, headers=()):
         self.send_response(status)
-        for name, value in {**dict(headers), "Content-Length": str(len(body))}.items():
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in dict(headers).items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)

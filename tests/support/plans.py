@@ -1,18 +1,23 @@
 """Small plans over real files, for the tests of what comes after a plan."""
 
+import contextlib
 import hashlib
 import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from kaggle_tfr.parameters import make_settings
 from kaggle_tfr.plan.forecast import make_forecast
 from kaggle_tfr.plan.plan import PlanSettings, make_plan, save_plan
 from kaggle_tfr.schema import Labels, load_schema
 from kaggle_tfr.shards import EarlierPlan
+from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr.write.verify import verify_parts
 from support.scenes import saved, scene
 
 CLASSES = ["ash", "birch", "Čedar, red"]
@@ -39,20 +44,20 @@ def make_images(folder, n=48, seed=0, sizes=(40, 120)):
         path = Path(folder, f"{i:04d}.jpg")
         path.write_bytes(saved(scene(height, width, seed + i)))
         label = int(rng.integers(3))
-        known = [path.stem, str(path), "train", label, CLASSES[label]]
-        rows.append([*known, height, width, path.stat().st_size])
-    names = [
-        "image_id",
-        "path",
-        "split",
-        "label",
-        "label_name",
-        "height",
-        "width",
-        "n_bytes",
-    ]
+        rows.append(
+            {
+                "image_id": path.stem,
+                "path": str(path),
+                "split": "train",
+                "label": label,
+                "label_name": CLASSES[label],
+                "height": height,
+                "width": width,
+                "n_bytes": path.stat().st_size,
+            }
+        )
     same = {"format": "JPEG", "orientation": 1, "problem": "", "cluster": -1}
-    return pd.DataFrame(rows, columns=names).assign(**same, fold=np.arange(n) % 3)
+    return pd.DataFrame(rows).assign(**same, fold=np.arange(n) % 3)
 
 
 def repeat_images(table, times):
@@ -102,6 +107,30 @@ def two_parts(table, work, **settings):
     return plan_images(
         table, work, **settings, part_limit_gb=(0.8 * total + 75_000) / 1e9
     )
+
+
+def write(work, out="", part=0, **options):
+    """Call `write_parts` with paths."""
+    return write_parts(str(work), str(out), part, **options)
+
+
+def verify(folder, work="", **options):
+    """Call `verify_parts` with paths."""
+    return verify_parts(str(folder), str(work), **options)
+
+
+@contextlib.contextmanager
+def mounted(folder, options):
+    """Mount a disk in memory for this block, or skip the test."""
+    folder.mkdir()
+    call = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"a disk cannot be mounted here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 def digests(folder):

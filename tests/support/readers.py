@@ -60,7 +60,7 @@ def write_part(folder, shards, classes=("a", "b")):
     return str(folder)
 
 
-def make_record(number, width=48, height=32):
+def make_record(number):
     """A record of the landmark layout whose label and grey level are `number`."""
-    image = make_picture(number, width, height)
-    return make_example(image=image, label=number, height=height, width=width)
+    image = make_picture(number)
+    return make_example(image=image, label=number, height=32, width=48)

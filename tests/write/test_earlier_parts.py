@@ -5,15 +5,20 @@ import shutil
 from dataclasses import replace
 
 import pytest
-import tensorflow as tf
-from support.plans import digests, list_plans, make_images, plan_images, two_parts
+from support.plans import (
+    digests,
+    list_plans,
+    make_images,
+    plan_images,
+    two_parts,
+    verify,
+    write,
+)
 
 from kaggle_tfr.plan.plan import read_plan, save_plan
 from kaggle_tfr.storage import read_parquet
-from kaggle_tfr.write import write_parts
 from kaggle_tfr.write.earlier_parts import check_earlier_parts
 from kaggle_tfr.write.metadata import DATASET_FILE
-from kaggle_tfr.write.verify import verify_parts
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +37,17 @@ def works(table, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def plan(works):
+    """Return the plan of the growth."""
+    return read_plan(str(works[1]))
+
+
+@pytest.fixture(scope="module")
 def grown(works, tmp_path_factory):
     """Return the folder of both parts of the first plan, and the growth's part."""
     out = tmp_path_factory.mktemp("grown")
     for work in works:
-        write_parts(str(work), str(out))
+        write(work, out)
     return out
 
 
@@ -53,24 +64,23 @@ def digest_earlier(folder):
 
 def test_only_images_of_the_growth_are_compared_with_their_sources(works, grown):
     """The plan of the growth lacks the others; the records of all parts are checked."""
-    checked = verify_parts(str(grown), str(works[1]))
+    checked = verify(grown, works[1])
 
     assert list(checked.stats) == [f"{grown}/part-{part}" for part in (1, 2, 3)]
     assert checked.faults.empty
     assert set(checked.sources["part"]) == {f"{grown}/part-3"}
 
 
-def test_overwrite_replaces_the_growth_only(works, out):
+def test_overwrite_replaces_the_growth_only(works, out, plan):
     """The earlier parts are not left over from another plan."""
     before = digest_earlier(out)
-    replan = read_plan(str(works[1]))
     work = shutil.copytree(works[1], out.parent / "work")
     rows = read_parquet(f"{work}/plan.parquet")
-    save_plan(replace(replan, fingerprint="other"), rows, str(work))
+    save_plan(replace(plan, fingerprint="other"), rows, str(work))
     with pytest.raises(ValueError, match=r"part-3' was written from a different plan"):
-        write_parts(str(work), str(out))
+        write(work, out)
 
-    write_parts(str(work), str(out), overwrite=True)
+    write(work, out, overwrite=True)
 
     assert digest_earlier(out) == before
     assert read_plan(str(out / "part-3")).fingerprint == "other"
@@ -82,7 +92,7 @@ def test_the_first_plan_leaves_the_parts_that_continue_it(works, out, overwrite)
     before = digests(out)
     next((out / "part-2").glob("*.tfrec")).unlink()
 
-    write_parts(str(works[0]), str(out), overwrite=overwrite)
+    write(works[0], out, overwrite=overwrite)
 
     assert digests(out) == before
 
@@ -94,8 +104,8 @@ def test_a_part_with_an_earlier_number_but_of_another_plan_is_left_over(works, o
     path.write_text(replace(plan, fingerprint="other").to_json())
 
     with pytest.raises(ValueError, match=r"part-2': left over .* has part 3, .*OVERW"):
-        write_parts(str(works[1]), str(out))
-    write_parts(str(works[1]), str(out), overwrite=True)
+        write(works[1], out)
+    write(works[1], out, overwrite=True)
 
     assert sorted(path.name for path in out.iterdir()) == ["part-1", "part-3"]
 
@@ -103,8 +113,8 @@ def test_a_part_with_an_earlier_number_but_of_another_plan_is_left_over(works, o
 def test_part_is_a_number_of_the_growth(works, tmp_path):
     """The earlier parts are not in its plan."""
     with pytest.raises(ValueError, match="PART is 1, but the plan has part 3"):
-        write_parts(str(works[1]), str(tmp_path), 1)
-    assert write_parts(str(works[1]), str(tmp_path), 3)["part"].unique() == [3]
+        write(works[1], tmp_path, 1)
+    assert write(works[1], tmp_path, 3)["part"].unique() == [3]
 
 
 def test_the_page_of_a_grown_part_does_not_contradict_earlier_pages(grown):
@@ -123,11 +133,11 @@ def test_the_page_of_a_grown_part_does_not_contradict_earlier_pages(grown):
     assert text in pages[2]["description"]
 
 
-def test_earlier_parts_are_compared_with_their_sums(works, grown):
+def test_earlier_parts_are_compared_with_their_sums(plan, grown):
     """Each folder is listed with the number of files that were compared."""
     folders = [str(grown / f"part-{part}") for part in (1, 2)]
 
-    checked = check_earlier_parts(read_plan(str(works[1])), folders)
+    checked = check_earlier_parts(plan, folders)
 
     assert checked["folder"].tolist() == folders
     assert set(checked["state"]) == {"unchanged"}
@@ -135,9 +145,8 @@ def test_earlier_parts_are_compared_with_their_sums(works, grown):
     assert checked["files"].tolist() == [text.count("\n") for text in sums]
 
 
-def test_an_earlier_part_without_sums_is_compared_by_its_plan(works, grown, tmp_path):
+def test_an_earlier_part_without_sums_is_compared_by_its_plan(plan, grown, tmp_path):
     """Only plan.json of a published part may be here, under the dataset's name."""
-    plan = read_plan(str(works[1]))
     folder = tmp_path / "trees-tfrecords-2-of-2"
     folder.mkdir()
     shutil.copy(grown / "part-2" / "plan.json", folder)
@@ -193,26 +202,8 @@ def remove_plan(part):
         remove_plan,
     ],
 )
-def test_an_earlier_part_that_has_changed_is_named(works, out, change):
+def test_an_earlier_part_that_has_changed_is_named(plan, out, change):
     """Its file is named, with what to do."""
-    plan = read_plan(str(works[1]))
     message = change(out / "part-1")
     with pytest.raises(ValueError, match=rf"{message}.*(again|FOLDS_FROM)"):
         check_earlier_parts(plan, [str(out / "part-2"), str(out / "part-1")])
-
-
-def test_earlier_parts_in_a_bucket_are_checked(works, grown, tmp_path):
-    """A changed file there is named, too."""
-    bucket = f"ram://bucket{tmp_path.name}/part-1"
-    tf.io.gfile.makedirs(f"{bucket}/index")
-    for path in (grown / "part-1").rglob("*"):
-        if path.is_file():
-            tf.io.gfile.copy(
-                str(path), f"{bucket}/{path.relative_to(grown / 'part-1')}"
-            )
-    plan = read_plan(str(works[1]))
-    assert check_earlier_parts(plan, [bucket])["state"].tolist() == ["unchanged"]
-
-    tf.io.gfile.remove(f"{bucket}/train.csv")
-    with pytest.raises(ValueError, match=rf"'{bucket}/train\.csv' is not as it was"):
-        check_earlier_parts(plan, [bucket])

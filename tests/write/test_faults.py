@@ -27,6 +27,8 @@ from kaggle_tfr.write import journal
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/fd").exists(), reason="needs Linux's /proc"
 )
+HOURS = [pytest.mark.heavy, pytest.mark.timeout(7200)]
+EVERY = pytest.param(1, marks=HOURS)
 FAULTS = [errno.ENOSPC, errno.EIO, errno.ETIMEDOUT, SHORT, FULL]
 
 
@@ -67,21 +69,14 @@ def empty(root):
             shutil.rmtree(path)
 
 
-def list_named(root):
-    """Return the digests of the files that have their final names."""
-    return {
-        name: sha256
-        for name, sha256 in digests(root / "run").items()
-        if not re.search(r"\.tmp$|/journal/tmp", name)
-    }
-
-
 def check_names(root, *expected_digests):
     """Check that a file with its final name is complete, and no shard lacks its row.
 
     expected_digests: of runs that ended well.
     """
-    for name, sha256 in list_named(root).items():
+    for name, sha256 in digests(root / "run").items():
+        if re.search(r"\.tmp$|/journal/tmp", name):
+            continue
         path = root / "run" / name
         expected = {known.get(name) for known in expected_digests}
         if name.endswith(".parquet") and sha256 not in expected:
@@ -136,9 +131,7 @@ def list_faults(name, number, *, is_every_fault):
     return able if is_every_fault else [able[number % len(able)]]
 
 
-@pytest.mark.parametrize(
-    "step", [71, pytest.param(1, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])]
-)
+@pytest.mark.parametrize("step", [71, EVERY])
 def test_a_call_that_fails_costs_no_byte(root, whole, step):
     """An error names the file and what to do, and the next run fixes the rest."""
     n_faults = 0
@@ -180,7 +173,7 @@ def restore(root, state):
 @pytest.mark.parametrize("other", [False, True])
 @pytest.mark.parametrize(
     "states",
-    [8, pytest.param(1500, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])],
+    [8, pytest.param(1500, marks=HOURS)],
 )
 def test_a_power_cut_costs_no_byte(root, whole, states, other):
     """Data that was not synced is torn, and names are lost in any order.
@@ -233,9 +226,7 @@ def process(tmp_path_factory):
         yield bucket, run
 
 
-@pytest.mark.parametrize(
-    "step", [233, pytest.param(1, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])]
-)
+@pytest.mark.parametrize("step", [233, EVERY])
 def test_a_kill_at_any_call_costs_no_byte(root, whole, process, step):
     """SIGKILL before a call, or half-way through its bytes; then a whole run."""
     _, run = process
@@ -272,20 +263,15 @@ def test_what_killed_runs_left_is_removed(root, whole):
         assert digests(root / "run") == whole[1]
 
 
-@pytest.mark.parametrize(
-    "step", [193, pytest.param(1, marks=[pytest.mark.heavy, pytest.mark.timeout(7200)])]
-)
-def test_a_bucket_s_refusal_costs_no_byte(root, whole, process, step):
+@pytest.mark.parametrize("step", [193, EVERY])
+def test_a_bucket_s_refusal_costs_no_byte(root, process, step):
     """429, 500 or 503 for one request, which is tried again, or for all that follow."""
     metadata = {f"part-{number}/dataset-metadata.json" for number in (1, 2)}
-    expected = {
-        name.removeprefix("out/"): sha256
-        for name, sha256 in whole[1].items()
-        if name.startswith("out/")
-    }
-    expected = {name: expected[name] for name in expected if name not in metadata}
     empty(root)
     run_steps(root)
+    expected = digests(root / "run" / "out")
+    for name in metadata:
+        del expected[name]
     bucket, run = process
     assert run(root, "gs://faults/whole") == (0, "")
 

@@ -7,10 +7,15 @@ import time
 
 import pytest
 from support.forks import fork, fork_kernels
-from support.plans import digests, make_images, plan_images, read_plainly, repeat_images
+from support.plans import (
+    digests,
+    make_images,
+    plan_images,
+    read_plainly,
+    repeat_images,
+    write,
+)
 from support.tasks import write_by_two
-
-from kaggle_tfr.write.parts import write_parts
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +24,7 @@ def work(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kill")
     table = repeat_images(make_images(folder / "images", 12, sizes=(460, 540)), 6)
     plan_images(table, folder, size=400, n_shards=24)
-    write_parts(str(folder), str(folder / "whole"))
+    write(folder, folder / "whole")
     return folder
 
 
@@ -112,18 +117,18 @@ def test_an_interrupt_in_a_notebook_is_taken_up_by_the_same_cell(work, tmp_path)
         if message["msg_type"] == "error":
             errors.append(content["ename"])
 
+    def run(code):
+        code = code.format(**places)
+        client.execute_interactive(code, timeout=120, output_hook=watch)
+
     try:
-        client.execute_interactive(
-            INTERRUPTED.format(**places), timeout=120, output_hook=watch
-        )
+        run(INTERRUPTED)
         assert errors == ["KeyboardInterrupt"]
-        client.execute_interactive(LET_GO, timeout=120, output_hook=watch)
+        run(LET_GO)
         # The threads have seen the interrupt too.
         assert len(list(part.glob("*.tfrec"))) == 2
         assert not list((part / "journal").glob("*.tmp"))
-        client.execute_interactive(
-            AGAIN.format(**places), timeout=120, output_hook=watch
-        )
+        run(AGAIN)
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)

@@ -11,11 +11,10 @@ import pytest
 from support.chain import run_chain, write_small_sample
 from support.kaggle_machine import make_environment, run_python
 from support.pages import HOSTILE, Elements
-from support.plans import make_images, plan_images
+from support.plans import make_images, plan_images, write
 
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.write.metadata import DATASET_FILE, describe_dataset
-from kaggle_tfr.write.parts import write_parts
 
 
 def read_page(part):
@@ -65,7 +64,7 @@ def test_the_code_reads_masks(tmp_path):
     labels = Labels("masks", ("Ash", "Elm"), ("Ash", "Elm"))
     names = {"compression": "GZIP", "shard_name": "{split}/{split}-{i}.tfrecord"}
     plan_images(table, tmp_path, labels=labels, **names)
-    write_parts(str(tmp_path))
+    write(tmp_path)
 
     (code,) = list_code(tmp_path / "part-1")
     code = code.replace(
@@ -91,7 +90,7 @@ def test_names_stay_text(tmp_path):
     """Classes are named as they are, in Markdown, HTML and Jinja; the largest first."""
     names = [*HOSTILE, "`a` | *b*", "{{ 7*7 }}", "two\nlines"]
     plan, _ = plan_images(make_images(tmp_path / "images", 12), tmp_path)
-    shards = write_parts(str(tmp_path))
+    shards = write(tmp_path)
     counts = {name: number for number, name in enumerate(["absent", *names])}
 
     page = describe_dataset(plan, 1, shards, counts)["description"]

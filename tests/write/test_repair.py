@@ -3,19 +3,16 @@
 import hashlib
 import re
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from support.plans import digests, make_images, plan_images
+from support.plans import digests, make_images, mounted, plan_images, verify, write
 
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.plan.plan import read_plan, save_plan
-from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.stats import save_stats
-from kaggle_tfr.write.verify import verify_parts
 
 FILES = [
     "plan.json",
@@ -40,8 +37,8 @@ FILES = [
 def run_04(work):
     """Write and verify the part as 04 does, and return its faults."""
     part = str(work / "part-1")
-    write_parts(str(work))
-    verified = verify_parts(part, str(work))
+    write(work)
+    verified = verify(part, work)
     if verified.faults.empty:
         save_stats(verified.stats[part], f"{part}/stats.json")
     return verified.faults
@@ -116,12 +113,12 @@ def test_any_damaged_file_is_found_and_fixed_to_the_byte(work, made, name, damag
     damage(part / name)
     assert digests(part) != whole
 
-    faults = verify_parts(str(part)).faults
+    faults = verify(part).faults
 
     assert Path(name).name.removesuffix(".idx") in " ".join(faults["file"])
     assert run_04(work).empty
     assert digests(part) == whole
-    assert verify_parts(str(part)).faults.empty
+    assert verify(part).faults.empty
 
 
 def use_copied_images(work):
@@ -152,7 +149,7 @@ def test_no_shard_stays_when_a_rejected_image_is_back(work):
     path.write_bytes(Path(table["path"].iloc[0]).read_bytes())
     (part / "rejects.csv").unlink()
 
-    write_parts(str(work))
+    write(work)
 
     names, indices, rows = list_shards(part)
     assert names == indices == rows
@@ -165,7 +162,7 @@ def test_a_torn_journal_costs_a_shard_written_again(work, made):
     (part / "shards.csv").unlink()
     (part / "journal").mkdir()
     (part / "journal" / "000001.json").write_text('{"file": "trees-f')
-    assert "run 04_write again" in " ".join(verify_parts(str(part)).faults["problem"])
+    assert "run 04_write again" in " ".join(verify(part).faults["problem"])
     assert run_04(work).empty
     assert digests(part) == digests(made / "part-1")
 
@@ -178,11 +175,11 @@ def test_a_folder_where_a_file_belongs_is_named(work, made, name):
     part = work / "part-1"
     (part / name).unlink()
     (part / name).mkdir()
-    assert name in set(verify_parts(str(part)).faults["file"])
+    assert name in set(verify(part).faults["file"])
 
     message = rf"'.*{name}'\. A file belongs there: move that folder away"
     with pytest.raises(OSError, match=message):
-        write_parts(str(work))
+        write(work)
 
     (part / name).rmdir()
     assert run_04(work).empty
@@ -191,16 +188,10 @@ def test_a_folder_where_a_file_belongs_is_named(work, made, name):
 
 def test_a_folder_that_may_not_be_written_is_named(made, tmp_path):
     """A disk mounted for reading: its name, and what to do."""
-    call = ["mount", "-t", "tmpfs", "-o", "ro,size=1m", "tmpfs", str(tmp_path)]
-    done = subprocess.run(call, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"a file system cannot be mounted here: {done.stderr.strip()}")
-    message = rf"'{tmp_path}.*'\. Choose another folder, or allow"
-    try:
+    with mounted(tmp_path / "disk", "ro,size=1m") as disk:
+        message = rf"'{disk}.*'\. Choose another folder, or allow"
         with pytest.raises(OSError, match=message):
-            write_parts(str(made), str(tmp_path))
-    finally:
-        subprocess.run(["umount", str(tmp_path)], check=True)
+            write(made, disk)
 
 
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_bytes(b"")])
@@ -209,7 +200,7 @@ def test_sources_that_are_gone_are_not_compared(work, spoil):
     for path in use_copied_images(work)["path"].iloc[5:]:
         spoil(Path(path))
 
-    verified = verify_parts(str(work / "part-1"), str(work), sample=42)
+    verified = verify(work / "part-1", work, sample=42)
 
     assert verified.faults.empty
     assert 0 < len(verified.sources) <= 5
@@ -233,18 +224,18 @@ def test_a_part_without_its_plan_is_named_and_not_overwritten(work):
     (part / "plan.json").unlink()
     edit(part / "trees-f0-000-11.tfrec")
 
-    faults = verify_parts(str(part)).faults
+    faults = verify(part).faults
     assert faults["file"].tolist() == ["plan.json", "trees-f0-000-11.tfrec"]
     (part / "SHA256SUMS").unlink()
     with pytest.raises(ValueError, match=r"shards.csv, but no plan.json: restore"):
-        write_parts(str(work))
+        write(work)
 
 
 def test_the_table_of_faults_is_whole_in_a_narrow_terminal(work, capsys, monkeypatch):
     """Neither a column nor a word is left out."""
     monkeypatch.setenv("COLUMNS", "40")
     edit(work / "part-1" / "train.csv")
-    faults = verify_parts(str(work / "part-1")).faults
+    faults = verify(work / "part-1").faults
     assert main(["verify", str(work / "part-1")]) == 1
     text = capsys.readouterr().out
     assert all(

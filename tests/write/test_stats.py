@@ -1,48 +1,32 @@
 """Channel means and deviations: exact over all pixels, from files and from records."""
 
-import io
 import json
 import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
 from PIL import Image
-from support.plans import make_images, two_parts
+from support.plans import make_images, read_plainly, two_parts, verify, write
+from support.scenes import opened
 
 from kaggle_tfr.plan.plan import save_plan
-from kaggle_tfr.shards import find_shards
 from kaggle_tfr.write import stats
-from kaggle_tfr.write.parts import write_parts
-from kaggle_tfr.write.verify import verify_parts
 
 SPLITS = ["train", "validation", "test"]
 BRIGHTNESS = {"train": 1.0, "validation": 0.5, "test": 0.2}
 
 
-def join_pixels(images):
-    """Return the pixels of all images in one array (n, 3)."""
-    arrays = [np.asarray(image) for image in images]
-    return np.concatenate([array.reshape(-1, 3) for array in arrays])
-
-
-def check_mean(mean, images):
-    """Compare a mean by channel name with NumPy's."""
-    expected = join_pixels(images).mean(axis=0, dtype=np.float64)
-    values = [mean[name] for name in "RGB"]
-    assert np.allclose(values, expected, atol=1e-6, rtol=0)
-
-
 def check_stats(description, images):
     """Compare mean, population deviation and number of pixels with NumPy's."""
-    pixels = join_pixels(images)
-    std = [description["std"][name] for name in "RGB"]
-    expected = pixels.std(axis=0, dtype=np.float64)
-    check_mean(description["mean"], images)
-    assert np.allclose(std, expected, atol=1e-6, rtol=0)
+    arrays = [np.asarray(image).reshape(-1, 3) for image in images]
+    pixels = np.concatenate(arrays)
+    for name in ("mean", "std"):
+        values = [description[name][channel] for channel in "RGB"]
+        expected = getattr(pixels, name)(axis=0, dtype=np.float64)
+        assert np.allclose(values, expected, atol=1e-6, rtol=0)
     assert description["pixels"] == len(pixels)
 
 
@@ -61,7 +45,7 @@ def written(tmp_path_factory):
     plan, table = two_parts(images, folder, n_shards=12)
     plan = replace(plan, shard_limit_bytes=1 << 40)
     save_plan(plan, table, str(folder))
-    shards = write_parts(str(folder))
+    shards = write(folder)
     assert shards["part"].nunique() == 2
     return images, folder
 
@@ -76,14 +60,8 @@ def darken_image(path, factor):
 def read_images(files):
     """Return the images in shards, by TensorFlow's reader and Pillow."""
     features = {"image": tf.io.FixedLenFeature([], tf.string)}
-    images = []
-    paths = [str(file) for file in files]
-    for record in tf.data.TFRecordDataset(paths):
-        example = tf.io.parse_single_example(record, features)
-        data = example["image"].numpy()
-        image = Image.open(io.BytesIO(data))
-        images.append(image.convert("RGB"))
-    return images
+    records = read_plainly(files, features=features)
+    return [opened(record["image"]).convert("RGB") for record in records]
 
 
 def test_stats_of_files_equal_numpy_s(written):
@@ -111,7 +89,7 @@ def test_a_part_s_stats_are_those_of_its_train_records(written, tmp_path):
     _, work = written
     part = work / "part-1"
     path = tmp_path / "stats.json"
-    verified = verify_parts(str(part))
+    verified = verify(part)
     stats.save_stats(verified.stats[str(part)], str(path))
 
     saved = json.loads(path.read_text())
@@ -150,23 +128,15 @@ def test_stats_of_no_pixel_are_an_error(tmp_path):
 def test_mean_rgb_has_imagenet_s_form(written):
     """mean_rgb/ has {"R", "G", "B"} of files and of records, for each split."""
     images, work = written
-    verified = verify_parts(str(work))
+    verified = verify(work)
     of_files = stats.channel_stats_of_files(images)
     of_records = stats.combine_stats(verified.stats.values())
     paths = stats.save_mean_rgb(of_files, of_records, str(work))
 
-    folder = work / "mean_rgb"
-    shards = find_shards(str(work))
-    for split, rows in images.groupby("split"):
-        originals = [Image.open(path) for path in rows["path"]]
-        check_mean_file(folder / f"{split}_files.json", originals)
-        records = read_images(shards["file"][shards["split"] == split])
-        check_mean_file(folder / f"{split}_records.json", records)
-    assert len(set(paths)) == 6
-    assert set(map(Path, paths)) == set(folder.iterdir())
-
-
-def check_mean_file(path, images):
-    mean = json.loads(path.read_text())
-    assert list(mean) == ["R", "G", "B"]
-    check_mean(mean, images)
+    for split in SPLITS:
+        for origin, sums in (("files", of_files), ("records", of_records)):
+            path = work / "mean_rgb" / f"{split}_{origin}.json"
+            mean = json.loads(path.read_text())
+            assert list(mean) == ["R", "G", "B"]
+            assert mean == stats.describe_sums(sums[split])["mean"]
+            assert str(path) in paths

@@ -15,13 +15,14 @@ from support.plans import (
     plan_images,
     read_plainly,
     two_parts,
+    verify,
+    write,
 )
 
 from kaggle_tfr import schema
 from kaggle_tfr.images.convert import ImageSettings, convert
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.write import shard
-from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.verify import compare_with_source, verify_parts, verify_written
 
 HEAD = 12  # bytes of a frame before the record
@@ -33,7 +34,7 @@ def work(tmp_path_factory):
     """A work folder with one part, in three shards of 12 records."""
     folder = tmp_path_factory.mktemp("verify")
     plan_images(make_images(folder / "images", 36), folder, n_shards=3)
-    write_parts(str(folder))
+    write(folder)
     return folder
 
 
@@ -44,7 +45,7 @@ def part(work, tmp_path):
 
 
 def find_faults(part):
-    return verify_parts(str(part)).faults
+    return verify(part).faults
 
 
 def find_record(shard, offset):
@@ -111,14 +112,14 @@ def gzip_work(work, tmp_path_factory):
     table = table.drop(columns=["shard", "part", "position"])
     folder = tmp_path_factory.mktemp("gzip")
     plan_images(table, folder, compression="GZIP", n_shards=3)
-    write_parts(str(folder))
+    write(folder)
     return folder
 
 
 def test_gzip_shards_are_equal_in_two_runs(gzip_work, tmp_path):
     """They contain all records, and have no index."""
     part = gzip_work / "part-1"
-    write_parts(str(gzip_work), str(tmp_path))
+    write(gzip_work, tmp_path)
 
     assert digests(tmp_path / "part-1") == digests(part)
     assert len(read_plainly(part.glob("*.tfrec"), "GZIP")) == 36
@@ -181,35 +182,25 @@ def write_changed(work, tmp_path, monkeypatch):
             return example.SerializeToString(deterministic=True)
 
         monkeypatch.setattr(shard, "encode", encode_changed)
-        write_parts(str(work), str(tmp_path))
+        write(work, tmp_path)
         return tmp_path / "part-1"
 
     return write_changed
 
 
-def set_number(name, value):
-    """Return a function that replaces the first number of a feature."""
+def put(name, kind, value):
+    """Return a function that replaces the first value of a feature."""
 
     def change(features):
-        features[name].int64_list.value[0] = value
-
-    return change
-
-
-def set_bytes(name, value):
-    """Return a function that replaces the first bytes of a feature."""
-
-    def change(features):
-        features[name].bytes_list.value[0] = value
+        getattr(features[name], kind).value[0] = value
 
     return change
 
 
 CHANGES = {
-    "'label' is [7], expected [": set_number("label", 7),
-    "'image_id' is [b'x'], expected [b'": set_bytes("image_id", b"x"),
-    "'height' is [9], expected [32]": set_number("height", 9),
-    "its image is rejected": set_bytes("image", b"\xff\xd8\xff"),
+    "'label' is [7], expected [": put("label", "int64_list", 7),
+    "'image_id' is [b'x'], expected [b'": put("image_id", "bytes_list", b"x"),
+    "its image is rejected": put("image", "bytes_list", b"\xff\xd8\xff"),
     "'width' is missing, expected [": lambda features: features.pop("width"),
     "'new' is [1], expected missing": lambda f: f["new"].int64_list.value.append(1),
 }
@@ -307,10 +298,10 @@ def test_a_folder_of_parts_is_verified_part_by_part(tmp_path):
     plan_images(images, tmp_path / "b", n_shards=3)
     plan_images(images, tmp_path / "planned", n_shards=3)
     for name in "ab":
-        write_parts(str(tmp_path / name))
+        write(tmp_path / name)
 
-    verified = verify_parts(str(tmp_path))
-    of_one_plan = verify_parts(str(tmp_path / "a"), str(tmp_path / "a"))
+    verified = verify(tmp_path)
+    of_one_plan = verify(tmp_path / "a", tmp_path / "a")
 
     part_dirs = [f"{tmp_path}/{name}" for name in ("a/part-1", "a/part-2", "b/part-1")]
     assert verified.faults.empty
@@ -338,7 +329,7 @@ def test_the_texts_of_a_csv_may_be_numbers_for_the_schema(tmp_path):
     types["boxes"] = {"type": "int64", "size": "ragged"}
     schema = {"image": "image", "label": "label", "note": "note", **types}
     plan_images(table, tmp_path, n_shards=3, schema=schema)
-    write_parts(str(tmp_path))
+    write(tmp_path)
 
     assert find_faults(tmp_path / "part-1").empty
 
@@ -346,7 +337,7 @@ def test_the_texts_of_a_csv_may_be_numbers_for_the_schema(tmp_path):
 def test_a_good_part_has_no_fault_and_fits_its_sources(work):
     """PSNR is high, and far lower with red and blue swapped."""
     part = str(work / "part-1")
-    verified = verify_parts([part], str(work), sample=12)
+    verified = verify(part, work, sample=12)
 
     columns = ["part", "file", "record", "offset", "problem"]
     assert verified.faults.empty
@@ -354,7 +345,7 @@ def test_a_good_part_has_no_fault_and_fits_its_sources(work):
     psnr = verified.sources["psnr"]
     assert len(psnr) == 12
     # By default one record in a hundred is compared, but 6 at least.
-    assert len(verify_parts([part], str(work)).sources) == 6
+    assert len(verify(part, work).sources) == 6
     assert psnr.min() > 25
     assert (psnr > verified.sources["psnr_swapped"] + 5).all()
 
@@ -377,7 +368,7 @@ def test_swapped_and_rotated_images_are_named(work, write_changed, message, spoi
         image.value[0] = encoded.numpy()
 
     part = write_changed(change)
-    faults, sources, _ = verify_parts([str(part)], str(work), sample=50)
+    faults, sources, _ = verify(part, work, sample=50)
 
     expected = f"does not show its source as it is.*{message}"
     assert faults["problem"].str.contains(expected).all()

@@ -15,10 +15,13 @@ import tensorflow as tf
 from support.plans import (
     digests,
     make_images,
+    mounted,
     plan_images,
     read_plainly,
     repeat_images,
     two_parts,
+    verify,
+    write,
 )
 
 from kaggle_tfr import notebook
@@ -33,7 +36,7 @@ from kaggle_tfr.plan.plan import number_shards, read_plan, save_plan
 from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.shards import find_shards
 from kaggle_tfr.write import journal, shard
-from kaggle_tfr.write.parts import account_parts, write_parts
+from kaggle_tfr.write.parts import account_parts
 from kaggle_tfr.write.verify import verify_parts
 
 
@@ -61,7 +64,7 @@ def whole(work, tmp_path_factory):
     """Both parts, written by one worker without a stop, and their digests."""
     out = tmp_path_factory.mktemp("whole")
     use_backend(1)
-    write_parts(str(work), str(out))
+    write(work, out)
     return out, digests(out)
 
 
@@ -126,7 +129,7 @@ def test_bytes_do_not_depend_on_the_workers(  # noqa: PLR0917
     """Threads or processes, part by part or together write the same files."""
     use_backend(jobs, backend)
     for part in parts:
-        write_parts(str(work), str(tmp_path), part)
+        write(work, tmp_path, part)
     assert digests(tmp_path) == whole[1]
 
 
@@ -140,7 +143,7 @@ def test_a_second_run_changes_no_file(work, copied):
     """A shard with the right sha256 stays, and so do the files beside the shards."""
     before = list_times(copied)
 
-    write_parts(str(work), str(copied))
+    write(work, copied)
 
     assert list_times(copied) == before
 
@@ -154,7 +157,7 @@ def test_a_second_run_writes_what_is_damaged_or_missing(work, copied, whole):
     second.write_bytes(data)
     (copied / "part-1" / f"labels.json.{'0a' * 16}.tmp").write_text("{")
 
-    write_parts(str(work), str(copied))
+    write(work, copied)
 
     assert digests(copied) == whole[1]
 
@@ -174,7 +177,7 @@ CLEANING = {
     "save_plan": lambda work: save_plan(
         read_plan(work), pd.read_parquet(f"{work}/plan.parquet"), work
     ),
-    "write_parts": lambda work: write_parts(work, f"{work}/../out"),
+    "write_parts": lambda work: write(work, f"{work}/../out"),
     "open_part": lambda work: journal.open_part(work, read_plan(work), "run"),
 }
 
@@ -217,23 +220,29 @@ def test_overwrite_replaces_our_files_and_leaves_those_of_others(
         work, tmp_path / "work", quality=50, shard_name="{name}-{i}.tfrec"
     )
     message = r"QUALITY: 90 before, 50 now.*OVERWRITE = True"
-    with pytest.raises(ValueError, match=message):
-        write_parts(other_work, str(copied))
-    assert digests(copied) == whole[1]
+    check_refusal(message, copied, other_work, copied)
     (copied / "part-1" / "notes.md").write_text("mine")
 
-    write_parts(other_work, str(copied), overwrite=True)
+    write(other_work, copied, overwrite=True)
 
-    write_parts(other_work, str(tmp_path / "fresh"))
+    write(other_work, tmp_path / "fresh")
     (copied / "part-1" / "notes.md").unlink()
     assert digests(copied) == digests(tmp_path / "fresh")
+
+
+def check_refusal(message, folder, *arguments, **options):
+    """Check that a run is refused, and changes nothing in the folder."""
+    before = digests(folder)
+    with pytest.raises(ValueError, match=message):
+        write(*arguments, **options)
+    assert digests(folder) == before
 
 
 @pytest.fixture
 def replanned(table, tmp_path):
     """A work folder with two parts, for which one part was planned after that."""
     two_parts(table, tmp_path, n_shards=12)
-    write_parts(str(tmp_path))
+    write(tmp_path)
     assert plan_images(table, tmp_path, n_shards=3)[0].n_parts == 1
     return tmp_path
 
@@ -249,13 +258,10 @@ def test_overwrite_removes_parts_that_the_plan_does_not_have(replanned, table, c
     (work / "part-02" / "shards.csv").write_text("mine")
     (work / "part-9").mkdir()
     (work / "part-9" / "plan.json").write_text("a plan of somebody else")
-    before = digests(work)
     message = r"part-2': left over .* has part 1, .*OVERWRITE = True"
-    with pytest.raises(ValueError, match=message):
-        write_parts(str(work))
-    assert digests(work) == before
+    check_refusal(message, work, work)
 
-    write_parts(str(work), overwrite=True)
+    write(work, overwrite=True)
 
     assert [path.name for path in part.iterdir()] == ["notes.md"]
     assert "part-2', left over from another plan, were rem" in capsys.readouterr().out
@@ -272,12 +278,9 @@ def test_a_part_that_04_did_not_write_is_not_removed(replanned, has_plan):
     (part / "SHA256SUMS").write_text(f"{'0' * 64}  plan.json\n")
     if has_plan:
         (part / "plan.json").write_text("a plan of somebody else")
-    before = digests(replanned)
 
     message = r"part-9' has shards, but no plan\.json.*Move it"
-    with pytest.raises(ValueError, match=message):
-        write_parts(str(replanned), overwrite=True)
-    assert digests(replanned) == before
+    check_refusal(message, replanned, replanned, overwrite=True)
 
 
 @pytest.mark.parametrize("part", ["part-1", "part-2"])
@@ -288,12 +291,9 @@ def test_an_older_part_that_the_plan_reads_is_not_removed(replanned, part):
     shard = f"{replanned}/{part}/a.tfrec"
     images["path"] = [f"{shard}#{number}" for number in range(len(images))]
     images.to_parquet(path)
-    before = digests(replanned)
 
     message = f"{part}' contains images that this plan reads.*OUT_DIR"
-    with pytest.raises(ValueError, match=message):
-        write_parts(str(replanned), overwrite=True)
-    assert digests(replanned) == before
+    check_refusal(message, replanned, replanned, overwrite=True)
 
 
 def test_05_and_06_read_the_parts_that_04_wrote_to_out_dir(
@@ -302,7 +302,7 @@ def test_05_and_06_read_the_parts_that_04_wrote_to_out_dir(
     """Their first cells, with OUT_DIR set, do not show the earlier part."""
     monkeypatch.setenv("KAGGLE_TFR_RECORDS", "")  # notebooks set it
     out = f"{replanned}/out"
-    write_parts(str(replanned), out)
+    write(replanned, out)
     for name in ("05_read_and_visualize", "06_train"):
         notebook_file = nbformat.read(root / "notebooks" / f"{name}.ipynb", 4)
         code = [c.source for c in notebook_file.cells if c.cell_type == "code"]
@@ -322,16 +322,16 @@ def test_one_part_of_a_plan_leaves_the_others_to_their_runs(
 
     OVERWRITE removes only parts that no run of the plan writes.
     """
-    write_parts(str(work), str(copied), 2, overwrite=True)
-    write_parts(str(work), str(copied), 1)
+    write(work, copied, 2, overwrite=True)
+    write(work, copied, 1)
     other_work = replan(work, tmp_path / "work", quality=50)
     shutil.copytree(copied / "part-1", copied / "part-3")
     before = digests(copied / "part-2")
     message = r"part-2', '.*part-3': left over from another plan"
     with pytest.raises(ValueError, match=message):
-        write_parts(other_work, str(copied), 1)
+        write(other_work, copied, 1)
 
-    write_parts(other_work, str(copied), 1, overwrite=True)
+    write(other_work, copied, 1, overwrite=True)
 
     printed = capsys.readouterr().out
     assert "part-2' is of another plan. Write it too" in printed
@@ -349,11 +349,11 @@ def test_a_left_over_part_that_is_elsewhere_keeps_its_files(
     linked = replanned / "part-2" / "index" if inside else replanned / "part-2"
     linked.rename(folder)
     linked.symlink_to(folder)
-    before = digests(folder), digests(replanned)
+    before = digests(folder)
 
-    with pytest.raises(ValueError, match=r"part-2.*Remove that link"):
-        write_parts(str(replanned), overwrite=True)
-    assert (digests(folder), digests(replanned)) == before
+    message = "part-2.*Remove that link"
+    check_refusal(message, replanned, replanned, overwrite=True)
+    assert digests(folder) == before
 
 
 @pytest.mark.parametrize("column", ["file", "split"])
@@ -369,13 +369,10 @@ def test_a_row_that_names_a_file_outside_the_part_is_an_error(
     rows.loc[1, column] = f"{name}.csv" if column == "file" else name
     rows.to_csv(table, index=False)
     other_work = replan(work, tmp_path / "work", quality=50)
-    before = digests(tmp_path)
 
     message = r"shards\.csv.*mine\.csv' is outside its folder"
-    with pytest.raises(ValueError, match=message):
-        write_parts(other_work, str(copied), overwrite=True)
-    assert digests(tmp_path) == before
-    faults = verify_parts(str(copied / "part-1")).faults
+    check_refusal(message, tmp_path, other_work, copied, overwrite=True)
+    faults = verify(copied / "part-1").faults
     assert "is outside" in faults["problem"].iloc[0]
 
 
@@ -391,7 +388,7 @@ def test_a_listed_shard_behind_a_link_is_not_removed(work, copied, tmp_path):
     rows.to_csv(part / "shards.csv", index=False)
 
     with pytest.raises(ValueError, match="Remove that link"):
-        write_parts(str(work), str(copied))
+        write(work, copied)
     assert (tmp_path / "elsewhere" / shard.name).exists()
 
 
@@ -405,24 +402,31 @@ def test_a_missing_image_stops_the_run(tmp_path, capsys):
 
     message = rf"Stopped after 2 of 3 shards.*{image.name}.*Put that file back.*again"
     with pytest.raises(OSError, match=message):
-        write_parts(str(tmp_path))
+        write(tmp_path)
     assert re.search(r"Writing images: .*16/24", capsys.readouterr().err)
     assert len(list(part.glob("*.tfrec"))) == 2
     assert not (part / "shards.csv").exists()
 
     (tmp_path / "moved").rename(image)
-    assert write_parts(str(tmp_path))["count"].sum() == 24
+    assert write(tmp_path)["count"].sum() == 24
 
 
 def test_an_image_that_was_damaged_since_the_plan_is_rejected(tmp_path, capsys):
     """A note and rejects.csv have it; the shard's name and tables count without it."""
     part = tmp_path / "part-1"
     table = make_images(tmp_path / "images", 24)
-    plan_images(table, tmp_path, n_shards=3)
+    plan, _ = plan_images(table, tmp_path, n_shards=3)
     Path(table["path"][5]).write_bytes(b"not an image".ljust(table["n_bytes"][5]))
 
-    shards = write_parts(str(tmp_path))
+    shards = write(tmp_path)
 
+    plan = replace(plan, outcomes={"labelled records": 24, "rejected": 2})
+    counts = account_parts(plan, shards, str(tmp_path))
+    assert counts == {
+        "labelled records": 23,
+        "rejected": 2,
+        "unreadable when written": 1,
+    }
     assert "! Not written: 1 of 24 planned images." in capsys.readouterr().out
     rejects = pd.read_csv(part / "rejects.csv", dtype=str)[["image_id", "problem"]]
     assert rejects.to_numpy().tolist() == [["0005", "not an image"]]
@@ -433,25 +437,8 @@ def test_an_image_that_was_damaged_since_the_plan_is_rejected(tmp_path, capsys):
     image_ids = pd.read_csv(part / "train.csv", dtype=str)["image_id"]
     assert "0005" not in image_ids.tolist()
     before = digests(part)
-    assert write_parts(str(tmp_path)).equals(shards)
+    assert write(tmp_path).equals(shards)
     assert digests(part) == before
-
-
-def test_images_that_04_cannot_write_have_a_row(work, tmp_path):
-    """They are no records; "rejected" has the number that 01 reports."""
-    outcomes = {"labelled records": 40, "test records": 8, "rejected": 2}
-    plan = replace(read_plan(str(work)), outcomes=outcomes, shards=[])
-    columns = ["split", "part", "count", "refused"]
-    rows = [["train", 1, 37, 3], ["test", 1, 7, 1]]
-
-    counts = account_parts(plan, pd.DataFrame(rows, columns=columns), str(tmp_path))
-
-    assert counts == {
-        "labelled records": 37,
-        "test records": 7,
-        "rejected": 2,
-        "unreadable when written": 4,
-    }
 
 
 def test_images_that_were_replaced_since_the_plan_are_rejected(tmp_path):
@@ -469,7 +456,7 @@ def test_images_that_were_replaced_since_the_plan_are_rejected(tmp_path):
         data[15] ^= 1  # dots per inch
         paths[number].write_bytes(data)
 
-    assert write_parts(str(tmp_path))["count"].sum() == 22
+    assert write(tmp_path)["count"].sum() == 22
 
     rejects = pd.read_csv(tmp_path / "part-1" / "rejects.csv", dtype=str)
     problems = dict(zip(rejects["image_id"], rejects["problem"], strict=True))
@@ -482,8 +469,16 @@ def test_images_that_were_replaced_since_the_plan_are_rejected(tmp_path):
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-@pytest.mark.parametrize(("high", "limit"), [(1 / 12, 0.6), (1 / 4, 3 / 4)])
-def test_a_part_never_passes_its_limit(table, tmp_path, jobs, high, limit):
+@pytest.mark.parametrize(
+    ("high", "limit", "message"),
+    [
+        (1 / 12, 0.6, r"the part would .* limit.*PART_LIMIT_GB"),
+        (1 / 4, 0.75, "part 1 would pass its limit: "),
+    ],
+)
+def test_a_part_never_passes_its_limit(  # noqa: PLR0917
+    table, tmp_path, jobs, high, limit, message
+):
     """Images are larger than planned, or half of the shards fit: those stay."""
     plan, rows = plan_images(table, tmp_path, n_shards=6)
     total = plan.forecast["bytes_per_image"] * len(rows)
@@ -492,12 +487,8 @@ def test_a_part_never_passes_its_limit(table, tmp_path, jobs, high, limit):
     save_plan(plan, rows, str(tmp_path))
     use_backend(jobs)
 
-    messages = {
-        0.6: r"the part would .* limit.*PART_LIMIT_GB",
-        0.75: "part 1 would pass its limit: ",
-    }
-    with pytest.raises(OSError, match=messages[limit]):
-        write_parts(str(tmp_path))
+    with pytest.raises(OSError, match=message):
+        write(tmp_path)
 
     files = list((tmp_path / "part-1").glob("*.tfrec"))
     assert sum(path.stat().st_size for path in files) <= total * limit
@@ -525,7 +516,7 @@ def test_a_run_that_loses_its_part_does_not_advise_to_make_room(
     use_backend(1)
     message = r"another run has begun.*Wait until no other run"
     with pytest.raises(OSError, match=message) as stop:
-        write_parts(str(tmp_path))
+        write(tmp_path)
     assert "room" not in str(stop.value)
     assert "PART_LIMIT_GB" not in str(stop.value)
 
@@ -537,26 +528,20 @@ def test_no_shard_begins_when_the_session_ends(table, tmp_path, monkeypatch, cap
     monkeypatch.setattr("kaggle_tfr.session.hours_left", lambda: next(hours, 0))
     use_backend(1)
     with pytest.raises(SystemExit, match="^0$"):
-        write_parts(str(tmp_path))
+        write(tmp_path)
     text = capsys.readouterr().out
     assert re.search("Stopped after 2 of 6 shards .* are whole and stay", text)
     assert "session's 12 hours are nearly over" in text
     assert len(list((tmp_path / "part-1").glob("*.tfrec"))) == 2
     monkeypatch.undo()
-    assert len(write_parts(str(tmp_path))) == 6
+    assert len(write(tmp_path)) == 6
 
 
 @pytest.fixture
 def tiny_disk(tmp_path):
     """A file system of 9 MB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    call = ["mount", "-t", "tmpfs", "-o", "size=9m", "tmpfs", str(disk)]
-    mount = subprocess.run(call, capture_output=True, text=True, check=False)
-    if mount.returncode:
-        pytest.skip(f"a small disk cannot be mounted here: {mount.stderr.strip()}")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    with mounted(tmp_path / "disk", "size=9m") as disk:
+        yield disk
 
 
 @pytest.mark.parametrize("foreseen", [True, False])
@@ -566,7 +551,7 @@ def test_a_full_disk_stops_the_run_resumably(
     """Foreseen by the free space or met as ENOSPC: with room the next run resumes."""
     table = repeat_images(make_images(tmp_path / "images", 6, sizes=(300, 420)), 4)
     plan_images(table, tmp_path, size=None, n_shards=6, quality=100)
-    write_parts(str(tmp_path), str(tmp_path / "whole"))
+    write(tmp_path, tmp_path / "whole")
     if not foreseen:
         monkeypatch.setattr("kaggle_tfr.write.shard.SPARE_DISK_BYTES", -(1 << 40))
     ballast = tiny_disk / "ballast"
@@ -575,7 +560,7 @@ def test_a_full_disk_stops_the_run_resumably(
 
     message = r"Stopped after \d of 6 shards.*MB are free for .*Make room"
     with pytest.raises(OSError, match=message) as stop:
-        write_parts(str(tmp_path), str(tiny_disk))
+        write(tmp_path, tiny_disk)
 
     needed = "and the files beside it may take 8.8 MB, but"
     assert (needed in str(stop.value)) == foreseen
@@ -587,7 +572,7 @@ def test_a_full_disk_stops_the_run_resumably(
 
     ballast.unlink()
     monkeypatch.setattr("kaggle_tfr.write.shard.SPARE_DISK_BYTES", 0)
-    write_parts(str(tmp_path), str(tiny_disk))
+    write(tmp_path, tiny_disk)
     assert digests(part) == digests(tmp_path / "whole" / "part-1")
 
 
@@ -595,11 +580,8 @@ def test_a_name_outside_the_part_is_an_error_before_anything_is_written(work, tm
     """Such as a NAME with a path outside the part."""
     out = tmp_path / "a" / "b"
     other_work = replan(work, tmp_path / "work", name="../../x")
-    before = digests(tmp_path)
 
-    with pytest.raises(ValueError, match="is outside its folder"):
-        write_parts(other_work, str(out))
-    assert digests(tmp_path) == before
+    check_refusal("is outside its folder", tmp_path, other_work, out)
     assert not out.parent.exists()
 
 
@@ -610,7 +592,7 @@ def test_a_part_in_a_bucket_is_verified(work, tmp_path):
     for folder in folders:  # unlike a bucket, memory needs folders
         tf.io.gfile.makedirs(f"{folder}/index")
         tf.io.gfile.makedirs(f"{folder}/journal")
-    shards = write_parts(str(work), out)
+    shards = write(work, out)
     assert verify_parts(folders).faults.empty
 
     tf.io.gfile.remove(f"{out}/part-1/{shards['file'][0]}")
