@@ -87,7 +87,7 @@ def test_larger_test_images_are_a_warning(tmp_path, capsys):
 
     printed = capsys.readouterr().out
     assert "! Without its pixels, a file separates test from train (width" in printed
-    assert "\n✓ None of 10 facts about a file predicts the label.\n" in printed
+    assert "\n✓ None of 10 properties of a file predicts the label.\n" in printed
 
 
 def test_at_most_one_of_twenty_clean_sets_alarms():

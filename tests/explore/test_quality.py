@@ -108,11 +108,11 @@ def test_images_without_faults_have_no_figure(images, tmp_path, capsys):
     ("counts", "n_bars", "title"),
     [
         ([10, 30, 14], 3, "The largest class has 3.0 × the images of the smallest"),
-        ([10, 30, 4], 3, "Too few images for five folds: 1 of 3 classes"),
+        ([10, 30, 4], 3, "1 of 3 classes have too few images for five folds"),
         (
             [9, *[1] * 81_312],
             0,
-            "Too few images for five folds: 81,312 of 81,313 class",
+            "81,312 of 81,313 classes have too few images",
         ),
     ],
 )
