@@ -64,10 +64,3 @@ def test_a_crop_is_moved_onto_its_original(pairs):
     assert (is_first | is_second).all()
     assert 0.4 < is_first.mean() < 0.9
     assert figure.axes[2].get_xlabel().startswith("1 bit\n")
-
-
-def test_without_pairs_there_is_no_figure(pairs, capsys):
-    """A line is printed."""
-    assert figures.plot_pairs(pairs.head(0)) is None
-    assert figures.plot_aligned(pairs.head(0), []) is None
-    assert capsys.readouterr().out == "There is nothing to show.\n" * 2

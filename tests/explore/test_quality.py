@@ -139,18 +139,6 @@ def test_several_labels_count_each(images):
     assert names["counts"].to_dict() == {"cat": 4, "owl": 0}
 
 
-def test_a_class_with_few_images_leaves_places_empty(images):
-    """Each class has four places, the largest class first."""
-    names = run_cells(
-        "01-15", labelled=images[:4], columns=[], labels=Labels(), **LIBRARIES
-    )
-
-    assert list(names["names"]) == ["a", "b"]
-    captions = names["captions"]
-    assert sorted(captions[:4]) == ["", "1.png", "2.png", "3.png"]
-    assert captions[4:] == ["0.png", "", "", ""]
-
-
 def test_damaged_files_are_shown_as_far_as_they_go(tmp_path, capsys):
     """A truncated JPEG has its upper rows; an empty file is only listed."""
     data = saved(PHOTO)

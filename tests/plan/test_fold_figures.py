@@ -130,6 +130,5 @@ def test_the_strip_marks_clusters_in_several_folds():
     assert widths.count(2.5) == 2
     assert len(widths) == 8
     texts = [text.get_text() for text in figure.axes[0].texts]
-    digits = [text for text in texts if text.isdigit()]
-    assert digits[:12] == [*map(str, range(12))]
-    assert "".join(digits[12:]) == "010100001111" + "000000111111"
+    digits = "".join(text for text in texts if text.isdigit())
+    assert digits.endswith("010100001111" + "000000111111")
