@@ -16,7 +16,7 @@ import pandas as pd
 
 from kaggle_tfr import lock
 from kaggle_tfr.mounts import work_dir
-from kaggle_tfr.parameters import DEFAULTS, Values, check_globals, make_settings
+from kaggle_tfr.parameters import DEFAULTS, Values, check_globals
 from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.session import find_shell, prepare
 from kaggle_tfr.storage import (
@@ -28,7 +28,7 @@ from kaggle_tfr.storage import (
 )
 from kaggle_tfr.tables import NO_MATH
 
-__all__ = ["account", "make_settings", "note", "start"]  # what notebooks call
+__all__ = ["account", "note", "start"]  # what notebooks call
 
 FINDINGS = "findings.json"  # in WORK_DIR
 REPORT = "report.html"
