@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kaggle_tfr import storage
 from kaggle_tfr.mounts import output_dir
 from kaggle_tfr.schema import JsonDataclass, Labels
-from kaggle_tfr.shards import EarlierPlan, list_parts, read_fingerprint
+from kaggle_tfr.shards import PlanId, list_parts, read_plan_id
 from kaggle_tfr.storage import exists, join
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ class Earlier(JsonDataclass):
     """What FOLDS_FROM contains besides the table of its images.
 
     source: the parameter as a list. folders: of its parts that are on this machine.
-    plans: that wrote its parts, the oldest first; () for a CSV, which has no parts.
+    plan: of the newest part; without parts for a CSV.
     labels, settings, schema: of the newest plan, empty for a CSV.
     """
 
     source: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
-    plans: tuple[EarlierPlan, ...] = ()
+    plan: PlanId = field(default_factory=PlanId)
     labels: Labels = field(default_factory=Labels)
     settings: dict = field(default_factory=dict)
     schema: dict = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Earlier(JsonDataclass):
     @property
     def n_parts(self) -> int:
         """Return the number of all earlier parts."""
-        return sum(plan.n_parts for plan in self.plans)
+        return self.plan.part_numbers.stop - 1
 
 
 def as_sources(folds_from: str | Sequence[str]) -> tuple[str, ...]:
@@ -75,9 +75,14 @@ def list_parts_here(work_dir: str, out_dir: str = "") -> list[str]:
     out_dir: OUT_DIR, which may contain them, too.
     """
     earlier = load_earlier(work_dir)
-    plans = {plan.fingerprint for plan in earlier.plans}
-    parts = list_parts(output_dir(out_dir or work_dir)) if plans else []
-    parts = [part for part in parts if read_fingerprint(part) in plans]
+    parts = list_parts(output_dir(out_dir or work_dir)) if earlier.n_parts else []
+    plans = {part: read_plan_id(part) for part in parts}
+    parts = [
+        part
+        for part, plan in plans.items()
+        if plan.dataset_id == earlier.plan.dataset_id
+        and plan.first_part <= earlier.n_parts
+    ]
     folders = {storage.real_path(part): part for part in [*parts, *earlier.folders]}
     return [part for part in folders.values() if exists(join(part, "shards.csv"))]
 

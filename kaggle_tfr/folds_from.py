@@ -29,13 +29,7 @@ from kaggle_tfr.images.hashing import ALL_HASHES
 from kaggle_tfr.mounts import find_file, find_part_files
 from kaggle_tfr.naming import SPLIT_NAMES, TEST_FOLDER
 from kaggle_tfr.schema import Labels, RecordSchema
-from kaggle_tfr.shards import (
-    EarlierPlan,
-    list_parts,
-    next_part,
-    parse_earlier,
-    read_lineage,
-)
+from kaggle_tfr.shards import PlanId, list_parts, parse_plan_id, read_plan_id
 from kaggle_tfr.storage import exists, join
 
 COPY_AGAIN = "Copy or download it again."
@@ -71,7 +65,7 @@ def use_earlier(folds_from: str | Sequence[str], work_dir: str) -> str:
     storage.write_parquet(table, join(work_dir, EARLIER_TABLE))
     path = join(work_dir, EARLIER_FILE)
     storage.write_atomically(path, earlier.to_json().encode())
-    if not earlier.plans:
+    if not earlier.n_parts:
         return f"FOLDS_FROM contains the folds of {len(table):,} images."
     return (
         f"FOLDS_FROM contains {len(table):,} images in {earlier.n_parts:,} part(s): "
@@ -89,15 +83,15 @@ def read_earlier(names: Sequence[str], work_dir: str) -> tuple[Earlier, pd.DataF
         return _read_csv(names)
     sources = [source for name in names for source in _read_folder(name, work_dir)]
     newest = _find_newest(sources)
-    plans = _parse_plans(newest.plan)
+    plan = parse_plan_id(newest.plan)
     table = pd.concat([source.table for source in sources], ignore_index=True)
-    _check_complete(table, plans)
+    _check_complete(table, plan)
     _check_repeated(table)
     folders = [folder for source in sources for folder in source.folders]
     earlier = Earlier(
         source=tuple(names),
         folders=tuple(dict.fromkeys(folders)),
-        plans=plans,
+        plan=plan,
         labels=Labels.from_dict(newest.plan["labels"]),
         settings=newest.plan["settings"],
         schema=newest.plan["schema"],
@@ -190,7 +184,7 @@ def _read_work_folder(folder: str) -> list[_Source]:
     table = decode_fingerprints(storage.read_bytes(path), path)
     table = table[~_mark_rejected(table, folder)]
     before = load_earlier(folder)
-    if before.plans:
+    if before.n_parts:
         table = pd.concat([load_earlier_images(folder), table], ignore_index=True)
     folders = (*before.folders, *list_parts(folder))
     return [_Source(folder, table, _read_plan(folder), folders)]
@@ -202,11 +196,13 @@ def _find_written(parts: Sequence[str], work_dir: str) -> list[str]:
     They are in one folder with the earlier parts if 04 has run before with this
     OUT_DIR. This run plans them again.
     """
-    growth = read_lineage(work_dir)
-    if not growth.earlier:
-        return []
+    growth = read_plan_id(work_dir)
+    plans = {part: read_plan_id(part) for part in parts}
     return [
-        part for part in parts if growth.fingerprint in read_lineage(part).fingerprints
+        part
+        for part, plan in plans.items()
+        if plan.dataset_id == growth.dataset_id
+        and plan.first_part >= growth.first_part > 1
     ]
 
 
@@ -247,9 +243,9 @@ def _read_plan(folder: str) -> dict[str, Any]:
     try:
         Labels.from_dict(plan["labels"])
         RecordSchema.from_dict(plan["schema"])
-        plans = _parse_plans(plan)
+        plan_id = parse_plan_id(plan)
         has_settings = isinstance(plan["settings"], dict)
-        is_plan = has_settings and plans[-1].n_parts > 0 and plans[-1].fingerprint
+        is_plan = has_settings and plan_id.n_parts > 0 and plan_id.fingerprint
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
             f"FOLDS_FROM: '{path}' is not a plan of this version: {error}. {COPY_AGAIN}"
@@ -261,23 +257,15 @@ def _read_plan(folder: str) -> dict[str, Any]:
     return plan
 
 
-def _parse_plans(plan: Mapping[str, Any]) -> tuple[EarlierPlan, ...]:
-    """Return the plans of a dataset, the oldest first, from the newest's plan.json."""
-    earlier = parse_earlier(plan.get("earlier", []))
-    values = {name: plan[name] for name in ("fingerprint", "n_parts")}
-    newest = EarlierPlan.from_dict({**values, "first_part": next_part(earlier)})
-    return (*earlier, newest)
-
-
 def _find_newest(sources: Sequence[_Source]) -> _Source:
-    """Return the source whose plan continues those of all others.
+    """Return the source whose plan is the last one.
 
     Raises: ValueError: two of them continue the same parts, or are of other datasets.
     """
-    newest = max(sources, key=lambda source: len(_parse_plans(source.plan)))
-    known = {plan.fingerprint for plan in _parse_plans(newest.plan)}
+    newest = max(sources, key=lambda source: parse_plan_id(source.plan).first_part)
+    plan = parse_plan_id(newest.plan)
     for source in sources:
-        if source.plan["fingerprint"] not in known:
+        if plan.find_conflict(parse_plan_id(source.plan)):
             raise ValueError(
                 f"FOLDS_FROM: '{source.name}' and '{newest.name}' are not parts of one "
                 "dataset: neither plan continues the other. Name the parts of one "
@@ -286,9 +274,9 @@ def _find_newest(sources: Sequence[_Source]) -> _Source:
     return newest
 
 
-def _check_complete(table: pd.DataFrame, plans: Sequence[EarlierPlan]) -> None:
+def _check_complete(table: pd.DataFrame, plan: PlanId) -> None:
     """Raise a ValueError that names a part without an image in the table."""
-    n_parts = sum(plan.n_parts for plan in plans)
+    n_parts = plan.part_numbers.stop - 1
     found = set(table["part"])
     missing = sorted(set(range(1, n_parts + 1)) - found)
     if missing:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -38,13 +38,13 @@ from kaggle_tfr.storage import AnyPath
 # metadata.
 SUMS = "SHA256SUMS"
 MAX_RECORD_BYTES = 2 << 30  # 2 GiB, of any message of protobuf
-MAX_PARTS = 1_000_000  # of a dataset; a larger number in a plan.json is an error
 LOOKUPS = 16  # requests to a bucket at a time
 # The columns of shards.csv that readers need; the writer adds more.
 SHARD_COLUMNS = ["file", "split", "fold", "count", "bytes"]
 INTEGERS = {"fold", "count", "bytes", "part", "shard", "refused"}
 READ_APART = (
-    "If one is an older version, remove it, or run 04_write with OVERWRITE = True. "
+    "If one is an older version or a copy, remove it, or run 04_write with OVERWRITE = "
+    "True. "
     "Read two different datasets apart, and join their batches by tf.data's "
     "sample_from_datasets."
 )
@@ -58,36 +58,35 @@ Folders = AnyPath | Sequence[AnyPath]
 
 
 @dataclass(frozen=True)
-class EarlierPlan(JsonDataclass):
-    """A plan that wrote earlier parts of the same dataset.
+class PlanId(JsonDataclass):
+    """Which plan wrote a folder, and which parts the plan has.
 
-    first_part: the number of its first part, from 1. n_parts: 1 or more.
+    dataset_id: the fingerprint of the first plan of the dataset. fingerprint: "" if the
+    plan is unknown. first_part: from 1. n_parts: 0 if unknown.
     """
 
-    fingerprint: str
-    first_part: int
-    n_parts: int
+    dataset_id: str = ""
+    fingerprint: str = ""
+    first_part: int = 1
+    n_parts: int = 0
 
     @property
     def part_numbers(self) -> range:
-        """The numbers of its parts."""
+        """The numbers of the plan's parts."""
         return range(self.first_part, self.first_part + self.n_parts)
 
-
-@dataclass(frozen=True)
-class Lineage:
-    """The plan of a folder, after the plans that wrote earlier parts of its dataset.
-
-    fingerprint: of the plan, "" if it is unknown. earlier: oldest first.
-    """
-
-    fingerprint: str = ""
-    earlier: tuple[EarlierPlan, ...] = ()
-
-    @property
-    def fingerprints(self) -> tuple[str, ...]:
-        """The fingerprints of all plans of the dataset until this one."""
-        return (*(plan.fingerprint for plan in self.earlier), self.fingerprint)
+    def find_conflict(self, other: "PlanId") -> str:
+        """Return why parts of both plans cannot be of one dataset, "" if they can."""
+        if self.dataset_id != other.dataset_id:
+            return "they are of different datasets"
+        last_start = max(self.first_part, other.first_part)
+        first_end = min(self.part_numbers.stop, other.part_numbers.stop)
+        if self.fingerprint != other.fingerprint and last_start < first_end:
+            return (
+                f"both of their plans have a part {last_start}, because one is older, "
+                "or because both continue the same parts"
+            )
+        return ""
 
 
 def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
@@ -99,8 +98,7 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
     schema: a preset's name, a mapping or a `RecordSchema`, for files without a
     schema.json.
     Raises: FileNotFoundError, ValueError: each names the folder or file, and what is
-    wrong with it. Parts of different plans are not read together, unless one of the
-    plans continues the other.
+    wrong with it, such as parts of different datasets.
     """
     prepare()
     if isinstance(dirs, str | os.PathLike):
@@ -115,7 +113,8 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
         list_folder = partial(_list_folder, schema=schema)
         shards = pd.concat(threads.map(list_folder, folders), ignore_index=True)
         _check_repeated(shards["file"])
-        _check_plans(parents, shards.pop("lineage"), shards["folder"])
+        # The folder around parts may contain the plan that they should be of.
+        check_one_dataset([*parents, *folders], advice=READ_APART)
         paths = [f"{folder}/labels.json" for folder in folders]
         labels = share_labels(folders, threads.map(storage.read_text, paths))
         shards = _check_files(shards, threads)
@@ -141,16 +140,6 @@ def _check_repeated(files: pd.Series) -> None:
             "Name every folder once in TFREC_DIRS, not both a part and the folder "
             "around it."
         )
-
-
-def _check_plans(
-    parents: Sequence[str], lineages: pd.Series, folders: pd.Series
-) -> None:
-    """Raise a ValueError unless all shards are of one dataset."""
-    # The folder around parts may contain the plan that they should be of.
-    lineage_of = {parent: read_lineage(parent) for parent in parents}
-    lineage_of |= zip(folders, lineages, strict=True)
-    check_one_plan(lineage_of, advice=READ_APART)
 
 
 def _drop_empty(shards: pd.DataFrame) -> pd.DataFrame:
@@ -194,96 +183,29 @@ def list_parts(parts_dir: str, table: str = "shards.csv") -> list[str]:
     return sorted(parts, key=lambda part: (len(part), part))
 
 
-def read_fingerprint(folder: str) -> str:
-    """Return the fingerprint of the plan in a work or part folder, "" if unknown."""
-    with contextlib.suppress(ValueError):
-        return str(_read_plan(folder)["fingerprint"])
-    return ""
+def read_plan_id(folder: str) -> PlanId:
+    """Return the id of the plan in a work or part folder, `PlanId()` if unknown."""
+    path = f"{folder}/plan.json"
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        text = storage.read_text(path)
+        return parse_plan_id(storage.parse_json(text, path, COPY_AGAIN))
+    return PlanId()
 
 
-def read_lineage(folder: str) -> Lineage:
-    """Return the lineage of the plan in a work or part folder, unknown if it is.
+def parse_plan_id(values: Mapping[str, Any]) -> PlanId:
+    """Return the id of a plan from the values of its plan.json.
 
-    Raises: ValueError: the earlier plans in its plan.json are broken.
+    Raises: KeyError, TypeError: a value is missing, or is of another type.
     """
-    plan: dict[str, Any] = {"fingerprint": "", "earlier": []}
-    with contextlib.suppress(ValueError):
-        plan = _read_plan(folder)
-    return _parse_lineage(plan["fingerprint"], plan["earlier"], folder)
-
-
-def _parse_lineage(fingerprint: str, earlier: Any, folder: str) -> Lineage:
-    """Return the lineage of a plan. earlier: from the plan.json of the folder.
-
-    Raises: ValueError: the earlier plans are broken.
-    """
-    if not fingerprint:  # plan.json is not one of 03_plan
-        return Lineage()
-    try:
-        return Lineage(fingerprint, tuple(parse_earlier(earlier)))
-    except ValueError as error:
-        raise ValueError(
-            f"'{folder}/plan.json' is not a plan: {error}. {COPY_AGAIN}"
-        ) from None
-
-
-def parse_earlier(values: Any) -> list[EarlierPlan]:
-    """Return the earlier plans of a plan.json, oldest first.
-
-    values: under its key "earlier".
-    Raises: ValueError: they are something else, or their parts are not numbered one
-        after the other from 1.
-    """
-    if not isinstance(values, list):
-        raise ValueError(f"'earlier' is {values!r:.60}, not a list of plans")
-    plans = list[EarlierPlan]()
-    for value in values:
-        plan = _parse_earlier_plan(value)
-        first_part = next_part(plans)
-        if plan.first_part != first_part:
-            raise ValueError(
-                f"an earlier plan begins with part {plan.first_part}, but the next "
-                f"part is {first_part}"
-            )
-        if plan.fingerprint in [known.fingerprint for known in plans]:
-            raise ValueError(f"two earlier plans have the fingerprint of {value!r:.60}")
-        plans.append(plan)
-    return plans
-
-
-def _parse_earlier_plan(value: Any) -> EarlierPlan:
-    """Return an earlier plan of a plan.json. Raises: ValueError."""
-    is_mapping = isinstance(value, Mapping)
-    fields = value if is_mapping else {}
-    numbers = [fields.get("first_part"), fields.get("n_parts")]
-    fingerprint = fields.get("fingerprint")
-    has_numbers = all(
-        type(number) is int and 0 < number <= MAX_PARTS for number in numbers
-    )
-    if not (has_numbers and fingerprint and isinstance(fingerprint, str)):
-        raise ValueError(
-            f"an earlier plan is {value!r:.60}, but should be a fingerprint, and "
-            f"first_part and n_parts from 1 to {MAX_PARTS:,}"
-        )
-    return EarlierPlan.from_dict(fields)
-
-
-def next_part(earlier: Sequence[EarlierPlan]) -> int:
-    """Return the number after the last part of these plans, 1 without a plan."""
-    return earlier[-1].part_numbers.stop if earlier else 1
-
-
-def is_earlier_part(
-    earlier: Sequence[EarlierPlan], fingerprint: str, number: int
-) -> bool:
-    """Return whether one of these plans wrote a part.
-
-    fingerprint, number: of the plan in the part, and of the part.
-    """
-    return any(
-        plan.fingerprint == fingerprint and number in plan.part_numbers
-        for plan in earlier
-    )
+    if not values.get("fingerprint"):  # not a plan of 03_plan
+        return PlanId()
+    added = {"dataset_id": values["fingerprint"]}
+    # Version 0.2 listed the plans that the plan continues, the oldest first.
+    earlier = values.get("earlier")
+    if earlier:
+        added["dataset_id"] = earlier[0]["fingerprint"]
+        added["first_part"] = earlier[-1]["first_part"] + earlier[-1]["n_parts"]
+    return PlanId.from_dict({**added, **values})
 
 
 def list_own_parts(parts_dir: str, work_dir: str) -> list[str]:
@@ -291,56 +213,45 @@ def list_own_parts(parts_dir: str, work_dir: str) -> list[str]:
 
     A part belongs to them, too, if its plan or that of the work folder is unknown.
     """
-    fingerprint = read_fingerprint(work_dir)
+    own = read_plan_id(work_dir).fingerprint
     return [
         part
         for part in list_parts(parts_dir)
-        if len({fingerprint, read_fingerprint(part)} - {""}) < 2
+        if not own or read_plan_id(part).fingerprint in ("", own)
     ]
 
 
-def check_one_plan(lineages: Mapping[str, Lineage], *, advice: str) -> None:
-    """Raise a ValueError that names two folders whose parts are not of one dataset.
+def check_one_dataset(folders: Iterable[str], *, advice: str) -> None:
+    """Raise a ValueError that names two folders which cannot be read together.
 
-    Parts of one plan are, and parts of plans of which each continues the one before.
-    lineages: of `read_lineage`, by folder; an unknown one agrees with all.
-    advice: what to do with parts of two datasets.
+    Their plans must be of one dataset and have different parts, and no part may be
+    there twice. Folders whose plan is unknown are not compared.
+    folders: with parts or plans. advice: what to do with two of them.
     """
-    folder_of: dict[tuple[str, ...], str] = {}
-    for folder, lineage in lineages.items():
-        if lineage.fingerprint:
-            folder_of.setdefault(lineage.fingerprints, folder)
+    names = list(dict.fromkeys(folders))
+    with ThreadPoolExecutor(LOOKUPS) as threads:
+        plans = threads.map(read_plan_id, names)
+        parts = threads.map(_read_part_number, names)
+        rows = [
+            row for row in zip(names, plans, parts, strict=True) if row[1].fingerprint
+        ]
 
-    for plans, later_plans in pairwise(sorted(folder_of, key=len)):
-        if later_plans[: len(plans)] != plans:
-            _refuse_plans(plans, later_plans, folder_of, advice)
+    for (folder, plan, part), (other, other_plan, other_part) in combinations(rows, 2):
+        problem = plan.find_conflict(other_plan)
+        if part and part == other_part:
+            problem = problem or f"both contain part {part}"
+        if problem:
+            raise ValueError(
+                f"'{folder}' and '{other}' cannot be read as one dataset: {problem}. "
+                f"Images could be in training and in validation. {advice}"
+            )
 
 
-def _refuse_plans(
-    plans: tuple[str, ...],
-    other_plans: tuple[str, ...],
-    folder_of: Mapping[tuple[str, ...], str],
-    advice: str,
-) -> None:
-    """Raise the ValueError of two lineages that do not continue each other.
-
-    folder_of: a folder of each lineage.
-    """
-    folders = f"'{folder_of[plans]}' and '{folder_of[other_plans]}'"
-    shared = tuple(plan for plan in plans if plan in other_plans)
-    if not shared:
-        raise ValueError(
-            f"{folders} are of different plans, so images that one validates on may "
-            f"be in the other's training. {advice}"
-        )
-    parent = folder_of.get(shared)
-    continued = f"the parts of '{parent}'" if parent else "the same earlier parts"
-    raise ValueError(
-        f"{folders} both continue {continued}: two growths of the same parts, so "
-        "images that one validates on may be in the other's training. Read only one "
-        "of them with the earlier parts, or run 03_plan and 04_write again for one of "
-        "them, with FOLDS_FROM set to the other."
-    )
+def _read_part_number(folder: str) -> int:
+    """Return the number of the part in a folder by its shards.csv, 0 if unknown."""
+    with contextlib.suppress(ValueError):  # also of the maximum of an empty table
+        return int(read_part_table(folder, columns=["file", "part"])["part"].max())
+    return 0
 
 
 def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
@@ -383,27 +294,22 @@ def _list_folder(folder: str, schema: SchemaLike) -> pd.DataFrame:
         )
     record_schema = choose_schema(folder, shards["file"][0], schema)
     schemas = [record_schema.for_split(split) for split in shards["split"]]
-    plan = _read_plan(folder)
-    lineage = _parse_lineage(plan["fingerprint"], plan["earlier"], folder)
     return shards.assign(
         folder=folder,
         schema=pd.Series(schemas, dtype=object),
-        compression=plan["compression"],
-        jpeg=plan["jpeg"],
-        lineage=pd.Series([lineage] * len(shards), dtype=object),
+        **_read_format(folder),
     )
 
 
-def _read_plan(folder: str) -> dict[str, Any]:
-    """Return compression, jpeg and fingerprint of the plan in a work or part folder.
+def _read_format(folder: str) -> dict[str, str | bool]:
+    """Return compression and jpeg, by the plan.json of a folder.
 
-    Also `earlier`, as it is in the file.
     Raises: ValueError: plan.json is something else.
     """
     path = f"{folder}/plan.json"
     text = storage.read_text(path)
     if not text:
-        return {"compression": "?", "jpeg": False, "fingerprint": "", "earlier": []}
+        return {"compression": "?", "jpeg": False}
     plan = storage.parse_json(text, path, COPY_AGAIN)
     # Version 0.1 had the settings at the top level.
     settings = plan.get("settings", plan)
@@ -418,12 +324,7 @@ def _read_plan(folder: str) -> dict[str, Any]:
     # If nothing is resized, originals of any format may keep their bytes.
     is_resized = image.get("resize", "none") != "none"
     is_jpeg = image.get("format") == "JPEG" and is_resized
-    return {
-        "compression": compression,
-        "jpeg": is_jpeg,
-        "fingerprint": str(plan.get("fingerprint") or ""),
-        "earlier": plan.get("earlier", []),
-    }
+    return {"compression": compression, "jpeg": is_jpeg}
 
 
 def read_part_table(
@@ -483,9 +384,8 @@ def list_inputs(
     shards = pd.concat([*listed, existing]).drop_duplicates("file")
     if not with_missing:
         shards = shards[shards["file"].isin(files)]
-    lineages = {part: read_lineage(part) for part in shards["part"].unique() if part}
     advice = "Set INPUT_DIR to one of them, MORE_INPUTS to the other."
-    check_one_plan(lineages, advice=advice)
+    check_one_dataset(filter(None, shards["part"]), advice=advice)
     return shards.sort_values("file", ignore_index=True)
 
 

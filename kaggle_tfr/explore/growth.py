@@ -76,10 +76,10 @@ def join_earlier(
     Images whose files are gone follow in rows of their own.
     Raises: ValueError: the input has a class, or label columns, that FOLDS_FROM lacks.
     """
-    if earlier.plans:
+    if earlier.n_parts:
         labels = _keep_labels(labels, earlier.labels)
     row = _match(images, table)
-    if not earlier.plans:
+    if not earlier.n_parts:
         _check_matched(images, table, row)
     row[_find_repeated(images)] = -1
     row = _match_moved(images, table, row)

@@ -11,7 +11,7 @@ from kaggle_tfr.naming import OVERRIDE_GROUP
 from kaggle_tfr.parameters import Values
 from kaggle_tfr.plan.folds import join_groups, list_first_rows
 from kaggle_tfr.schema import RecordSchema
-from kaggle_tfr.shards import EarlierPlan
+from kaggle_tfr.shards import PlanId
 
 BETWEEN = "between folds: its group has images in two earlier folds"
 MUST_TRAIN = (
@@ -122,10 +122,8 @@ def select_new(folded: pd.DataFrame) -> pd.DataFrame:
     return new.drop(columns=list(STATE), errors="ignore")
 
 
-def check_growth(
-    work_dir: str, values: Values, bit_depth: str
-) -> tuple[EarlierPlan, ...]:
-    """Return the plans that this one continues, the oldest first; () for none.
+def check_growth(work_dir: str, values: Values, bit_depth: str) -> PlanId:
+    """Return the plan that this one continues, without parts for none.
 
     work_dir: contains what 02 read of FOLDS_FROM. values: the parameters of 03.
     bit_depth: of the labels.
@@ -135,7 +133,7 @@ def check_growth(
     settings = {name.lower(): value for name, value in values.items()}
     settings["bit_depth"] = bit_depth
     check_settings(earlier, settings, values["FOLDS_FROM"])
-    if earlier.source and not earlier.plans:
+    if earlier.source and not earlier.n_parts:
         last = load_earlier_images(work_dir)["fold"].max()
         if last >= max(1, values["N_FOLDS"]):
             raise ValueError(
@@ -143,7 +141,7 @@ def check_growth(
                 f"{last}. Set N_FOLDS to {last + 1}, or to the number of folds that it "
                 "was made with."
             )
-    return earlier.plans
+    return earlier.plan
 
 
 def check_schema(schema: RecordSchema, work_dir: str) -> None:

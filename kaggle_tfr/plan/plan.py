@@ -32,7 +32,7 @@ from kaggle_tfr.plan.folds import assign_shards
 from kaggle_tfr.plan.folds_csv import FoldsFile
 from kaggle_tfr.plan.forecast import Forecast, forecast_groups
 from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
-from kaggle_tfr.shards import EarlierPlan, next_part, parse_earlier
+from kaggle_tfr.shards import parse_plan_id
 from kaggle_tfr.tables import count_of, format_bytes
 
 # Columns that the CSVs of a part lack.
@@ -165,7 +165,8 @@ class Plan(JsonDataclass):
     checks: of `check_leakage`, after the settings used to find near-duplicates.
     folds_sha256: of folds.csv, which the first part gets; "" without such a file.
     fingerprint: sha256 of everything that decides the bytes of the shards.
-    earlier: the plans that wrote earlier parts of the dataset, oldest first.
+    dataset_id: the fingerprint of the dataset's first plan.
+    first_part: the number of the plan's first part, after those of earlier plans.
     """
 
     labels: Labels
@@ -180,13 +181,9 @@ class Plan(JsonDataclass):
     versions: dict[str, str] = field(default_factory=dict)
     folds_sha256: str = ""
     fingerprint: str = ""
-    earlier: list[EarlierPlan] = field(default_factory=list)
+    dataset_id: str = ""
+    first_part: int = 1
     shards: list[Shard] = field(default_factory=list)
-
-    @property
-    def first_part(self) -> int:
-        """The number of this plan's first part, after the earlier parts."""
-        return next_part(self.earlier)
 
     @property
     def part_numbers(self) -> range:
@@ -227,7 +224,8 @@ def make_plan(
     settings: PlanSettings,
     *,
     folds_file: FoldsFile = FoldsFile(),  # noqa: B008
-    earlier: Sequence[EarlierPlan] = (),
+    dataset_id: str = "",
+    first_part: int = 1,
 ) -> tuple[Plan, pd.DataFrame]:
     """Return the plan, and its table with the columns shard, part and position.
 
@@ -235,8 +233,8 @@ def make_plan(
     outcomes and checks.
     table: the images to write, with split and fold. forecast: of this table and schema.
     folds_file: of `save_folds`, which the first part gets.
-    earlier: the plans whose parts this one continues, oldest first; its parts are
-        numbered after theirs.
+    dataset_id: of the earlier parts that the plan continues, "" for none.
+    first_part: the number after the last of them.
     Raises: ValueError: no number of parts satisfies the limits, or SHARD_NAME cannot
         name the shards.
     """
@@ -245,7 +243,7 @@ def make_plan(
     table = table.reset_index(drop=True)
     table, shard_limit_bytes = _fit_parts(table, forecast, settings, folds_file.n_bytes)
     n_parts = int(table["part"].max())
-    table["part"] += next_part(earlier) - 1
+    table["part"] += first_part - 1
     table = table.sort_values(ORDER, ignore_index=True)
     plan = Plan(
         labels,
@@ -257,13 +255,15 @@ def make_plan(
         forecast=_describe_forecast(forecast),
         versions=package_versions(),
         folds_sha256=folds_file.sha256,
-        earlier=list(earlier),
+        dataset_id=dataset_id,
+        first_part=first_part,
         shards=_list_shards(table, forecast, settings),
     )
     check_names(plan)
     # The other settings decide the bytes through the table only.
-    decisive = _list_decisive(plan)
-    return replace(plan, fingerprint=fingerprint(table, decisive)), table
+    sha256 = fingerprint(table, _list_decisive(plan))
+    plan = replace(plan, fingerprint=sha256, dataset_id=dataset_id or sha256)
+    return plan, table
 
 
 def _describe_forecast(forecast: Forecast) -> dict[str, float]:
@@ -289,9 +289,9 @@ def _list_decisive(plan: Plan) -> dict[str, Any]:
         "compression": plan.settings.compression,
         "shard_name": plan.settings.shard_name,
     }
-    # A plan that continues no other keeps the fingerprint of plans before this key.
-    if plan.earlier:
-        decisive["earlier"] = [earlier.fingerprint for earlier in plan.earlier]
+    if plan.dataset_id:  # of earlier parts
+        decisive["dataset_id"] = plan.dataset_id
+        decisive["first_part"] = plan.first_part
     return decisive
 
 
@@ -621,12 +621,15 @@ def read_plan(folder: str) -> Plan:
 def _parse_plan(values: dict[str, Any]) -> Plan:
     """Return the plan with the values of a plan.json."""
     settings = PlanSettings(**values["settings"])
+    plan_id = parse_plan_id(values)
+    values.pop("earlier", None)  # of version 0.2
     values |= {
         "labels": Labels.from_dict(values["labels"]),
         "schema": RecordSchema.from_dict(values["schema"]),
         "image": settings.image,
         "settings": settings,
-        "earlier": parse_earlier(values.get("earlier", [])),
+        "dataset_id": plan_id.dataset_id,
+        "first_part": plan_id.first_part,
         "shards": [Shard(**shard) for shard in values["shards"]],
     }
     return Plan(**values)

@@ -1,6 +1,5 @@
 """03 in one call: assign folds, forecast the size, and plan the shards."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -16,7 +15,7 @@ from kaggle_tfr.plan.growth import check_growth, check_schema, drop_between, sel
 from kaggle_tfr.plan.part_hashes import save_fingerprints
 from kaggle_tfr.plan.plan import Plan, PlanSettings, list_planned, make_plan, save_plan
 from kaggle_tfr.schema import Labels, RecordSchema, load_schema
-from kaggle_tfr.shards import EarlierPlan
+from kaggle_tfr.shards import PlanId
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ def _plan_shards(
     schema: RecordSchema,
     *,
     folds_file: FoldsFile,
-    earlier: Sequence[EarlierPlan],
+    earlier: PlanId,
 ) -> tuple[Plan, Forecast, pd.DataFrame]:
     """Forecast the size of records, and return the plan and the table of its images."""
     settings = make_settings(PlanSettings, {**values, "BIT_DEPTH": labels.bit_depth})
@@ -140,6 +139,7 @@ def _plan_shards(
         schema,
         settings,
         folds_file=folds_file,
-        earlier=earlier,
+        dataset_id=earlier.dataset_id,
+        first_part=earlier.part_numbers.stop,
     )
     return plan, forecast, table

@@ -8,13 +8,7 @@ from contextlib import suppress
 from kaggle_tfr import storage
 from kaggle_tfr.naming import name_parts
 from kaggle_tfr.plan.plan import Plan
-from kaggle_tfr.shards import (
-    Lineage,
-    is_earlier_part,
-    next_part,
-    read_fingerprint,
-    read_lineage,
-)
+from kaggle_tfr.shards import read_plan_id
 from kaggle_tfr.write import journal
 
 
@@ -36,7 +30,7 @@ def remove_other_parts(
         is a link to another folder; or nothing shows that 04_write wrote it. Then
         nothing was removed.
     """
-    other_parts = _find_other_parts(parts_dir, plan, part_dirs)
+    other_parts = _find_other_parts(work_dir, parts_dir, part_dirs)
     if overwrite:
         _check_no_input(work_dir, [*part_dirs.values(), *other_parts])
     elif other_parts:
@@ -69,38 +63,28 @@ def _remove_part(part_dir: str) -> None:
 
 
 def _find_other_parts(
-    parts_dir: str, plan: Plan, part_dirs: Mapping[int, str]
+    work_dir: str, parts_dir: str, part_dirs: Mapping[int, str]
 ) -> dict[str, int]:
     """Return {folder: number} of other plans' parts that this run does not write."""
     number_of = dict[str, int]()
     if not storage.exists(parts_dir):
         return number_of
+    plan_id = read_plan_id(work_dir)
     files = storage.list_files("part-*/plan.json", parts_dir)
     files += storage.list_files("part-*/shards.csv", parts_dir)  # enough for readers
     for path in files:
         part_dir, name = os.path.split(path)
         number = parse_part_number(part_dir)
-        fingerprint = read_fingerprint(part_dir)
+        found = read_plan_id(part_dir)
         # A plan.json without a fingerprint is not one of 03_plan.
-        is_part = number > 0 and (fingerprint or name == "shards.csv")
-        if not is_part or number in part_dirs:
-            continue
-        if not _is_of_dataset(read_lineage(part_dir), number, plan):
+        is_part = number > 0 and (found.fingerprint or name == "shards.csv")
+        # A copied folder may have a number that its plan does not have.
+        is_of_dataset = number in found.part_numbers and not plan_id.find_conflict(
+            found
+        )
+        if is_part and number not in part_dirs and not is_of_dataset:
             number_of[part_dir] = number
     return number_of
-
-
-def _is_of_dataset(lineage: Lineage, number: int, plan: Plan) -> bool:
-    """Return whether a part is the plan's, or one before or after it.
-
-    lineage, number: of the part. A copied folder may have a fingerprint of the dataset,
-    and a number that its plan does not have.
-    """
-    if lineage.fingerprint == plan.fingerprint:
-        return number in plan.part_numbers
-    if plan.fingerprint in lineage.fingerprints:
-        return number >= next_part(lineage.earlier)
-    return is_earlier_part(plan.earlier, lineage.fingerprint, number)
 
 
 def parse_part_number(part_dir: str) -> int:
@@ -123,7 +107,7 @@ def _check_no_input(work_dir: str, part_dirs: Iterable[str]) -> None:
 
 
 def _check_removable(part_dir: str) -> None:
-    if not read_fingerprint(part_dir):
+    if not read_plan_id(part_dir).fingerprint:
         raise ValueError(
             f"'{part_dir}' has shards, but no plan.json of 04_write: its files stay. "
             "Move it away, or set another OUT_DIR."
