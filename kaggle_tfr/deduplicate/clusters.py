@@ -14,10 +14,7 @@ The user's decisions come first. An image that the user drops has no vote on the
 of its cluster, and another image is kept in its place; it still connects its
 neighbours.
 
-When a dataset grows, images with a record in an earlier part are always kept, and new
-images are dropped as their duplicates, or share their fold. A new image that connects
-images of two earlier folds is dropped: in either fold it would be a leak. Such a
-cluster is cut in as many as it has folds.
+When a dataset grows, images with a record in an earlier part are always kept.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +23,7 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import csgraph, csr_matrix
 
-from kaggle_tfr.explore.growth import RECORDED, name_places
+from kaggle_tfr.earlier import mark_recorded
 from kaggle_tfr.parameters import check_parameters
 
 COLUMNS = [
@@ -61,7 +58,7 @@ def find_clusters(
     """Return one row per image in a cluster of two or more: kept or dropped, and why.
 
     images: columns image_id, path, label, label_name, split, height, width, n_bytes,
-        and optionally source and those of `join_earlier`; `pairs` contains its row
+        and optionally source and part; `pairs` contains its row
         numbers.
     pairs: columns a, b, distance (bits).
     keep: "largest" (pixels, then bytes, then name) or "first" image of the lowest
@@ -91,23 +88,19 @@ def find_clusters(
     members["user_keeps"] = np.isin(rows, kept_rows)
     members["user_drops"] = np.isin(rows, dropped_rows)
     members["copy"] = pd.Series(rows).map(copies)
-    members = _describe_earlier(members)
+    members["recorded"] = mark_recorded(members)
 
     members = _compare_labels(members, conflicts)
     members["keeper"] = _choose_keepers(members, keep)
     members = _trace_steps(members, graph)
-    members["between"] = _find_between(members)
     members = _decide(members, keep, leaks)
     members["reason"] = _explain(members, keep)
-    members["cluster"] = _cut_by_place(members, graph)
     return members[COLUMNS]
 
 
 def _list_leaking(images: pd.DataFrame, copies: Iterable[int]) -> list[int]:
     """Return the rows of `copies` that are dropped: no test images and no records."""
-    is_kept = images["split"] == "test"
-    if "earlier" in images:
-        is_kept |= images["earlier"].isin(RECORDED)
+    is_kept = (images["split"] == "test") | mark_recorded(images)
     kept_rows = set(np.flatnonzero(is_kept))
     return [row for row in copies if row not in kept_rows]
 
@@ -144,78 +137,6 @@ def _count_costs(pairs: pd.DataFrame) -> np.ndarray:
     """
     bits = pairs["distance"].to_numpy(np.int64)
     return np.where(bits > 0, STEP_COST + bits, EQUAL_COST)
-
-
-def _describe_earlier(members: pd.DataFrame) -> pd.DataFrame:
-    """Add recorded: whether an earlier part has the image, and place: its fold there.
-
-    place: such as "fold 3" or "validation"; missing for new images and test images.
-    """
-    if "earlier" not in members:
-        no_place = pd.Series(None, members.index, dtype=object)
-        return members.assign(recorded=False, place=no_place)
-    is_recorded = members["earlier"].isin(RECORDED)
-    return members.assign(recorded=is_recorded, place=name_places(members))
-
-
-def _find_between(members: pd.DataFrame) -> pd.Series:
-    """Return the places that the cluster of each image to drop connects, or NaN.
-
-    Such as "fold 0 and fold 3". Records stay where they are, and so do test images.
-    """
-    between = pd.Series(None, members.index, dtype=object)
-    if members["place"].isna().all():
-        return between
-    is_spanning = _count_distinct(members["place"], members["cluster"]) > 1
-    for _, cluster in members[is_spanning].groupby("cluster"):
-        ruling = _choose_places(cluster)
-        is_other = cluster["place"].notna() & ~cluster["place"].isin(ruling)
-        is_dropped = ~cluster["recorded"] & ~cluster["test"]
-        is_dropped &= is_other | (len(ruling) > 1)
-        places = sorted(cluster["place"].dropna().unique())
-        between[cluster.index[is_dropped]] = " and ".join(places)
-    return between
-
-
-def _choose_places(cluster: pd.DataFrame) -> set[str]:
-    """Return the places of the records of a cluster; without one, its first place.
-
-    cluster: the image that is kept has the column keeper.
-    """
-    recorded = cluster["place"][cluster["recorded"]].dropna()
-    if len(recorded):
-        return set(recorded)
-    first = cluster.sort_values("keeper", ascending=False, kind="stable")
-    return {first["place"].dropna().iloc[0]}
-
-
-def _cut_by_place(members: pd.DataFrame, graph: csr_matrix) -> pd.Series:
-    """Return the numbers of the clusters, cut where records are in two folds.
-
-    Each image goes with the nearest record.
-    """
-    cluster = members["cluster"]
-    place = members["place"].where(members["recorded"])
-    is_cut = _count_distinct(place, cluster) > 1
-    if not is_cut.any():
-        return cluster
-    records = np.flatnonzero(place.notna())
-    _, _, nearest = csgraph.dijkstra(
-        graph,
-        directed=False,
-        indices=records,
-        min_only=True,
-        return_predecessors=True,
-    )
-    # Images without a way to a record are in clusters that are not cut.
-    nearest = np.where(nearest < 0, np.arange(len(members)), nearest)
-    side = pd.Series(place.to_numpy()[nearest], members.index).where(is_cut, "")
-    return pd.Series(
-        pd.DataFrame({"cluster": cluster, "side": side})
-        .groupby(["cluster", "side"], sort=True)
-        .ngroup(),
-        members.index,
-    )
 
 
 def _compare_labels(
@@ -284,7 +205,6 @@ def _rank(
         "cluster": members["cluster"],
         "test": members["test"],
         "not_recorded": ~members["recorded"],
-        "without_place": members["place"].isna(),
         "minority": ~members["candidate"],
         "source": members.get("source", 0),
     }
@@ -346,7 +266,6 @@ def _decide(
     is_leak = shown_by.notna() & (leaks == "drop") & ~members["recorded"]
     is_chosen = members["keeper"] | (keep == "all")
     is_kept = (is_chosen & members["candidate"] & ~is_leak) | members["user_keeps"]
-    is_kept &= members["between"].isna()
     return members.assign(
         shown_by=shown_by,
         leak=is_leak,
@@ -383,9 +302,9 @@ def _explain(
     reason = reason.mask(members["leak"], leak)
     reason = reason.mask(members["user_keeps"], "override: kept")
     reason = reason.mask(members["user_drops"], "override: dropped")
-    is_between = members["between"].notna()
-    reason = reason.mask(is_between, "between folds: copies in " + members["between"])
-    reason = reason.mask(members["recorded"], "kept: an earlier part has its record")
+    if "part" in members:
+        record = "earlier: part " + members["part"].astype(str)
+        reason = reason.mask(members["recorded"], record)
     return reason.mask(is_test, "test image: always kept")
 
 

@@ -21,7 +21,7 @@ from kaggle_tfr.deduplicate.overrides import (
     correct_images,
     correct_pairs,
 )
-from kaggle_tfr.explore.growth import mark_recorded
+from kaggle_tfr.earlier import mark_recorded
 from kaggle_tfr.schema import Labels
 
 MAX_NAMED = 5  # images in the effect of one decision
@@ -216,8 +216,6 @@ def _describe_pair(row: Decision, comparison: _Comparison) -> str:
         size = (cluster == cluster[row.a]).sum()
         if was_together:
             return f"nothing: they were in one cluster of {size} images"
-        if cluster[row.a] != cluster[row.b]:
-            return "nothing: earlier parts have them in two folds"
         return f"one cluster of {size} images"
     if row in comparison.links:
         return f"not separated: both are connected to '{comparison.links[row]}'"

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
+from kaggle_tfr.earlier import GONE
 from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.images.convert import read_pixels
 from kaggle_tfr.images.header import RejectedImage
@@ -37,11 +38,6 @@ UNDO = np.array(
         [compose(2, INVERSE[turn]) for turn in CLOCKWISE_TURNS],
     ]
 )
-
-
-# What the column `earlier` of images contains for a file that was hashed before, and
-# that is not there any more or has another content.
-WITHOUT_FILE = ("gone", "changed")
 
 
 @dataclass(frozen=True)
@@ -160,11 +156,9 @@ def are_near(
 def have_files(images: pd.DataFrame) -> np.ndarray:
     """Return which images still have the file from which they were hashed: bool (n,).
 
-    The others have "gone" or "changed" in the column `earlier`, which may be absent.
+    The others are records of earlier parts.
     """
-    if "earlier" not in images:
-        return np.full(len(images), True)
-    return ~images["earlier"].isin(WITHOUT_FILE).to_numpy()
+    return ~images["path"].str.startswith(GONE).to_numpy()
 
 
 def _verify_block(table: pd.DataFrame) -> list[tuple[float, ...]]:

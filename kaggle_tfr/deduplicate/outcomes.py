@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.explore.growth import mark_recorded
+from kaggle_tfr.earlier import mark_recorded
 from kaggle_tfr.schema import JsonDataclass
 
 LEAK_COLUMNS = [
@@ -27,13 +27,6 @@ REASONS = {
     "leak": "leaks dropped",
     "override": "dropped by overrides",
     "between": "between folds dropped",
-}
-# The images with a record in an earlier part, by their state: see `join_earlier`.
-STATES = {
-    "same": "in earlier parts",
-    "relabelled": "in earlier parts, relabelled",
-    "changed": "in earlier parts, file changed",
-    "gone": "in earlier parts, file gone",
 }
 # The outcomes that are listed without an image, too.
 USUAL = ("labelled records", "duplicates dropped", "conflicts dropped", "rejected")
@@ -162,7 +155,7 @@ def count_outcomes(
 
     Keys: those of `USUAL`, of which rejected counts labelled and test images; and, only
     if there are any, test records, leaks dropped, dropped by overrides, between folds
-    dropped, and those of `STATES`. Records are images to be written.
+    dropped, and in earlier parts. Records are images to be written.
     """
     is_test = images["split"] == "test"
     is_good = images["problem"] == ""
@@ -174,19 +167,11 @@ def count_outcomes(
         "test records": (is_kept & is_test).sum(),
         **{name: n_dropped[word] for word, name in REASONS.items()},
         "rejected": (~is_good).sum(),
-        **_count_states(images),
+        "in earlier parts": mark_recorded(images).sum(),
     }
     return {
         name: int(count) for name, count in counts.items() if count or name in USUAL
     }
-
-
-def _count_states(images: pd.DataFrame) -> dict[str, int]:
-    """Count the images with a record in an earlier part, by outcome."""
-    if "earlier" not in images:
-        return {}
-    counts = images["earlier"].value_counts()
-    return {name: counts.get(state, 0) for state, name in STATES.items()}
 
 
 def _count_reasons(clusters: pd.DataFrame) -> Counter[str]:

@@ -83,7 +83,6 @@ def run(values: Values) -> Found:
     COMPARE_WITH cannot be applied.
     """
     work = notebook.begin("02_deduplicate", values)
-    print(explore.use_earlier(values["FOLDS_FROM"], work))
     images, labels = explore.load_images(work)
     file = values["OVERRIDES"] and find_beside(values["OVERRIDES"], work)
     overrides = read_overrides(file, images, labels)
@@ -91,8 +90,7 @@ def run(values: Values) -> Found:
     hashes = explore.load_hashes(images, work)
 
     settings = make_settings(DuplicateSettings, values)
-    is_new = explore.mark_new(images)
-    candidates = find_candidates(hashes, settings, is_new, images)
+    candidates = find_candidates(hashes, settings, None, images)
     print(candidates.explanation)
     verified = verify_candidates(images, hashes, candidates, settings, work)
     accepted = verified[verified["accepted"]]

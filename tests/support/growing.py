@@ -17,6 +17,7 @@ N_GROWTHS = 3
 TEXTURE = 20  # of images whose copies have similar hashes
 VALUES = {"N_FOLDS": 3, "IMAGE_SIZE": 64, "SECOND_LOOK": False}
 CLASSES = "abc"
+RECORD = "earlier: part"
 
 
 def write_images(folder, pictures, numbers):
@@ -30,8 +31,8 @@ def write_images(folder, pictures, numbers):
 class Step:
     """A dataset after one run.
 
-    outcomes: the beginning of the reason in folds.csv that each planted image must
-        have, by its id. parts: of all runs so far. earlier: digests of the parts
+    outcomes: how the reason in folds.csv of each planted image begins, by its id; in
+        several ways if it is written, and has a record in the next growth. parts: of all runs so far. earlier: digests of the parts
         before, made before and after this run.
     """
 
@@ -155,26 +156,27 @@ def plant(competition, records, growth):
     for number in range(2):
         source = by_fold[0].pop()
         name = f"within-{number}"
-        copy(name, source, labels[source], f"duplicate of {source}")
+        copy(name, source, labels[source], "duplicate")
     source = by_fold[1].pop()
     other = by_fold[2].pop()
-    new = copy("across", source, labels[source], "between folds: copies in fold 1 and")
+    new = copy("across", source, labels[source], ("duplicate", "conflict"))
     competition.overrides.append(f"{new},same,{other}")
 
-    copy("test", by_fold[2].pop(), None, "test image: always kept")
+    written = ("test image: always kept", "kept: ", RECORD)
+    copy("test", by_fold[2].pop(), None, written)
     source = tests.pop()
     label = labels.iloc[0]
-    copy("leak", source, label, "kept: the only labelled image", from_test=True)
+    copy("leak", source, label, written, from_test=True)
 
     gone = by_fold[0].pop()
-    copy("gone", gone, labels[gone], f"duplicate of {gone}")
+    copy("gone", gone, labels[gone], "duplicate")
     for image_id in (gone, by_fold[1].pop(), by_fold[2].pop()):
         competition.remove(image_id)
-        outcomes[image_id] = "gone: its record stays in part"
+        outcomes[image_id] = RECORD
     competition.remove(tests.pop(), is_test=True)
 
     relabelled = [by_fold[fold].pop() for fold in range(3)]
-    outcomes |= dict.fromkeys(relabelled, "relabelled: its record in part")
+    outcomes |= dict.fromkeys(relabelled, RECORD)
     rows = competition.rows
     for image_id in relabelled:
         others = sorted(set(labels) - {labels[image_id]})
@@ -183,7 +185,7 @@ def plant(competition, records, growth):
     changed = by_fold[1].pop()
     picture = Image.open(competition.path(changed)).convert("RGB")
     ImageOps.mirror(picture).save(competition.path(changed), format="JPEG")
-    outcomes[changed] = "changed: its record in part"
+    outcomes[changed] = RECORD
     return outcomes
 
 
