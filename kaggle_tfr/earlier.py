@@ -5,8 +5,8 @@ the earlier folds stay the same even if FOLDS_FROM changes after that.
 """
 
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,42 +19,17 @@ from kaggle_tfr.fingerprints import (
     select_fingerprints,
 )
 from kaggle_tfr.mounts import find_file, find_part_files, output_dir
-from kaggle_tfr.naming import TEST_FOLDER
-from kaggle_tfr.schema import JsonDataclass
-from kaggle_tfr.shards import PlanId, list_parts, parse_plan_id, read_plan_id
+from kaggle_tfr.shards import check_one_dataset, list_parts, read_plan_id
 from kaggle_tfr.storage import exists, join
-from kaggle_tfr.texts import find_texts
 
-# In WORK_DIR, if it continues parts: a row for each of their records; the other facts.
+# In WORK_DIR, if it continues parts: their records, and the content of their newest
+# plan.json.
 RECORDS = "earlier.parquet"
 EARLIER = "earlier.json"
-PLANNED_TABLE = "plan.parquet"
+PLANNED = "plan.parquet"
 # Begins the path of a record whose image is not there, such as
 # "earlier:part-3/train/7.jpg". No file has this path.
 GONE = "earlier:"
-
-
-@dataclass(frozen=True)
-class Earlier(JsonDataclass):
-    """What FOLDS_FROM contains besides the records.
-
-    folders: of the parts on this machine. work_dir: an earlier work folder, or "".
-    plan: the newest plan.json; {} for a CSV.
-    """
-
-    folders: tuple[str, ...] = ()
-    work_dir: str = ""
-    plan: dict = field(default_factory=dict)
-
-    @property
-    def plan_id(self) -> PlanId:
-        """The id of the newest plan, without parts if there is no plan."""
-        return parse_plan_id(self.plan) if self.plan else PlanId(n_parts=0)
-
-    @property
-    def n_parts(self) -> int:
-        """The number of all earlier parts."""
-        return self.plan_id.part_numbers.stop - 1
 
 
 def mark_recorded(images: pd.DataFrame) -> np.ndarray:
@@ -64,85 +39,72 @@ def mark_recorded(images: pd.DataFrame) -> np.ndarray:
     return (images["part"] > 0).to_numpy()
 
 
-def load_earlier(work_dir: str) -> Earlier:
-    """Return what `save_earlier` kept in WORK_DIR, `Earlier()` for nothing."""
-    path = join(work_dir, EARLIER)
-    text = storage.read_text(path)
-    return Earlier.parse(text, path, "Run 01_explore again.") if text else Earlier()
+def load_earlier(work_dir: str) -> dict[str, Any]:
+    """Return the newest plan.json of the parts that WORK_DIR continues, {} for none."""
+    has_parts = exists(join(work_dir, EARLIER))
+    return _read_json(join(work_dir, EARLIER)) if has_parts else {}
 
 
-def save_earlier(earlier: Earlier, records: pd.DataFrame, work_dir: str) -> None:
-    """Keep the result of `read_records` in WORK_DIR, or remove what an old one left."""
-    if earlier.plan:
+def save_earlier(plan: dict[str, Any], records: pd.DataFrame, work_dir: str) -> None:
+    """Keep in WORK_DIR what `read_records` returned, or remove what it kept before."""
+    storage.remove(join(work_dir, EARLIER))
+    if plan:
         storage.write_parquet(records, join(work_dir, RECORDS))
-        storage.write_atomically(join(work_dir, EARLIER), earlier.to_json().encode())
-    else:
-        storage.remove(join(work_dir, EARLIER))
-        storage.remove(join(work_dir, RECORDS))
+        text = json.dumps(plan, ensure_ascii=False)
+        storage.write_atomically(join(work_dir, EARLIER), text.encode())
 
 
 def read_records(
     folds_from: str | Sequence[str], work_dir: str
-) -> tuple[Earlier, pd.DataFrame]:
-    """Return what FOLDS_FROM contains, and its records.
+) -> tuple[dict[str, Any], pd.DataFrame]:
+    """Return the newest plan.json of FOLDS_FROM, and one row per record.
 
     folds_from: an earlier work folder, a CSV such as folds.csv, or all parts of a
         dataset, as folders or slugs, or the folder that contains them; "" for none.
     work_dir: WORK_DIR, which must be another folder.
-    Columns of the records: those of `read_fingerprints`, and path. Those of a CSV are
-        image_id, split, fold, part (-1) and digest ("").
+    Columns of the records: those of `read_fingerprints`; folder, of the part; and path,
+        for a record without an image. Those of a CSV, which has no plan, are image_id,
+        split, fold, part (-1) and digest ("").
     Raises: FileNotFoundError, ValueError.
     """
     names = [folds_from] if isinstance(folds_from, str) else folds_from
     if not any(names):
-        return Earlier(), pd.DataFrame()
+        return {}, pd.DataFrame()
     if names[0].lower().endswith(".csv"):
-        return Earlier(), _read_csv(names[0])
-    tables = []
-    plans = {}
-    parts = []
-    work_folder = ""
+        return {}, _read_csv(names[0])
     folders = [folder for name in names for folder in _list_folders(name, work_dir)]
-    for folder in folders:
-        plans[folder] = _read_plan(folder)
-        if exists(join(folder, PLANNED_TABLE)):
-            tables += _read_planned(folder, plans[folder])
-            parts += [*load_earlier(folder).folders, *list_parts(folder)]
-            work_folder = folder
-        else:
-            tables.append(read_fingerprints(folder))
-            parts.append(folder)
-    earlier = Earlier(tuple(parts), work_folder, _find_newest(plans))
-    numbers = sorted(part for table in tables for part in table["part"].unique())
-    if numbers != list(range(1, earlier.n_parts + 1)):
-        raise ValueError(
-            f"FOLDS_FROM has the parts {', '.join(map(str, numbers))}, but needs each "
-            f"of the {earlier.n_parts} once, or copies of the missing images could be "
-            "in two folds. Name each part, or the folder around them."
-        )
+    check_one_dataset(folders, advice="Name the parts of one dataset in FOLDS_FROM.")
+    newest = max(folders, key=lambda folder: read_plan_id(folder).first_part)
+    tables = [table for folder in folders for table in _read_folder(folder)]
     records = pd.concat(tables, ignore_index=True)
-    folder = GONE + "part-" + records["part"].astype(str) + "/" + records["split"]
-    return earlier, records.assign(path=folder + "/" + records["image_id"])
+    place = GONE + "part-" + records["part"].astype(str) + "/" + records["split"]
+    records["path"] = place + "/" + records["image_id"]
+
+    parts = sorted(records["part"].unique())
+    n_parts = read_plan_id(newest).part_numbers.stop - 1
+    if parts != list(range(1, n_parts + 1)) or not records["path"].is_unique:
+        raise ValueError(
+            f"FOLDS_FROM has records of the parts {', '.join(map(str, parts))}, but "
+            f"needs those of parts 1 to {n_parts}, each once. Otherwise copies could "
+            "be in two folds. Name each part, or the folder around them."
+        )
+    return _read_json(join(newest, "plan.json")), records
 
 
 def _read_csv(name: str) -> pd.DataFrame:
     """Return the folds in a CSV, whose images have no records."""
-    path = find_file(name)
-    try:
-        text = io.BytesIO(storage.read_bytes(path))
-        rows = pd.read_csv(text, dtype=str, keep_default_na=False)
-        if "keep" in rows:
-            rows = rows[rows["keep"].str.lower().isin(["true", "1"])]
-        folds = {"image_id": rows["image_id"], "fold": rows["fold"].astype("int64")}
-    except (OSError, KeyError, ValueError) as error:
-        raise ValueError(
-            f"FOLDS_FROM '{path}' is not a CSV with an image_id and a fold in each "
-            f"row: {error}."
-        ) from None
-    table = pd.DataFrame(folds).assign(split="train", part=-1, digest="")
-    if "split" in rows:
-        table["split"] = rows["split"]
-    return table.reset_index(drop=True)
+    text = io.BytesIO(storage.read_bytes(find_file(name)))
+    rows = pd.read_csv(text, dtype={"image_id": str}, keep_default_na=False)
+    if "keep" in rows:
+        rows = rows[rows["keep"].astype(bool)]
+    folds = {
+        "image_id": rows["image_id"],
+        "split": rows.get("split", "train"),
+        "fold": rows["fold"],
+        "part": -1,
+        "digest": "",
+    }
+    return pd.DataFrame(folds).reset_index(drop=True)
 
 
 def _list_folders(name: str, work_dir: str) -> list[str]:
@@ -154,73 +116,44 @@ def _list_folders(name: str, work_dir: str) -> list[str]:
             f"FOLDS_FROM is the WORK_DIR '{work_dir}' itself, whose files this run "
             "replaces. Set another WORK_DIR or NAME for the grown dataset."
         )
-    if any(exists(join(folder, file)) for file in (PLANNED_TABLE, FINGERPRINTS_FILE)):
+    if any(exists(join(folder, file)) for file in (PLANNED, FINGERPRINTS_FILE)):
         return [folder]
-    parts = list_parts(folder, FINGERPRINTS_FILE)
+    # Parts that this growth has written, and those that continue it, are planned again.
     growth = read_plan_id(work_dir)
-    if growth.first_part > 1:  # a run before has written parts, which are planned again
-        plans = map(read_plan_id, parts)
-        parts = [
-            part
-            for part, plan in zip(parts, plans, strict=True)
-            if plan.dataset_id != growth.dataset_id
-            or plan.first_part < growth.first_part
-        ]
+    parts = []
+    for part in list_parts(folder, FINGERPRINTS_FILE):
+        plan = read_plan_id(part)
+        is_earlier = plan.first_part < growth.first_part or growth.first_part == 1
+        if is_earlier or plan.dataset_id != growth.dataset_id:
+            parts.append(part)
     if not parts:
         raise FileNotFoundError(
-            f"FOLDS_FROM: '{folder}' contains neither {PLANNED_TABLE} nor "
+            f"FOLDS_FROM: '{folder}' contains neither {PLANNED} nor "
             f"{FINGERPRINTS_FILE}, in it or in folders part-*. Parts have this file if "
             "04_write wrote them with PUBLISH_HASHES = True."
         )
     return parts
 
 
-def _read_plan(folder: str) -> dict[str, Any]:
-    """Return the content of plan.json."""
-    path = join(folder, "plan.json")
-    text = storage.read_text(path)
-    plan = storage.parse_json(text, path, "Copy or download it again.")
-    if not {"fingerprint", "labels", "settings", "schema"}.issubset(plan):
-        raise ValueError(f"FOLDS_FROM: '{path}' is not a plan of 03_plan.")
-    return plan
-
-
-def _find_newest(plans: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the newest plan. plans: by their folders.
-
-    Raises: ValueError: two of them are not of one dataset.
-    """
-    ids = {folder: parse_plan_id(plan) for folder, plan in plans.items()}
-    newest = max(ids, key=lambda folder: ids[folder].first_part)
-    for folder, plan_id in ids.items():
-        problem = ids[newest].find_conflict(plan_id)
-        if problem:
-            raise ValueError(
-                f"FOLDS_FROM: '{folder}' and '{newest}' cannot be continued together: "
-                f"{problem}."
-            )
-    return plans[newest]
-
-
-def _read_planned(folder: str, plan: Mapping[str, Any]) -> list[pd.DataFrame]:
-    """Return the records of a work folder's plan, after those that it continues."""
-    path = join(folder, PLANNED_TABLE)
-    table = storage.read_parquet(path)
-    table = select_fingerprints(table, plan["settings"]["group_column"])
+def _read_folder(folder: str) -> list[pd.DataFrame]:
+    """Return the records of a part, or those of a plan and of what it continues."""
+    if not exists(join(folder, PLANNED)):
+        return [read_fingerprints(folder).assign(folder=folder)]
+    table = storage.read_parquet(join(folder, PLANNED))
     for part in list_parts(folder, "rejects.csv"):
-        text = io.BytesIO(storage.read_bytes(join(part, "rejects.csv")))
-        rejects = pd.read_csv(text, dtype=str, keep_default_na=False)
-        is_test = rejects["file"].str.startswith(TEST_FOLDER)
-        rejects["split"] = np.where(is_test, "test", "train")
-        table = table[find_texts(name_images(table), name_images(rejects)) < 0]
-    before = join(folder, RECORDS)
-    return [storage.read_parquet(before), table] if exists(before) else [table]
+        rejects = pd.read_csv(io.BytesIO(storage.read_bytes(join(part, "rejects.csv"))))
+        table = table[~table["path"].isin(rejects["path"])]
+    settings = _read_json(join(folder, "plan.json"))["settings"]
+    planned = select_fingerprints(table, settings["group_column"])
+    planned["folder"] = f"{folder}/part-" + planned["part"].astype(str)
+    is_growth = load_earlier(folder)
+    before = [storage.read_parquet(join(folder, RECORDS))] if is_growth else []
+    return [*before, planned]
 
 
-def name_images(table: pd.DataFrame, column: str = "image_id") -> pd.Series:
-    """Return unique names: a test image may have the id of a labelled one."""
-    is_test = table["split"] == "test"
-    return is_test.map({True: "test/", False: "others/"}) + table[column]
+def _read_json(path: str) -> dict[str, Any]:
+    """Return the content of plan.json."""
+    return storage.parse_json(storage.read_text(path), path, "Copy it again.")
 
 
 def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> list[str]:
@@ -228,22 +161,19 @@ def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> li
 
     out_dir: OUT_DIR, where 04 writes parts; earlier parts may be elsewhere.
     """
-    if tfrec_dirs:
-        return list(tfrec_dirs)
-    earlier = load_earlier(work_dir)
     parts_dir = output_dir(out_dir or work_dir)
-    inside = {storage.real_path(part): part for part in list_parts(parts_dir)}
-    # Of a slug, only the fingerprints were downloaded.
-    elsewhere = [
-        part
-        for part in earlier.folders
-        if storage.real_path(part) not in inside and exists(join(part, "shards.csv"))
-    ]
-    starts = [read_plan_id(part).first_part for part in inside.values()]
-    n_here = len(elsewhere) + sum(start <= earlier.n_parts for start in starts)
-    if n_here < earlier.n_parts:
+    if tfrec_dirs or not load_earlier(work_dir):
+        return list(tfrec_dirs) or [parts_dir]
+    records = storage.read_parquet(join(work_dir, RECORDS), columns=["folder"])
+    parts = {
+        storage.real_path(part): part
+        for part in [*records["folder"].unique(), *list_parts(parts_dir)]
+        if exists(join(part, "shards.csv"))  # of a slug, only hashes.parquet is here
+    }
+    n_missing = read_plan_id(work_dir).part_numbers.stop - 1 - len(parts)
+    if n_missing > 0:
         print(
-            f"WARNING: {earlier.n_parts - n_here} earlier part(s) are not on this "
-            "machine and are not read. Set TFREC_DIRS to all parts of the dataset."
+            f"WARNING: {n_missing} part(s) are not on this machine and are not read. "
+            "Set TFREC_DIRS to all parts of the dataset."
         )
-    return [*elsewhere, parts_dir]
+    return list(parts.values())

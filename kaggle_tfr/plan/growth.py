@@ -2,10 +2,11 @@
 
 import json
 from dataclasses import asdict
+from typing import Any
 
 import pandas as pd
 
-from kaggle_tfr.earlier import Earlier, mark_recorded
+from kaggle_tfr.earlier import mark_recorded
 from kaggle_tfr.plan.folds import join_groups
 from kaggle_tfr.plan.plan import PlanSettings
 from kaggle_tfr.schema import RecordSchema
@@ -23,21 +24,24 @@ FREE = {
 
 
 def check_growth(
-    earlier: Earlier, rows: pd.DataFrame, settings: PlanSettings, schema: RecordSchema
+    earlier: dict[str, Any],
+    rows: pd.DataFrame,
+    settings: PlanSettings,
+    schema: RecordSchema,
 ) -> None:
     """Raise a ValueError where parameters of 03 contradict the earlier parts.
 
-    rows: of `choose_rows`.
+    earlier: of `load_earlier`. rows: of `choose_rows`.
     """
     if "part" in rows and rows["fold"].max() >= max(1, settings.n_folds):
         raise ValueError(
             f"N_FOLDS is {settings.n_folds}, but FOLDS_FROM has images in fold "
             f"{rows['fold'].max()}. Set it to the number of folds that they have."
         )
-    if not earlier.plan:
+    if not earlier:
         return
-    record_schema = RecordSchema.from_dict(earlier.plan["schema"])
-    before = earlier.plan["settings"] | {"schema": asdict(record_schema)}
+    record_schema = RecordSchema.from_dict(earlier["schema"])
+    before = earlier["settings"] | {"schema": asdict(record_schema)}
     for name, value in (vars(settings) | {"schema": asdict(schema)}).items():
         # A list in JSON may be a tuple here.
         is_same = json.dumps(before.get(name, value)) == json.dumps(value)

@@ -16,6 +16,7 @@ from kaggle_tfr.plan.forecast import Forecast, make_forecast
 from kaggle_tfr.plan.growth import check_growth, drop_between, select_new
 from kaggle_tfr.plan.plan import Plan, PlanSettings, list_planned, make_plan, save_plan
 from kaggle_tfr.schema import load_schema
+from kaggle_tfr.shards import PlanId, parse_plan_id
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ def run(values: Values) -> Planned:
     folds_file = save_folds(folds, outcomes, work)
 
     new = select_new(folded)
+    continued = parse_plan_id(earlier) if earlier else PlanId(n_parts=0)
     forecast = make_forecast(
         new,
         schema,
@@ -100,8 +102,8 @@ def run(values: Values) -> Planned:
         schema,
         settings,
         folds_file=folds_file,
-        dataset_id=earlier.plan_id.dataset_id,
-        first_part=earlier.n_parts + 1,
+        dataset_id=continued.dataset_id,
+        first_part=continued.part_numbers.stop,
     )
     plan = replace(plan, outcomes=outcomes, checks={**vars(duplicates), **checks})
     save_plan(plan, add_fingerprints(table, hashes), work)
