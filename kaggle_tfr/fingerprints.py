@@ -61,8 +61,8 @@ def read_fingerprints(folder: AnyPath) -> pd.DataFrame:
         ) from None
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise ValueError(
-            f"'{path}' does not contain the fingerprints of a part, or is damaged: "
-            f"{error}. Copy or download it again."
+            f"'{path}' is not a Parquet file with the fingerprints of a part, or is "
+            f"damaged: {error}. Copy or download it again."
         ) from None
 
 
