@@ -29,7 +29,7 @@ from kaggle_tfr.images.hashing import ALL_HASHES
 from kaggle_tfr.mounts import find_file, find_part_files
 from kaggle_tfr.naming import SPLIT_NAMES, TEST_FOLDER
 from kaggle_tfr.schema import Labels, RecordSchema
-from kaggle_tfr.shards import PlanId, list_parts, parse_plan_id, read_plan_id
+from kaggle_tfr.shards import PlanId, list_parts, read_plan_id, upgrade_plan
 from kaggle_tfr.storage import exists, join
 
 COPY_AGAIN = "Copy or download it again."
@@ -83,7 +83,7 @@ def read_earlier(names: Sequence[str], work_dir: str) -> tuple[Earlier, pd.DataF
         return _read_csv(names)
     sources = [source for name in names for source in _read_folder(name, work_dir)]
     newest = _find_newest(sources)
-    plan = parse_plan_id(newest.plan)
+    plan = PlanId.from_dict(newest.plan)
     table = pd.concat([source.table for source in sources], ignore_index=True)
     _check_complete(table, plan)
     _check_repeated(table)
@@ -243,7 +243,8 @@ def _read_plan(folder: str) -> dict[str, Any]:
     try:
         Labels.from_dict(plan["labels"])
         RecordSchema.from_dict(plan["schema"])
-        plan_id = parse_plan_id(plan)
+        plan = upgrade_plan(plan)
+        plan_id = PlanId.from_dict(plan)
         has_settings = isinstance(plan["settings"], dict)
         is_plan = has_settings and plan_id.n_parts > 0 and plan_id.fingerprint
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -262,10 +263,10 @@ def _find_newest(sources: Sequence[_Source]) -> _Source:
 
     Raises: ValueError: two of them continue the same parts, or are of other datasets.
     """
-    newest = max(sources, key=lambda source: parse_plan_id(source.plan).first_part)
-    plan = parse_plan_id(newest.plan)
+    newest = max(sources, key=lambda source: PlanId.from_dict(source.plan).first_part)
+    plan = PlanId.from_dict(newest.plan)
     for source in sources:
-        if plan.find_conflict(parse_plan_id(source.plan)):
+        if plan.find_conflict(PlanId.from_dict(source.plan)):
             raise ValueError(
                 f"FOLDS_FROM: '{source.name}' and '{newest.name}' are not parts of one "
                 "dataset: neither plan continues the other. Name the parts of one "

@@ -174,25 +174,26 @@ def read_plan_id(folder: str) -> PlanId:
     plan_id = PlanId()
     with contextlib.suppress(ValueError, TypeError, KeyError):
         text = storage.read_text(path)
-        plan_id = parse_plan_id(storage.parse_json(text, path, COPY_AGAIN))
+        values = storage.parse_json(text, path, COPY_AGAIN)
+        plan_id = PlanId.from_dict(upgrade_plan(values))
         # The last line fails for an empty or foreign shards.csv.
         numbers = read_part_table(folder, columns=["part"])["part"]
         plan_id = replace(plan_id, part=int(numbers.max()))
     return plan_id
 
 
-def parse_plan_id(values: Mapping[str, Any]) -> PlanId:
-    """Return the id of a plan from the values of its plan.json.
+def upgrade_plan(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a plan.json of any version, as this version writes them.
 
     Raises: KeyError, TypeError: a value is missing, or is of another type.
     """
     # Version 0.2 listed the plans that the plan continues, the oldest first.
-    earlier = values.get("earlier", [])
-    added = {
+    earlier = values.pop("earlier", [])
+    return {
         "dataset_id": [*earlier, values][0]["fingerprint"],
         "first_part": 1 + sum(plan["n_parts"] for plan in earlier),
+        **values,
     }
-    return PlanId.from_dict({**added, **values})
 
 
 def list_own_parts(parts_dir: str, work_dir: str) -> list[str]:
