@@ -155,7 +155,7 @@ def test_folds_of_a_csv_stay_and_all_images_are_written(first, pictures, tmp_pat
 def test_parts_of_all_growths_can_share_a_folder(pictures, tmp_path, capsys):
     """FOLDS_FROM of each growth is OUT_DIR, or a list of all earlier parts.
 
-    A growth can run again at any time. Earlier parts must be as they were written.
+    A growth can run again at any time.
     """
     out = tmp_path / "out"
     expected = {}
@@ -180,11 +180,6 @@ def test_parts_of_all_growths_can_share_a_folder(pictures, tmp_path, capsys):
     assert read.find_shards(folders)["count"].sum() == 54
     with pytest.raises(ValueError, match=r"FOLDS_FROM lacks part 1 of 2"):
         build(tmp_path / "photos", tmp_path / "lost", FOLDS_FROM=earlier[1:])
-    shard = next(out.glob("part-1/*.tfrec"))
-    shard.write_bytes(shard.read_bytes()[:-1] + b"?")
-    values["FOLDS_FROM"] = str(tmp_path / "work-2")
-    with pytest.raises(ValueError, match=f"{shard.name}' is not as it was written"):
-        build(tmp_path / "photos", work, **values)
 
 
 def test_a_csv_that_names_no_image_is_an_error(first, tmp_path):
