@@ -19,7 +19,7 @@ from kaggle_tfr.fingerprints import (
     select_fingerprints,
 )
 from kaggle_tfr.mounts import find_file, find_part_files, output_dir
-from kaggle_tfr.shards import check_one_dataset, list_parts, read_plan_id
+from kaggle_tfr.shards import check_one_dataset, list_parts, read_plan_id, upgrade_plan
 from kaggle_tfr.storage import exists, join
 
 # In WORK_DIR, if it continues parts: their records, and the content of their newest
@@ -88,7 +88,7 @@ def read_records(
             f"needs those of parts 1 to {n_parts}, each once. Otherwise copies could "
             "be in two folds. Name each part, or the folder around them."
         )
-    return _read_json(join(newest, "plan.json")), records
+    return upgrade_plan(_read_json(join(newest, "plan.json"))), records
 
 
 def _read_csv(name: str) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from kaggle_tfr.plan.forecast import Forecast, make_forecast
 from kaggle_tfr.plan.growth import check_growth, drop_between, select_new
 from kaggle_tfr.plan.plan import Plan, PlanSettings, list_planned, make_plan, save_plan
 from kaggle_tfr.schema import load_schema
-from kaggle_tfr.shards import PlanId, parse_plan_id
+from kaggle_tfr.shards import PlanId
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def run(values: Values) -> Planned:
     folds_file = save_folds(folds, outcomes, work)
 
     new = select_new(folded)
-    continued = parse_plan_id(earlier) if earlier else PlanId(n_parts=0)
+    continued = PlanId.from_dict(earlier)
     forecast = make_forecast(
         new,
         schema,

@@ -1,5 +1,6 @@
 """Datasets that grow three times, growths that are killed, and growths from Kaggle."""
 
+import os
 import random
 import shutil
 import signal
@@ -91,7 +92,9 @@ def test_the_accounting_closes(growth):
 
 def test_tensorflow_reads_every_image_of_all_parts_once(steps):
     """The ids of all records are those of the fingerprints."""
-    shards = read.find_shards([str(part) for part in steps[-1].parts])
+    parts = list(map(str, steps[-1].parts))
+    assert read.choose_folders([], "", os.path.dirname(parts[-1])) == parts
+    shards = read.find_shards(parts)
     records = tf.data.TFRecordDataset(shards["file"].tolist()).as_numpy_iterator()
     features = [tf.train.Example.FromString(data).features.feature for data in records]
     ids = [feature["image_id"].bytes_list.value[0].decode() for feature in features]
@@ -165,7 +168,7 @@ def test_kills_change_no_byte_of_a_growth(parent, tmp_path, kills):
 def test_a_dataset_grows_from_its_published_parts(parent, kaggle, tmp_path):
     """Only fingerprints and plan are requested; the bytes are those of a growth here.
 
-    The images of the parts are not on this machine.
+    The images of the parts are not on this machine, so there is no second look.
     """
     slug = f"{USER}/flowers-part-1"
     part = parent / "work" / "part-1"
@@ -173,7 +176,7 @@ def test_a_dataset_grows_from_its_published_parts(parent, kaggle, tmp_path):
     kaggle.datasets[slug] = {
         str(path.relative_to(part)): path.read_bytes() for path in files
     }
-    values = VALUES | {"INPUT_DIR": str(parent / "new")}
+    values = VALUES | {"INPUT_DIR": str(parent / "new"), "SECOND_LOOK": True}
 
     for name, folds_from in {"kaggle": slug, "local": str(part)}.items():
         build_dataset(**values, FOLDS_FROM=folds_from, WORK_DIR=str(tmp_path / name))

@@ -19,14 +19,6 @@ def pictures():
     return draw_pictures(84, 120, 160)
 
 
-def write_table(folder, pictures, rows):
-    """Write images and train.csv; return the rows."""
-    for picture, name in zip(pictures, rows["image_id"], strict=False):
-        save_picture(picture, folder / "train_images" / name)
-    rows.to_csv(folder / "train.csv", index=False)
-    return rows
-
-
 def build(folder, work, **changes):
     """Build the dataset of a folder; return folds.csv, by the images' names."""
     build_dataset(INPUT_DIR=str(folder), WORK_DIR=str(work), **VALUES | changes)
@@ -49,27 +41,6 @@ def grown(first, tmp_path, pictures):
     folder = shutil.copytree(first / "photos", tmp_path / "photos")
     write_images(folder, pictures, [82])
     return folder
-
-
-def test_moved_and_rejected_images_keep_their_records(first, grown, pictures, tmp_path):
-    """A broken file's copies are found by its hashes. Both parts are one dataset.
-
-    01 opens only new and changed files.
-    """
-    shutil.move(grown / "b/004.jpg", grown / "c/004.jpg")
-    (grown / "c/005.jpg").write_bytes(b"no image")
-    save_picture(pictures[5].resize((140, 105)), grown / "c/900.jpg")
-    work = tmp_path / "work"
-    folds = build(grown, work, FOLDS_FROM=str(first / "work"), SECOND_LOOK=True)
-    moved = folds.loc["004", ["label_name", "path", "keep", "reason"]]
-    assert moved.tolist() == ["b", "c/004.jpg", True, "earlier: part 1"]
-    columns = ["path", "keep", "reason"]
-    rejected, record = folds.loc["005", columns].to_numpy().tolist()
-    assert rejected == ["c/005.jpg", False, "rejected: not an image"]
-    assert record == ["", False, "earlier: part 1"]
-    assert folds.loc["900", "reason"].startswith("duplicate")
-    folders = read.choose_folders([], "", str(work))
-    assert folders == [f"{first}/work/part-1", f"{work}/part-2"]
 
 
 def test_a_new_image_between_two_folds_is_dropped(first, grown, tmp_path):
@@ -106,11 +77,13 @@ def test_groups_follow_their_earlier_images(pictures, tmp_path):
     rows = pd.DataFrame({"image_id": [f"{k:03d}.jpg" for k in range(72)]})
     rows["label"] = rows.index % 3
     rows["patient"] = [f"p{k % 24 // 2}" for k in range(72)]
-    write_table(tmp_path, pictures, rows[:48])
+    for picture, name in zip(pictures, rows["image_id"], strict=False):
+        save_picture(picture, tmp_path / "images" / name)
+    rows[:48].to_csv(tmp_path / "train.csv", index=False)
     build(tmp_path, tmp_path / "first", GROUP_COLUMN="patient")
     part = tmp_path / "first/part-1"
     assert "p1" not in part.joinpath("hashes.parquet").read_bytes().decode("latin1")
-    write_table(tmp_path, pictures[48:], rows[48:])
+    rows[48:].to_csv(tmp_path / "train.csv", index=False)
     values = {"FOLDS_FROM": str(part), "GROUP_COLUMN": "patient"}
 
     folds = build(tmp_path, tmp_path / "second", **values)
@@ -169,25 +142,13 @@ def test_parts_of_all_growths_can_share_a_folder(pictures, tmp_path, capsys):
     assert "WARNING: 1 part(s) are not on this machine" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"N_FOLDS": 4}, "N_FOLDS is 4, but the parts of FOLDS_FROM have 3"),
-        ({"IMAGE_SIZE": 32}, "IMAGE_SIZE is 32, but"),
-        ({"SCHEMA": "petals"}, "SCHEMA is .*, but"),
-    ],
-)
-def test_parameters_that_contradict_earlier_parts_are_errors(
-    changes, message, first, grown, tmp_path
-):
-    """Folds and records are those of the earlier parts, or the run stops."""
-    with pytest.raises(ValueError, match=message):
-        build(grown, tmp_path / "work", FOLDS_FROM=str(first / "work"), **changes)
-
-
 def test_what_cannot_be_continued_is_an_error(first, grown, pictures, tmp_path):
-    """The work folder itself, a new class, and an input without a new image."""
+    """The work folder itself, other settings, a new class, and no new image."""
     values = {"FOLDS_FROM": str(first / "work")}
+    for changes in ({"N_FOLDS": 4}, {"IMAGE_SIZE": 32}, {"SCHEMA": "petals"}):
+        message = f"{min(changes)} is .*, but the parts of FOLDS_FROM have"
+        with pytest.raises(ValueError, match=message):
+            build(grown, tmp_path / "work", **values, **changes)
     with pytest.raises(ValueError, match="FOLDS_FROM is the WORK_DIR"):
         build(grown, first / "work", **values)
     with pytest.raises(ValueError, match="No image is new: all 60"):

@@ -1,22 +1,20 @@
 """Images joined to the records of earlier parts: rows of small tables."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from kaggle_tfr.explore.growth import join_records
-from kaggle_tfr.fingerprints import digest_groups
 from kaggle_tfr.schema import Labels
 
 LABELS = Labels(classes=("ant", "bee", "cat"))
 
 
-def make_plan(labels=LABELS, group_column=""):
-    return {
-        "labels": {"kind": labels.kind, "classes": labels.classes}
-        | {"label_columns": labels.label_columns},
-        "settings": {"group_column": group_column},
-    }
+def make_plan(labels):
+    """What `join_records` needs of a plan.json."""
+    return {"labels": asdict(labels), "settings": {"group_column": ""}}
 
 
 def list_images(*rows, **columns):
@@ -27,10 +25,10 @@ def list_images(*rows, **columns):
     return images.assign(**values | columns)
 
 
-def list_records(*rows, **columns):
+def list_records(*rows):
     """Records of part 1 as (id, split, class, digest, fold)."""
     names = ["image_id", "split", "label_name", "digest", "fold"]
-    records = pd.DataFrame(rows, columns=names).assign(part=1, **columns)
+    records = pd.DataFrame(rows, columns=names).assign(part=1)
     return records.assign(path="earlier:" + records["image_id"])
 
 
@@ -58,7 +56,7 @@ def test_a_row_is_new_placed_or_a_record_without_an_image(capsys):
     )
     labels = Labels(classes=("bee",), name="new")
 
-    joined, labels = join_records(images, labels, make_plan(), records)
+    joined, labels = join_records(images, labels, make_plan(LABELS), records)
 
     assert labels == Labels(classes=LABELS.classes, name="new")
     rows = joined[["image_id", "path", "split", "label", "part", "fold", "problem"]]
@@ -105,14 +103,3 @@ def test_columns_of_labels_follow_from_their_names(kind, mark, blank):
     expected = [[code, blank], [blank, mark], [mark, mark]]
     assert joined[["ant", "bee"]].to_numpy().tolist() == expected
     assert joined["label"].tolist() == [0, 2, 1]
-
-
-def test_a_record_without_an_image_has_the_name_of_its_group():
-    """Or the digest of a name that the input does not have."""
-    images = list_images(("new", "train", "ant", "d0", ""), patient="ada")
-    digests = digest_groups(pd.Series(["ada", "bob"]))
-    records = list_records(
-        ("1", "train", "ant", "d1", 0), ("2", "train", "ant", "d2", 1), group=digests
-    )
-    joined, _ = join_records(images, LABELS, make_plan(group_column="patient"), records)
-    assert joined["patient"].tolist() == ["ada", "ada", digests[1]]

@@ -138,16 +138,11 @@ def test_no_two_shards_share_a_number(order, used, places):
         ("{i}.tmp", "trees", "for its own file"),
         ("{name}", "SHA256SUMS", "for its own file"),
         ("{name}", "train.csv", "for its own file"),
-        ("{name}.png", "dataset-cover-image", "for its own file"),
         ("{i}-{name}", "ä" * 107, "has 216 bytes; it can have 214"),
-        ("{i}-{name}", "a\nb", r"character '\\n' Kaggle may refuse .* in NAME"),
-        ("{i}-{name}", "leaf@384", "character '@' Kaggle may refuse .* in NAME"),
-        ("{name}&{i}", "trees", "character '&' Kaggle may refuse .* in SHARD_NAME"),
-        (
-            "{i} {split}",
-            "my trees",
-            "character ' ' Kaggle may refuse .* in SHARD_NAME",
-        ),
+        ("{i}-{name}", "a\nb", r"character '\\n' Kaggle may refuse"),
+        ("{i}-{name}", "leaf@384", "character '@' Kaggle may refuse"),
+        ("{name}&{i}", "trees", "character '&' Kaggle may refuse"),
+        ("{i} {split}", "my trees", "character ' ' Kaggle may refuse"),
     ],
 )
 def test_names_that_shards_cannot_have_are_errors(planned, template, name, message):
