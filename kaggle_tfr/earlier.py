@@ -104,7 +104,8 @@ def _read_csv(name: str) -> pd.DataFrame:
         "part": -1,
         "digest": "",
     }
-    return pd.DataFrame(folds).reset_index(drop=True)
+    table = pd.DataFrame(folds).drop_duplicates(["image_id", "split"])
+    return table.reset_index(drop=True)
 
 
 def _list_folders(name: str, work_dir: str) -> list[str]:
