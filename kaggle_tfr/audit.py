@@ -165,7 +165,8 @@ def _run(values: Values, work: str) -> Audit:
     images["file"] = images["path"].str.removeprefix(f"{folder}/")
     overlap = found.overlap
     copies = _list_copies(images, found.pairs)
-    counts = _count(images, copies)
+    counts = _count(images, found.clusters)
+    counts["conflicting_pairs"] = int(copies["conflict"].sum())
     counts["images_in_other_datasets"] = overlap["a"].nunique()
     _note_unread(folder, images["path"])
     _note_limits(settings, labels)
@@ -191,7 +192,13 @@ def _run(values: Values, work: str) -> Audit:
     here = _tabulate(images, copies.assign(dataset_b=""), ends)
     ends = overlap[["test_id", "test_split", "test_label"]]
     # Another dataset may have other names for the same classes.
-    overlap = overlap.assign(conflict=False, dataset_b=overlap["dataset"])
+    match = np.where(overlap["orientation"] == 1, "hash", "mirrored")
+    is_equal = images["digest"].iloc[overlap["a"]].to_numpy() == overlap["test_digest"]
+    overlap = overlap.assign(
+        match=np.where(is_equal, "file", match),
+        conflict=False,
+        dataset_b=overlap["dataset"],
+    )
     elsewhere = _tabulate(images, overlap, ends)
     table = pd.concat([here, elsewhere], ignore_index=True)
     return Audit(headline, findings, table, counts, values["OUT_DIR"])
@@ -216,43 +223,41 @@ def _explore(values: Values) -> None:
 def _list_copies(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     """Return the copies: a, b (row numbers of `images`), distance, match, conflict.
 
-    pairs: of `deduplicate.Found`. match: "file" for equal files, "hash" within
-    MAX_BITS, "mirrored" within four fifths of it in another orientation, "details" if
-    the second look confirmed the pair.
+    pairs: of `deduplicate.Found`. a is of the first split. match: "file" for equal
+    files, "hash" within MAX_BITS, "mirrored" within four fifths of it in another
+    orientation, "details" if the second look confirmed the pair.
     """
     pairs = pairs[pairs["accepted"]]
-    is_confirmed = pairs["verdict"] == "geometry"
-    is_rotated = pairs["orientation"] != 1
-    match = np.select([is_confirmed, is_rotated], ["details", "mirrored"], "hash")
-    columns = pairs[["a", "b"]].assign(distance=pairs["bits"], match=match)
-    copies = deduplicate.find_copies(images, columns)
-
-    a = copies["a"]
-    b = copies["b"]
+    splits = deduplicate.list_splits(images["split"])
+    is_swapped = pairs["split_a"].map(splits.index) > pairs["split_b"].map(splits.index)
+    a = pairs["a"].mask(is_swapped, pairs["b"])
+    b = pairs["b"].mask(is_swapped, pairs["a"])
     digest = images["digest"].to_numpy()
+    matches = {
+        "file": digest[a] == digest[b],
+        "details": pairs["verdict"] == "geometry",
+        "mirrored": pairs["orientation"] != 1,
+    }
     label = images["label"].to_numpy()
     is_labelled = (label[a] >= 0) & (label[b] >= 0)
-    is_equal = digest[a] == digest[b]
-    return copies.assign(
-        match=copies["match"].mask(is_equal, "file"),
-        conflict=is_labelled & (label[a] != label[b]),
-    )
+    copies = pd.DataFrame({"a": a, "b": b, "distance": pairs["bits"]})
+    copies["match"] = np.select([*matches.values()], [*matches], "hash")
+    copies["conflict"] = is_labelled & (label[a] != label[b])
+    return copies.sort_values(["a", "distance", "b"], ignore_index=True)
 
 
-def _count(images: pd.DataFrame, copies: pd.DataFrame) -> dict[str, Any]:
+def _count(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, Any]:
     """Return the counts of audit.json."""
     good = images[images["problem"] == ""]
     reasons = name_reasons(images["problem"].drop(good.index))
-    split = images["split"].to_numpy()
-    is_leak = split[copies["a"]] != split[copies["b"]]
+    n_splits = clusters.groupby("cluster")["split"].transform("nunique")
     return {
         "images": len(good),
         "rejected": len(images) - len(good),
         "reasons": reasons.value_counts().to_dict(),
         "splits": good["split"].value_counts().to_dict(),
-        "leaking_images": np.unique(copies.loc[is_leak, ["a", "b"]]).size,
-        "copies": deduplicate.count_copies(images, copies).to_dict("records"),
-        "conflicting_pairs": int(copies["conflict"].sum()),
+        "leaking_images": int((n_splits > 1).sum()),
+        "copies": deduplicate.count_copies(clusters, good["split"]).to_dict("records"),
     }
 
 

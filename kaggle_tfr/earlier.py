@@ -100,3 +100,11 @@ def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> li
     known = {storage.real_path(part) for part in list_parts(parts_dir)}
     elsewhere = [part for part in earlier_parts if storage.real_path(part) not in known]
     return [*elsewhere, parts_dir]
+
+
+def mark_recorded(images: "pd.DataFrame") -> "np.ndarray":
+    """Return whether an earlier part has each image: bool (n,)."""
+    import numpy as np
+    if "part" not in images:
+        return np.zeros(len(images), bool)
+    return (images["part"] > 0).to_numpy()

@@ -1,17 +1,16 @@
 """The clusters of near-duplicates with small images, for the gallery of a page."""
 
-import csv
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import BytesIO, StringIO
+from io import BytesIO
 from typing import Any
 
 import pandas as pd
 from PIL import Image
 
 from kaggle_tfr import parallel, storage
-from kaggle_tfr.deduplicate import geometry
+from kaggle_tfr.deduplicate import geometry, overrides
 from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.images.convert import load_pixels
 from kaggle_tfr.schema import Labels
@@ -23,7 +22,7 @@ SIDE = 160  # pixels of a thumbnail
 QUALITY = 60  # of WebP
 # Clusters with two labels are first, then those in two splits, then the farthest; in a
 # cluster the kept images are first, and of these the one that the others are copies of.
-ORDER = ["is_conflict", "is_leak", "farthest", "cluster", "keep", "steps"]
+ORDER = ["is_conflict", "is_leak", "farthest", "cluster", "keep", "distance"]
 
 Row = dict[Any, Any]  # values by the names of columns
 
@@ -100,7 +99,7 @@ def _choose_displayed(clusters: pd.DataFrame) -> pd.DataFrame:
         is_leak=of_cluster["split"].transform("nunique") > 1,
         farthest=of_cluster["distance"].transform("max"),
     )
-    is_ascending = [column == "steps" for column in ORDER]
+    is_ascending = [column == "distance" for column in ORDER]
     members = members.sort_values(ORDER, ascending=is_ascending)
     position = members.groupby("cluster").cumcount()
     return members[position < MAX_OF_CLUSTER].head(MAX_IMAGES)
@@ -130,6 +129,6 @@ def _draw(path: str) -> str:
 
 def read_decisions(work_dir: str) -> list[list[str]]:
     """Return image_id, action and value of each decision that 02 has applied."""
-    text = storage.read_text(storage.join(work_dir, "decisions.csv"))
-    rows = csv.reader(StringIO(text, newline=""))
-    return [row[:3] for row in rows][1:]
+    path = storage.join(work_dir, overrides.FILE)
+    columns = overrides.COLUMNS
+    return storage.read_parquet(path, columns=columns).to_numpy().tolist()

@@ -154,7 +154,7 @@ def _find_all(
     is_new: np.ndarray | None = None,
 ) -> pd.DataFrame:
     """Return all pairs within CANDIDATE_BITS."""
-    radius = max(settings.max_bits, settings.candidate_bits)
+    radius = max(settings.max_bits, 70)
     return find_pairs(hashes, radius, settings.rotated_bits, limit, is_new)
 
 
@@ -165,9 +165,9 @@ def _find_nearest(
     is_new: np.ndarray | None,
 ) -> pd.DataFrame:
     """Return the pairs within CANDIDATE_BITS that are near by one of two measures."""
-    radius = max(settings.max_bits, min(NEAR_BITS, settings.candidate_bits))
+    radius = max(settings.max_bits, min(NEAR_BITS, 70))
     near = find_pairs(hashes, radius, settings.rotated_bits, limit, is_new)
-    fine = find_fine_pairs(hashes, FINE_BITS, settings.candidate_bits, limit, is_new)
+    fine = find_fine_pairs(hashes, FINE_BITS, 70, limit, is_new)
     pairs = pd.concat([near, fine]).drop_duplicates(["a", "b"])
     return pairs.sort_values(["a", "b"], ignore_index=True)
 
@@ -193,7 +193,7 @@ def _describe_cost(
     far_pairs = _select_far(pairs, settings)
     text = (
         f"{len(far_pairs):,} pairs of {settings.max_bits + 1} to "
-        f"{settings.candidate_bits} bits, an estimated "
+        f"{70} bits, an estimated "
         f"{_estimate_seconds(far_pairs):,.0f} s of one core after a start of some "
         "seconds."
     )

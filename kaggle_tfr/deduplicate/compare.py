@@ -1,33 +1,29 @@
-"""Compare with published datasets, of which only the fingerprints are read.
+"""Compare with published datasets: their hashes are rows of the same search.
 
-A fingerprint is a row of hashes.parquet of a part. The images of a compared dataset are
-not there, so a second look is not possible: two images are the same if their hashes are
-within MAX_BITS, or within the radius of mirrored copies.
+The images of a compared dataset are not there, so a second look is not possible: two
+images are the same if their hashes are within MAX_BITS, or within the radius of
+mirrored copies.
 """
 
 import re
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.deduplicate.outcomes import DuplicateSettings, match_clusters
-from kaggle_tfr.deduplicate.pairs import find_pairs_between
-from kaggle_tfr.fingerprints import FINGERPRINTS_FILE, TYPES, read_fingerprints
+from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
+from kaggle_tfr.deduplicate.pairs import find_first, find_pairs
+from kaggle_tfr.fingerprints import FINGERPRINTS_FILE, read_fingerprints
 from kaggle_tfr.mounts import find_part_files
-from kaggle_tfr.shards import list_parts
+from kaggle_tfr.shards import _find_parts as find_parts
 
-COPY_COLUMNS = [
-    "a",
-    "distance",
-    "orientation",
-    "match",
-    "test_id",
-    "test_split",
-    "test_label",
-    "dataset",
-]
+# Columns of an image of another dataset, and their names in `find_overlap`.
+NAMES = {
+    "image_id": "test_id",
+    "split": "test_split",
+    "label_name": "test_label",
+    "digest": "test_digest",
+}
 
 
 def read_datasets(compare_with: Sequence[str]) -> pd.DataFrame:
@@ -43,107 +39,54 @@ def read_datasets(compare_with: Sequence[str]) -> pd.DataFrame:
     names: dict[str, str] = {}
     for source, name in name_datasets(compare_with).items():
         folder = find_part_files(source, [FINGERPRINTS_FILE])
-        for part in _list_parts(folder):
+        for part in find_parts(folder):
             below = part.removeprefix(folder)
             names.setdefault(storage.real_path(part), name + below)
-    tables = [
-        read_fingerprints(part)[[*TYPES]].assign(dataset=name)
-        for part, name in names.items()
-    ]
-    if not tables:
-        return pd.DataFrame(columns=[*TYPES, "dataset"])
-    return pd.concat(tables, ignore_index=True)
+    tables = [read_fingerprints(part).assign(dataset=name) for part, name in names.items()]
+    no_images = pd.DataFrame(columns=[*NAMES, "dataset"])
+    return pd.concat(tables or [no_images], ignore_index=True)
 
 
 def name_datasets(compare_with: Sequence[str]) -> dict[str, str]:
-    """Return a distinct name of each dataset, by the name in `compare_with`.
+    """Return the name of each dataset, by its name in `compare_with`.
 
     Slugs, addresses and relative folders are names. Of an absolute folder, the last
-    folder is the name, with the one around it for a part: names are in folds.csv and
+    folder is the name, with the one around it for a part: names are in leaks.csv and
     on pages, which may be published.
     """
-    names: dict[str, str] = {}
-    for source in dict.fromkeys(source.rstrip("/") for source in compare_with):
-        base = source
-        if source.startswith(("/", "~")):
-            parent, base = f"/{source}".split("/")[-2:]
-            if re.fullmatch(r"part-\d+", base):
-                base = f"{parent}/{base}"
-        name = base
-        number = 2
-        while name in names.values():
-            name = f"{base} ({number})"
-            number += 1
-        names[source] = name
+    names = {}
+    for source in compare_with:
+        folders = source.rstrip("/").split("/")
+        is_part = re.fullmatch(r"part-\d+", folders[-1])
+        n_named = 2 if is_part else 1
+        is_private = source.startswith(("/", "~"))
+        names[source] = "/".join(folders[-n_named:]) if is_private else source
     return names
 
 
-def _list_parts(folder: str) -> list[str]:
-    """Return the parts in a folder; the folder itself if it is a part."""
-    if storage.exists(storage.join(folder, "shards.csv")):
-        return [folder]
-    return list_parts(folder) or [folder]
-
-
-def compare_datasets(
-    hashes: pd.DataFrame,
-    others: pd.DataFrame,
-    settings: DuplicateSettings,
+def find_overlap(
+    hashes: pd.DataFrame, others: pd.DataFrame, settings: DuplicateSettings
 ) -> pd.DataFrame:
-    """Find the images that are also in other datasets, one row per pair.
+    """Find the images that are also in other datasets: the nearest one in each.
 
     hashes: of `load_hashes`. others: of `read_datasets`.
-    Columns: a (row number of `hashes`), distance (bits), orientation (EXIF), match
-    ("file" for equal files, "hash", or "mirrored" in another orientation), and test_id,
-    test_split, test_label and dataset of the other image. The nearest pair of an image
-    is its first one.
+    Columns: a (row number of `hashes`), distance (bits), orientation (EXIF), test_id,
+    test_split, test_label, test_digest and dataset of the other image.
     """
     if others.empty:
-        return pd.DataFrame(columns=COPY_COLUMNS).astype({"a": int, "distance": int})
-    pairs = find_pairs_between(
-        hashes,
-        others.assign(problem=""),
-        settings.max_bits,
-        settings.rotated_bits,
-    )
-    mine = hashes.iloc[pairs["a"]].reset_index(drop=True)
-    found = others.iloc[pairs["b"]].reset_index(drop=True)
-    match = np.where(pairs["orientation"] == 1, "hash", "mirrored")
-    copies = pd.DataFrame(
-        {
-            "a": pairs["a"].to_numpy(),
-            "distance": pairs["distance"].to_numpy(),
-            "orientation": pairs["orientation"].to_numpy(),
-            "match": np.where(mine["digest"] == found["digest"], "file", match),
-            "test_id": found["image_id"],
-            "test_split": found["split"],
-            "test_label": found["label_name"],
-            "dataset": found["dataset"],
-        }
-    )
+        return pd.DataFrame(columns=["a", "distance", "orientation", *NAMES.values(), "dataset"])
+    table = pd.concat([hashes, others.assign(problem="")], ignore_index=True)
+    pairs = find_pairs(table, settings.max_bits, settings.rotated_bits)
+    n_images = len(hashes)
+    pairs = pairs[(pairs["a"] < n_images) & (pairs["b"] >= n_images)]
+    # Of images with equal hashes only the first one is in these pairs.
+    first = find_first(table)[:n_images]
+    members = pd.DataFrame({"first": first, "row": range(n_images)})
+    overlap = members.merge(pairs.rename(columns={"a": "first"}), on="first")
+    overlap["b"] -= n_images
+    found = others.rename(columns=NAMES)[[*NAMES.values(), "dataset"]]
+    overlap = overlap.merge(found, left_on="b", right_index=True)
+    overlap = overlap.drop(columns=["first", "b"]).rename(columns={"row": "a"})
     order = ["a", "distance", "dataset", "test_split", "test_id"]
-    return copies.sort_values(order, kind="stable", ignore_index=True)
-
-
-def name_copies(copies: pd.DataFrame) -> dict[int, str]:
-    """Return the nearest copy of each image that has one, by its row number.
-
-    copies: of `compare_datasets`. A copy is named "image 7.jpg of owner/leaves".
-    """
-    nearest = copies.drop_duplicates("a")
-    texts = "image " + nearest["test_id"] + " of " + nearest["dataset"]
-    return dict(zip(nearest["a"].tolist(), texts, strict=True))
-
-
-def list_overlap(
-    images: pd.DataFrame,
-    copies: pd.DataFrame,
-    clusters: pd.DataFrame,
-) -> pd.DataFrame:
-    """Return the pairs of `compare_datasets` with the other columns of leaks.csv.
-
-    test_id and test_split are of the image of the other dataset; image_id, label_name,
-    split and keep of the image in `images`.
-    """
-    mine = match_clusters(images.iloc[copies["a"]], clusters)
-    return copies.join(mine[["image_id", "label_name", "split", "keep"]])
+    overlap = overlap.sort_values(order, kind="stable")
+    return overlap.drop_duplicates(["a", "dataset"], ignore_index=True)

@@ -1,149 +1,114 @@
 """Note what 02 found: copies, labels that disagree, leaks, and other datasets."""
 
-from collections.abc import Hashable, Mapping
-
-import numpy as np
 import pandas as pd
 
-from kaggle_tfr.deduplicate.corrections import Corrections
-from kaggle_tfr.deduplicate.leaks import count_copies, find_copies, list_splits
-from kaggle_tfr.deduplicate.outcomes import match_clusters
+from kaggle_tfr.deduplicate.clusters import FAR
+from kaggle_tfr.deduplicate.leaks import count_copies
 from kaggle_tfr.notebook import note
-from kaggle_tfr.tables import count_of, join_words
+from kaggle_tfr.tables import count_of
 
 
-def note_findings(
-    corrected: Corrections,
-    leaks: pd.DataFrame,
-    others: pd.DataFrame,
-    overlap: pd.DataFrame,
+def note_clusters(
+    images: pd.DataFrame, clusters: pd.DataFrame, decisions: pd.DataFrame
 ) -> None:
-    """Note the copies, conflicts and leaks, and the copies in other datasets.
+    """Note the copies, chains and conflicts, and pairs that are still in one cluster.
 
-    corrected: of `apply_overrides`. leaks: of `find_leaks`. others: of `read_datasets`.
-    overlap: of `list_overlap`.
+    images, decisions: of `correct_images` and `read_overrides`. clusters: of
+    `find_clusters`.
     """
-    images = corrected.images
-    clusters = corrected.clusters
-    copies = find_copies(images, corrected.pairs[["a", "b", "distance"]])
-    counts = count_copies(images, copies)
-    counts = counts[counts["copies"] > 0]
-    n_images = images["split"][images["problem"] == ""].value_counts().to_dict()
-    n_clusters = (clusters["cluster"].value_counts() > 1).sum()
+    n_images = (images["problem"] == "").sum()
+    size = clusters.groupby("cluster")["keep"].transform("size")
+    copied = clusters[size > 1]
+    n_clusters = copied["cluster"].nunique()
+    counted = count_of(n_clusters, "cluster")
+    total = count_of(n_images, "image")
+    if n_clusters:
+        note("·", f"{len(copied):,} of {total} have a near-duplicate ({counted}).", "copies")
+    else:
+        note("✓", f"None of {total} has a near-duplicate.", "copies")
 
-    _note_copies(copies, counts, n_images, n_clusters)
-    columns = images[["image_id", "split", "label", "problem"]]
-    matched = match_clusters(columns, clusters, ["reason"])
-    _note_conflicts(matched, n_clusters)
-    keep = matched["keep"].to_numpy()
-    is_whole = keep[leaks["a"]] & keep[leaks["b"]]
-    _note_leaks(counts, n_images, set(leaks["test_split"][is_whole]))
-    _note_overlap(others, overlap, sum(n_images.values()))
+    kept = clusters[clusters["reason"] == FAR]
+    if len(kept):
+        note(
+            "·",
+            f"{count_of(kept['cluster'].nunique(), 'cluster')} of near-duplicates "
+            "contain images that are far apart, as in a slow fade. "
+            f"{len(kept):,} of their images are kept.",
+            "chains",
+            "They share a fold. Set MAX_BITS lower if they are not copies.",
+        )
 
-
-def _note_copies(
-    copies: pd.DataFrame,
-    counts: pd.DataFrame,
-    n_images: Mapping[Hashable, int],
-    n_clusters: int,
-) -> None:
-    """Note how many images have a copy, and how many in their own split."""
-    n_copied = np.unique(copies[["a", "b"]]).size
-    total = count_of(sum(n_images.values()), "image")
-    if not n_copied:
-        text = f"None of {total} has a near-duplicate."
-        note("✓", text, "copies")
-        return
-
-    text = (
-        f"{n_copied:,} of {total} have a near-duplicate "
-        f"({count_of(n_clusters, 'cluster')})."
-    )
-    within = counts[counts["split"] == counts["other"]]
-    places = [
-        f"{row['images']:,} of {n_images[row['split']]:,} {row['split']} images"
-        for row in within.to_dict("records")
-    ]
-    if places:
-        text += f" Copies in the same split: {', '.join(places)}."
-    note("·", text, "copies")
-
-
-def _note_conflicts(images: pd.DataFrame, n_clusters: int) -> None:
-    """Note the clusters whose labels disagree, also with those of test images."""
-    has_vote = (images["cluster"] >= 0) & (images["label"] >= 0)
-    # A rejected row may repeat the id of an image in a cluster.
-    has_vote &= images["problem"] == ""
-    has_vote &= images["reason"] != "override: dropped"
-    labelled = images[has_vote]
+    label = images["label"].loc[copied.index]
+    has_vote = (label >= 0) & (copied["reason"] != "override: dropped")
+    labelled = copied[has_vote].assign(label=label)
     n_labels = labelled.groupby("cluster")["label"].transform("nunique")
     conflicts = labelled[n_labels > 1]
     if len(conflicts):
-        n_conflicts = conflicts["cluster"].nunique()
-        n_dropped = (~conflicts["keep"]).sum()
         note(
             "!",
-            f"Labels disagree in {n_conflicts:,} of {n_clusters:,} clusters of "
-            f"near-duplicates ({len(conflicts):,} images).",
+            f"Labels disagree in {conflicts['cluster'].nunique():,} of {counted} of "
+            f"near-duplicates ({count_of(len(conflicts), 'image')}).",
             "conflicts",
-            f"CONFLICTS drops {n_dropped:,} of them, and never test images. Inspect "
-            "their clusters, and correct labels by OVERRIDES.",
+            f"CONFLICTS drops {(~conflicts['keep']).sum():,} of them, and never test "
+            "images. Inspect their clusters, and correct labels by OVERRIDES.",
         )
     elif labelled["cluster"].duplicated().any():
-        counted = count_of(n_clusters, "cluster")
         text = f"None of {counted} of near-duplicates has two labels."
         note("✓", text, "conflicts")
 
+    cut = decisions[decisions["action"] == "different"]
+    cluster = clusters["cluster"]
+    ends = [cluster.reindex(cut[name]).to_numpy() for name in ("a", "b")]
+    still_joined = cut[ends[0] == ends[1]]
+    if len(still_joined):
+        first = still_joined.iloc[0]
+        note(
+            "!",
+            f"OVERRIDES calls '{first['image_id']}' and '{first['value']}' different, "
+            "but other images connect them "
+            f"({count_of(len(still_joined), 'such row')}).",
+            "overrides",
+            "Add rows with these images, too.",
+        )
 
-def _note_leaks(
-    counts: pd.DataFrame, n_images: Mapping[Hashable, int], leaking_splits: set[str]
+
+def note_leaks(
+    images: pd.DataFrame, clusters: pd.DataFrame, leaks: pd.DataFrame
 ) -> None:
     """Note the copies in two splits, with all copies of a split in one finding.
 
-    leaking_splits: those of which both images of some pair are kept.
+    leaks: of `find_leaks`.
     """
-    between = counts[counts["split"] != counts["other"]]
-    for split, rows in between.groupby("split"):
-        mark = "·"
-        advice = "At least one image of each pair is dropped."
-        if split == "test" and split in leaking_splits:
-            mark = "!"
-            advice = (
-                "Copies are kept, so a test score will be too good. LEAKS = drop "
-                "leaves them out."
-            )
-        elif split in leaking_splits:
-            advice = "03 puts the images of a pair in one split."
-        texts = []
-        for row in rows.to_dict("records"):
-            other = row["other"]
-            verb = "has" if row["images"] == 1 else "have"
-            texts.append(
-                f"{row['images']:,} of {n_images[str(split)]:,} {split} images {verb} "
-                f"a copy in {other} ({row['other_images']:,} of {n_images[other]:,} "
-                "there)."
-            )
-        note(mark, " ".join(texts), f"leaks: {split}", advice)
+    n_images = images["split"][images["problem"] == ""].value_counts()
+    counts = count_copies(clusters, n_images.index)
+    between = counts[(counts["split"] != counts["other"]) & (counts["images"] > 0)]
+    for row in between.itertuples():
+        is_shared = (leaks["test_split"] == row.split) & (leaks["split"] == row.other)
+        is_kept = row.split == "test" and leaks["keep"][is_shared].any()
+        verb = "has" if row.images == 1 else "have"
+        note(
+            "!" if is_kept else "·",
+            f"{row.images:,} of {n_images[row.split]:,} {row.split} images {verb} a "
+            f"copy in {row.other} ({row.other_images:,} of {n_images[row.other]:,} "
+            "there).",
+            f"leaks: {row.split}, {row.other}",
+            "LEAKS = drop leaves labelled copies of test images out. 03 puts the "
+            "images of other pairs in one split.",
+        )
     if between.empty:
-        others = list_splits(map(str, n_images))[:-1]
-        n_others = sum(n_images[split] for split in others)
-        text = "The input has one split, so no copy is in another one."
-        if others:
-            text = (
-                f"None of {n_others:,} {join_words(others)} images has a copy in "
-                "another split."
-            )
-        note("✓", text, "leaks")
+        note("✓", "No image has a copy in another split.", "leaks")
 
 
-def _note_overlap(others: pd.DataFrame, overlap: pd.DataFrame, n_images: int) -> None:
-    """Note for each other dataset how many images are also in it."""
+def note_overlap(others: pd.DataFrame, overlap: pd.DataFrame, n_images: int) -> None:
+    """Note for each other dataset how many images are also in it.
+
+    others, overlap: of `read_datasets` and `find_overlap`.
+    """
     for dataset, n_there in others["dataset"].value_counts(sort=False).items():
         found = overlap[overlap["dataset"] == dataset]
-        found = found.drop_duplicates(["image_id", "split"])
         size = count_of(n_there, "image")
-        text = f"None of {n_images:,} images is also in {dataset} ({size})."
         mark = "✓"
+        text = f"None of {n_images:,} images is also in {dataset} ({size})."
         advice = ""
         if len(found):
             verb = "is" if len(found) == 1 else "are"

@@ -50,7 +50,7 @@ def find_pairs(
     Images of almost no texture have random hashes: they pair only if their files are
     equal.
     """
-    words = _take_words(hashes, rotated_bits)
+    words = take_words(hashes, rotated_bits)
     is_good = hashes["problem"].to_numpy() == ""
     members = _group_equal(hashes, words, is_good)
     searched = _choose_searched(members)
@@ -84,7 +84,7 @@ def find_fine_pairs(
     searched.
     Raises: TooManyPairs: more than `limit` pairs by the fine hash.
     """
-    words = _take_words(hashes)
+    words = take_words(hashes)
     is_good = hashes["problem"].to_numpy() == ""
     searched = _choose_searched(_group_equal(hashes, words, is_good))
     fine_words = hashes[[*FINE_HASH]].to_numpy(np.uint64)[searched]
@@ -110,8 +110,8 @@ def find_pairs_between(
     If more than 20 of `others` have equal hashes, the first 20 are listed. If more than
     20 of `hashes` have equal hashes, each of them is listed with the nearest 20 others.
     """
-    words = _take_words(hashes, rotated_bits)
-    other_words = _take_words(others, rotated_bits)
+    words = take_words(hashes, rotated_bits)
+    other_words = take_words(others, rotated_bits)
     is_good = hashes["problem"].to_numpy() == ""
     members = _group_equal(hashes, words, is_good)
     other_members = _group_equal(others, other_words, np.full(len(others), True))
@@ -136,7 +136,7 @@ def find_pairs_between(
     return _expand_matches(pairs, members, other_members)
 
 
-def _take_words(
+def take_words(
     hashes: pd.DataFrame,
     rotated_bits: int | None = None,
 ) -> np.ndarray:
@@ -428,3 +428,25 @@ def _rotate_words(
     if orientation == 1:
         return words[:, :4]
     return rotate_codes(words_to_codes(words), orientation).view(">u8")
+
+
+def count_bits(words: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the bits between the images in rows a and b: int64 (n,).
+
+    words: as for `measure_pairs`; of (n, 10), the nearest orientation of b counts.
+    """
+    orientations = range(1, 2 if words.shape[1] == len(HASHES) else 9)
+    ends = pd.DataFrame({"a": np.minimum(a, b), "b": np.maximum(a, b)})
+    candidates = pd.concat([ends.assign(orientation=number) for number in orientations])
+    distance = measure_pairs(words, candidates).set_index(["a", "b"])["distance"]
+    return distance.loc[pd.MultiIndex.from_frame(ends)].to_numpy()
+
+
+def find_first(hashes: pd.DataFrame) -> np.ndarray:
+    """Return the first row with equal hashes, -1 for images that cannot be read."""
+    words = take_words(hashes, 20)
+    is_good = hashes["problem"].to_numpy() == ""
+    members = _group_equal(hashes, words, is_good)
+    first = np.full(len(hashes), -1)
+    first[members["row"]] = members["first"]
+    return first

@@ -14,12 +14,20 @@ def make_images(*splits):
     images["label"] = np.where(is_test, -1, 0)
     images["label_name"] = np.where(is_test, "", "rose")
     sizes = {"height": 10, "width": 10, "n_bytes": 100}
-    return images.assign(path="", problem="", **sizes)
+    state = {"source": 0, "decision": "", "is_elsewhere": False}
+    return images.assign(path="", problem="", **sizes, **state)
 
 
-def make_pairs(*pairs):
-    """Return pairs of rows; each has a, b and the distance in bits."""
-    return pd.DataFrame(pairs, columns=["a", "b", "distance"])
+def make_pairs(*names):
+    """Return pairs of the images in rows a and b; "01" is the first and the second."""
+    rows = [tuple(map(int, name)) for name in names]
+    return pd.DataFrame(rows, columns=["a", "b"], dtype=int).assign(verdict="hash")
+
+
+def make_words(*places):
+    """Return hashes of images on a line: as many bits differ as they are apart."""
+    bits = np.arange(256) < np.array(places)[:, None]
+    return np.packbits(bits, axis=1).view(">u8").astype(np.uint64)
 
 
 def make_hashes(codes):
