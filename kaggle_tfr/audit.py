@@ -141,8 +141,8 @@ def _format_command(
     input_dir = values["INPUT_DIR"]
     name = f"{os.path.basename(input_dir)}/" if os.path.isabs(input_dir) else source
     words = ["kaggle-tfr", "audit", name]
-    for part in deduplicate.name_datasets(against).values():
-        words += ["--against", part]
+    for part in against:
+        words += ["--against", deduplicate.name_dataset(part)]
     for parameter, value in parameters.items():
         text = value if isinstance(value, str) else json.dumps(value)
         words += ["-p", f"{parameter}={text}"]

@@ -105,6 +105,7 @@ def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> li
 def mark_recorded(images: "pd.DataFrame") -> "np.ndarray":
     """Return whether an earlier part has each image: bool (n,)."""
     import numpy as np
+
     if "part" not in images:
         return np.zeros(len(images), bool)
     return (images["part"] > 0).to_numpy()

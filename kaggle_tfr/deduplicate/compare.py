@@ -15,7 +15,7 @@ from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.deduplicate.pairs import find_first, find_pairs
 from kaggle_tfr.fingerprints import FINGERPRINTS_FILE, read_fingerprints
 from kaggle_tfr.mounts import find_part_files
-from kaggle_tfr.shards import _find_parts as find_parts
+from kaggle_tfr.shards import list_parts
 
 # Columns of an image of another dataset, and their names in `find_overlap`.
 NAMES = {
@@ -30,38 +30,31 @@ def read_datasets(compare_with: Sequence[str]) -> pd.DataFrame:
     """Return the fingerprints of published parts, one row per image.
 
     compare_with: parts or folders of parts; each is a folder, a gs:// address or a
-        slug. Of a slug only the fingerprints are downloaded. A part that is named twice
-        is read once.
+        slug. Of a slug only the fingerprints are downloaded.
     Columns: those of `read_fingerprints`, and dataset: the name of the part, of
-    `name_datasets`, with the folder of the part if that is one of several.
+    `name_dataset`, with the folder of the part if that is one of several.
     Raises: FileNotFoundError, ValueError: each names the part and what is wrong.
     """
-    names: dict[str, str] = {}
-    for source, name in name_datasets(compare_with).items():
+    tables = [pd.DataFrame(columns=[*NAMES, "dataset"])]
+    for source in compare_with:
         folder = find_part_files(source, [FINGERPRINTS_FILE])
-        for part in find_parts(folder):
-            below = part.removeprefix(folder)
-            names.setdefault(storage.real_path(part), name + below)
-    tables = [read_fingerprints(part).assign(dataset=name) for part, name in names.items()]
-    no_images = pd.DataFrame(columns=[*NAMES, "dataset"])
-    return pd.concat(tables or [no_images], ignore_index=True)
+        for part in list_parts(folder) or [folder]:
+            name = name_dataset(source) + part.removeprefix(folder)
+            tables.append(read_fingerprints(part).assign(dataset=name))
+    return pd.concat(tables[1:] or tables, ignore_index=True)
 
 
-def name_datasets(compare_with: Sequence[str]) -> dict[str, str]:
-    """Return the name of each dataset, by its name in `compare_with`.
+def name_dataset(source: str) -> str:
+    """Return the name of a dataset of `compare_with` in leaks.csv and on pages.
 
     Slugs, addresses and relative folders are names. Of an absolute folder, the last
-    folder is the name, with the one around it for a part: names are in leaks.csv and
-    on pages, which may be published.
+    folder is the name, with the one around it for a part, because pages are published.
     """
-    names = {}
-    for source in compare_with:
-        folders = source.rstrip("/").split("/")
-        is_part = re.fullmatch(r"part-\d+", folders[-1])
-        n_named = 2 if is_part else 1
-        is_private = source.startswith(("/", "~"))
-        names[source] = "/".join(folders[-n_named:]) if is_private else source
-    return names
+    if not source.startswith(("/", "~")):
+        return source
+    folders = source.rstrip("/").split("/")
+    is_part = re.fullmatch(r"part-\d+", folders[-1])
+    return "/".join(folders[-2:] if is_part else folders[-1:])
 
 
 def find_overlap(
@@ -74,7 +67,9 @@ def find_overlap(
     test_split, test_label, test_digest and dataset of the other image.
     """
     if others.empty:
-        return pd.DataFrame(columns=["a", "distance", "orientation", *NAMES.values(), "dataset"])
+        return pd.DataFrame(
+            columns=["a", "distance", "orientation", *NAMES.values(), "dataset"]
+        )
     table = pd.concat([hashes, others.assign(problem="")], ignore_index=True)
     pairs = find_pairs(table, settings.max_bits, settings.rotated_bits)
     n_images = len(hashes)

@@ -23,7 +23,11 @@ def note_clusters(
     counted = count_of(n_clusters, "cluster")
     total = count_of(n_images, "image")
     if n_clusters:
-        note("·", f"{len(copied):,} of {total} have a near-duplicate ({counted}).", "copies")
+        note(
+            "·",
+            f"{len(copied):,} of {total} have a near-duplicate ({counted}).",
+            "copies",
+        )
     else:
         note("✓", f"None of {total} has a near-duplicate.", "copies")
 

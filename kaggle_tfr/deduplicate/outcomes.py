@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
@@ -18,6 +19,13 @@ REASONS = {
     "override": "dropped by overrides",
     "between": "between folds dropped",
 }
+OUTCOMES = [
+    "labelled records",
+    "test records",
+    *REASONS.values(),
+    "rejected",
+    "in earlier parts",
+]
 # The outcomes that are listed without an image, too.
 USUAL = ("labelled records", "duplicates dropped", "conflicts dropped", "rejected")
 
@@ -59,11 +67,12 @@ def save_clusters(
     }
     for name, text in texts.items():
         storage.write_atomically(storage.join(work_dir, name), text.encode())
+    clusters = clusters.rename_axis("row").reset_index()
     storage.write_parquet(clusters, storage.join(work_dir, "duplicates.parquet"))
 
 
 def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
-    """Read what `save_clusters` wrote.
+    """Read what `save_clusters` wrote; the index has the rows of images.parquet.
 
     Raises: FileNotFoundError: 02_deduplicate has not run.
     """
@@ -76,7 +85,7 @@ def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
     path = storage.join(work_dir, "duplicates.json")
     data = storage.read_bytes(path)
     settings = DuplicateSettings.parse(data, path, "Run 02_deduplicate again.")
-    return storage.read_parquet(clusters_file), settings
+    return storage.read_parquet(clusters_file).set_index("row"), settings
 
 
 def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
@@ -103,14 +112,10 @@ def match_clusters(
 ) -> pd.DataFrame:
     """Return the table with columns cluster (-1: none) and keep.
 
-    columns: others of `clusters` to add; they are missing (NA) without a cluster.
+    images, clusters: have the same index. columns: others of `clusters` to add; they
+    are missing (NA) without a cluster.
     """
-    # A test image may have the name of a labelled image.
-    table = images.merge(
-        clusters[["image_id", "split", "cluster", "keep", *columns]],
-        how="left",
-        on=["image_id", "split"],
-    )
+    table = images.join(clusters[["cluster", "keep", *columns]])
     table["cluster"] = table["cluster"].fillna(-1).astype("int64")
     table["keep"] = table["keep"].ne(False)
     return table
@@ -119,25 +124,17 @@ def match_clusters(
 def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, int]:
     """Count the images by outcome; each image is counted once.
 
-    Keys: those of `USUAL`, of which rejected counts labelled and test images; and, only
-    if there are any, test records, leaks dropped, dropped by overrides, between folds
-    dropped, and in earlier parts. Records are images to be written.
+    Keys: those of `USUAL`, of which rejected counts labelled and test images; and those
+    of `OUTCOMES` that an image has. Records are images to be written.
     """
-    is_test = images["split"] == "test"
-    is_good = images["problem"] == ""
-    is_recorded = mark_recorded(images)
-    matched = match_clusters(images[["image_id", "split"]], clusters)
-    is_kept = is_good & matched["keep"].to_numpy() & ~is_recorded
-    # Without clusters the column is empty, and not of text.
-    reason = clusters["reason"][~clusters["keep"]].astype(str)
-    n_dropped = Counter(reason.str.extract(r"^(\w+)", expand=False))
-    counts = {
-        "labelled records": (is_kept & ~is_test).sum(),
-        "test records": (is_kept & is_test).sum(),
-        **{name: n_dropped[word] for word, name in REASONS.items()},
-        "rejected": (~is_good).sum(),
-        "in earlier parts": is_recorded.sum(),
+    table = match_clusters(images, clusters, ["reason"])
+    word = table["reason"].astype(str).str.extract(r"^(\w+)", expand=False)
+    outcomes = {
+        "rejected": table["problem"] != "",
+        "in earlier parts": mark_recorded(table),
+        "test records": table["keep"] & (table["split"] == "test"),
+        "labelled records": table["keep"],
     }
-    return {
-        name: int(count) for name, count in counts.items() if count or name in USUAL
-    }
+    outcome = np.select([*outcomes.values()], [*outcomes], word.map(REASONS))
+    counts = Counter(outcome)
+    return {name: counts[name] for name in OUTCOMES if counts[name] or name in USUAL}

@@ -11,8 +11,6 @@ A labelled image and a test image may have the same id. Their names are then
 "train/1.jpg" and "test/1.jpg".
 """
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
@@ -30,8 +28,6 @@ PAIR_ACTIONS = ("same", "different")
 ACTIONS = ("keep", "drop", "label", *PAIR_ACTIONS, "group")
 COLUMNS = ["image_id", "action", "value"]
 FILE = "decisions.parquet"  # in WORK_DIR
-# Of the actions on the same images with the same subject, one can be applied.
-SUBJECTS = {"keep": "outcome", "drop": "outcome", "same": "pair", "different": "pair"}
 MAX_PROBLEMS = 10  # in one error
 
 
@@ -43,39 +39,26 @@ def read_overrides(file: str, images: pd.DataFrame, labels: Labels) -> pd.DataFr
     pair; file and sha256 of the CSV.
     Raises: OSError: the file cannot be read. ValueError: it lists the wrong rows.
     """
-    table = pd.DataFrame(columns=COLUMNS)
-    path = file and find_file(file)
-    if path:
-        table = parse_text(storage.read_bytes(path), skip_blank_lines=False)
+    if not file:
+        columns = dict.fromkeys([*COLUMNS, "a", "b", "file", "sha256"], [])
+        return pd.DataFrame(columns).astype({"a": int, "b": int})
+    path = find_file(file)
+    table = parse_text(storage.read_bytes(path), skip_blank_lines=False)
     if not set(COLUMNS).issubset(table):
         raise ValueError(
             f"OVERRIDES '{path}' has the columns {', '.join(map(str, table))}. Its "
             f"header must be {','.join(COLUMNS)}."
         )
-    rows = table[COLUMNS].fillna("").apply(lambda column: column.str.strip())
+    rows = table[COLUMNS].fillna("")
+    rows.index += 2  # row 1 is the header
     rows = rows[(rows != "").any(axis=1)]
+    rows["action"] = rows["action"].str.strip()
     other = rows["value"].where(rows["action"].isin(PAIR_ACTIONS), rows["image_id"])
     row_of = _find_images(pd.concat([rows["image_id"], other]), images)
     found = [names.map(row_of).fillna(-1) for names in (rows["image_id"], other)]
     rows[["a", "b"]] = np.sort(np.stack(found, axis=1).astype(np.int64), axis=1)
-    answers: dict[tuple, str] = {}
-    problems = []
-    for row in rows.itertuples():
-        problem = _find_problem(row, images, labels)
-        subject = SUBJECTS.get(row.action, row.action), row.a, row.b
-        answer = row.action if row.action in SUBJECTS else row.value
-        if not problem and answers.setdefault(subject, answer) != answer:
-            problem = "another row contradicts it"
-        if problem:
-            # Row 1 of the file is the header.
-            problems.append(f"  row {row.Index + 2}: {problem}")
-    if problems:
-        text = "\n".join(problems[:MAX_PROBLEMS])
-        raise ValueError(
-            f"OVERRIDES '{path}' cannot be applied, {len(problems):,} of its rows are "
-            f"wrong:\n{text}"
-        )
-    return rows.assign(file=path, sha256=storage.sha256_of(path) if path else "")
+    _check(rows, labels, path)
+    return rows.assign(file=path, sha256=storage.sha256_of(path))
 
 
 def _find_images(names: pd.Series, images: pd.DataFrame) -> pd.Series:
@@ -87,28 +70,33 @@ def _find_images(names: pd.Series, images: pd.DataFrame) -> pd.Series:
     return pd.Series(keys.index, keys)
 
 
-def _find_problem(row: Any, images: pd.DataFrame, labels: Labels) -> str:
-    """Return why a row of the CSV cannot be applied, "" if it can."""
-    action = row.action
-    if action not in ACTIONS:
-        return f"the action '{action}' is not one of {', '.join(ACTIONS)}"
-    if row.a < 0:
-        return (
-            f"no image that can be read, or more than one, is '{row.image_id}' (or "
-            f"'{row.value}'). Write train/ID or test/ID if two images have an id"
+def _check(rows: pd.DataFrame, labels: Labels, path: str) -> None:
+    """Raise a ValueError that lists the rows that cannot be applied."""
+    action = rows["action"]
+    value = rows["value"]
+    classes = labels.classes if labels.kind == "single" else ()
+    subject = action.replace({"drop": "keep", "different": "same"})
+    answer = value.where(action.isin(["label", "group"]), action)
+    n_answers = answer.groupby([subject, rows["a"], rows["b"]]).transform("nunique")
+    problems = {
+        f"the action is not one of {', '.join(ACTIONS)}": ~action.isin(ACTIONS),
+        "no image that can be read has this id, or two (write train/ID, test/ID)": (
+            rows["a"] < 0
+        ),
+        "no image can have this class": (action == "label") & ~value.isin(classes),
+        "another row contradicts it": n_answers > 1,
+    }
+    problem = np.select([*problems.values()], [*problems], "")
+    lines = [
+        f"\n  row {row.Index}, {row.image_id},{row.action},{row.value}: {row.problem}"
+        for row in rows.assign(problem=problem).itertuples()
+        if row.problem
+    ]
+    if lines:
+        raise ValueError(
+            f"OVERRIDES '{path}' cannot be applied, {len(lines):,} of its rows are "
+            f"wrong:{''.join(lines[:MAX_PROBLEMS])}"
         )
-    if action in PAIR_ACTIONS and row.a == row.b:
-        return f"'{row.image_id}' is named twice"
-    image = images.loc[row.a]
-    if image["split"] == "test" and action in ("drop", "group"):
-        return f"'{row.image_id}' is a test image: always kept, and in no fold"
-    if action == "label" and (labels.kind != "single" or image["label"] < 0):
-        return f"'{row.image_id}' has no class, or may have several"
-    if action == "label" and row.value not in labels.classes:
-        return f"there is no class '{row.value}' in labels.json"
-    if action == "group" and not row.value:
-        return "the name of the group is empty"
-    return ""
 
 
 def correct_images(

@@ -88,10 +88,13 @@ def run(values: Values) -> Found:
 
     rules = {name: values[name.upper()] for name in ("keep", "conflicts", "leaks")}
     accepted = pairs[pairs["accepted"]]
-    clusters = find_clusters(images, accepted, words, max_bits=settings.max_bits, **rules)
+    clusters = find_clusters(
+        images, accepted, words, max_bits=settings.max_bits, **rules
+    )
     leaks = find_leaks(clusters, words)
-    own = match_clusters(images.iloc[overlap["a"]], clusters)
-    overlap = overlap.join(own[["image_id", "label_name", "split", "keep"]])
+    facts = match_clusters(images, clusters)
+    facts = facts[["image_id", "label_name", "split", "keep"]]
+    overlap = overlap.join(facts, on="a")
 
     storage.write_parquet(decisions, storage.join(work, FILE))
     settings = replace(settings, second_look=candidates.second_look)

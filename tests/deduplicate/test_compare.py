@@ -11,7 +11,7 @@ from support.kaggle_server import fixture_kaggle  # noqa: F401
 from support.splits import make_hashes
 
 from kaggle_tfr import deduplicate, explore, mounts
-from kaggle_tfr.deduplicate.compare import find_overlap, name_datasets, read_datasets
+from kaggle_tfr.deduplicate.compare import find_overlap, name_dataset, read_datasets
 from kaggle_tfr.deduplicate.outcomes import (
     DuplicateSettings,
     count_outcomes,
@@ -96,8 +96,9 @@ def test_each_image_has_the_nearest_copy_of_each_dataset():
     assert overlap["a"].tolist()[4:] == [*range(3, 1003)]
 
 
-def test_names_of_parts_are_those_given(tmp_path):
-    """A folder may contain several parts; a part that is named twice is read once."""
+def test_names_of_parts_are_those_given(tmp_path, monkeypatch):
+    """A folder may contain several parts, in the order of their numbers."""
+    monkeypatch.chdir(tmp_path)
     fingerprints = make_fingerprints(THREE_IMAGES)
     for number in (1, 2, 10):
         part = write_fingerprints(tmp_path / f"work/part-{number}", fingerprints)
@@ -105,11 +106,10 @@ def test_names_of_parts_are_those_given(tmp_path):
     alone = write_fingerprints(tmp_path / "alone", fingerprints)
     work = tmp_path / "work"
 
-    others = read_datasets([f"{work}/part-2/", str(work), str(alone)])
+    others = read_datasets([f"{work}/part-2/", str(alone), "work"])
 
-    names = ["work/part-2", "work/part-1", "work/part-10", "alone"]
-    assert others["dataset"].unique().tolist() == names
-    assert len(others) == 12
+    names = ["work/part-2", "alone", *[f"work/part-{k}" for k in (1, 2, 10)]]
+    assert others["dataset"].tolist() == np.repeat(names, 3).tolist()
     assert read_datasets([]).empty
     with pytest.raises(FileNotFoundError, match="'nowhere' is neither a folder"):
         read_datasets(["nowhere"])
@@ -130,7 +130,7 @@ def test_the_names_of_private_folders_are_short():
         "/home/ada/leaves/part-1/": "leaves/part-1",
         "~/trees": "trees",
     }
-    assert name_datasets([*names]) == names
+    assert {source: name_dataset(source) for source in names} == names
 
 
 def test_only_the_fingerprints_of_a_slug_are_downloaded(kaggle, tmp_path, monkeypatch):
