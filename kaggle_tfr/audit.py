@@ -167,7 +167,7 @@ def _run(values: Values, work: str) -> Audit:
     copies = _list_copies(images, found.pairs)
     counts = _count(images, found.clusters)
     counts["conflicting_pairs"] = int(copies["conflict"].sum())
-    counts["images_in_other_datasets"] = overlap["a"].nunique()
+    counts["images_in_other_datasets"] = overlap["row"].nunique()
     _note_unread(folder, images["path"])
     _note_limits(settings, labels)
 
@@ -190,11 +190,12 @@ def _run(values: Values, work: str) -> Audit:
     )
     ends = images[["file", "split", "label_name"]].iloc[copies["b"]]
     here = _tabulate(images, copies.assign(dataset_b=""), ends)
-    ends = overlap[["test_id", "test_split", "test_label"]]
+    ends = overlap[["image_id_a", "split_a", "label_name_a"]]
     # Another dataset may have other names for the same classes.
     match = np.where(overlap["orientation"] == 1, "hash", "mirrored")
-    is_equal = images["digest"].iloc[overlap["a"]].to_numpy() == overlap["test_digest"]
+    is_equal = images["digest"].loc[overlap["row"]].to_numpy() == overlap["digest_a"]
     overlap = overlap.assign(
+        a=overlap["row"],
         match=np.where(is_equal, "file", match),
         conflict=False,
         dataset_b=overlap["dataset"],

@@ -12,6 +12,6 @@ from kaggle_tfr.deduplicate.outcomes import (
     count_outcomes,
     load_clusters,
 )
-from kaggle_tfr.deduplicate.overrides import list_cut_pairs, load_corrected
+from kaggle_tfr.deduplicate.overrides import load_corrected
 from kaggle_tfr.deduplicate.pairs import find_pairs
 from kaggle_tfr.deduplicate.step import Found, run

@@ -17,7 +17,6 @@ from scipy.sparse import coo_matrix, csgraph
 
 from kaggle_tfr.deduplicate.pairs import count_bits
 from kaggle_tfr.earlier import mark_recorded
-from kaggle_tfr.parameters import check_parameters
 
 COLUMNS = [
     "image_id",
@@ -61,9 +60,7 @@ def find_clusters(
     Index: row numbers of `images`. Columns: `COLUMNS`. cluster counts from 0 in the
     order of the table. distance: bits to the nearest kept image, as far as it decides.
     conflict: the cluster has several labels; never true for a test image.
-    Raises: ValueError: `keep`, `conflicts` or `leaks` is unknown.
     """
-    check_parameters({"KEEP": keep, "CONFLICTS": conflicts, "LEAKS": leaks})
     is_test = images["split"] == "test"
     is_fixed = is_test | mark_recorded(images)
     is_leak = leaks == "drop" and (is_test | images["is_elsewhere"])
@@ -122,19 +119,17 @@ def _is_of_majority(label: pd.Series, cluster: pd.Series) -> pd.Series:
 
 def _rank(members: pd.DataFrame, keep: str) -> pd.DataFrame:
     """Return the members, the best ones first."""
-    ranks = {
-        "test": members["is_test"],
-        "new": ~members["is_fixed"],
-        "label": ~members["may_stay"],
-        "source": members["source"],
-    }
+    columns = ["is_test", "is_new", "is_barred", "source"]
     if keep != "first":
-        height = members["height"].astype(np.int64)
-        ranks["pixels"] = -height * members["width"]
-        ranks["n_bytes"] = -members["n_bytes"]
-        ranks["name"] = members["image_id"]
-    table = pd.DataFrame(ranks)
-    return members.loc[table.sort_values([*table]).index]
+        columns += ["pixels", "bytes", "image_id"]
+    height = members["height"].astype(np.int64)
+    ranks = members.assign(
+        is_new=~members["is_fixed"],
+        is_barred=~members["may_stay"],
+        pixels=-height * members["width"],
+        bytes=-members["n_bytes"],
+    )
+    return members.loc[ranks.sort_values(columns).index]
 
 
 def _choose_kept(

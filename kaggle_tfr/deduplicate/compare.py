@@ -17,13 +17,8 @@ from kaggle_tfr.fingerprints import FINGERPRINTS_FILE, read_fingerprints
 from kaggle_tfr.mounts import find_part_files
 from kaggle_tfr.shards import list_parts
 
-# Columns of an image of another dataset, and their names in `find_overlap`.
-NAMES = {
-    "image_id": "test_id",
-    "split": "test_split",
-    "label_name": "test_label",
-    "digest": "test_digest",
-}
+# Columns of an image of another dataset in `find_overlap`, with the ending "_a".
+COLUMNS = ["image_id", "split", "label_name", "digest"]
 
 
 def read_datasets(compare_with: Sequence[str]) -> pd.DataFrame:
@@ -35,7 +30,7 @@ def read_datasets(compare_with: Sequence[str]) -> pd.DataFrame:
     `name_dataset`, with the folder of the part if that is one of several.
     Raises: FileNotFoundError, ValueError: each names the part and what is wrong.
     """
-    tables = [pd.DataFrame(columns=[*NAMES, "dataset"])]
+    tables = [pd.DataFrame(columns=[*COLUMNS, "dataset"])]
     for source in compare_with:
         folder = find_part_files(source, [FINGERPRINTS_FILE])
         for part in list_parts(folder) or [folder]:
@@ -63,25 +58,18 @@ def find_overlap(
     """Find the images that are also in other datasets: the nearest one in each.
 
     hashes: of `load_hashes`. others: of `read_datasets`.
-    Columns: a (row number of `hashes`), distance (bits), orientation (EXIF), test_id,
-    test_split, test_label, test_digest and dataset of the other image.
+    Columns: row (row number of `hashes`), distance (bits), orientation (EXIF), dataset,
+    and `COLUMNS` of the other image.
     """
     if others.empty:
-        return pd.DataFrame(
-            columns=["a", "distance", "orientation", *NAMES.values(), "dataset"]
-        )
+        hashes = hashes.head(0)  # nothing is searched
     table = pd.concat([hashes, others.assign(problem="")], ignore_index=True)
     pairs = find_pairs(table, settings.max_bits, settings.rotated_bits)
-    n_images = len(hashes)
-    pairs = pairs[(pairs["a"] < n_images) & (pairs["b"] >= n_images)]
+    is_between = (pairs["a"] < len(hashes)) & (pairs["b"] >= len(hashes))
     # Of images with equal hashes only the first one is in these pairs.
-    first = find_first(table)[:n_images]
-    members = pd.DataFrame({"first": first, "row": range(n_images)})
-    overlap = members.merge(pairs.rename(columns={"a": "first"}), on="first")
-    overlap["b"] -= n_images
-    found = others.rename(columns=NAMES)[[*NAMES.values(), "dataset"]]
-    overlap = overlap.merge(found, left_on="b", right_index=True)
-    overlap = overlap.drop(columns=["first", "b"]).rename(columns={"row": "a"})
-    order = ["a", "distance", "dataset", "test_split", "test_id"]
-    overlap = overlap.sort_values(order, kind="stable")
-    return overlap.drop_duplicates(["a", "dataset"], ignore_index=True)
+    first = pd.Series(find_first(table)[: len(hashes)], name="a")
+    overlap = first.rename_axis("row").reset_index().merge(pairs[is_between], on="a")
+    facts = table[COLUMNS].add_suffix("_a").assign(dataset=table["dataset"])
+    overlap = overlap.join(facts, on="b")
+    overlap = overlap.sort_values(["row", "distance", "dataset", "b"])
+    return overlap.drop_duplicates(["row", "dataset"], ignore_index=True)

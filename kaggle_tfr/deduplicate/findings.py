@@ -61,18 +61,15 @@ def note_clusters(
         note("✓", text, "conflicts")
 
     cut = decisions[decisions["action"] == "different"]
-    cluster = clusters["cluster"]
-    ends = [cluster.reindex(cut[name]).to_numpy() for name in ("a", "b")]
-    still_joined = cut[ends[0] == ends[1]]
-    if len(still_joined):
-        first = still_joined.iloc[0]
+    first, second = (clusters["cluster"].reindex(cut[end]) for end in ("a", "b"))
+    n_joined = (first.to_numpy() == second.to_numpy()).sum()
+    if n_joined:
         note(
             "!",
-            f"OVERRIDES calls '{first['image_id']}' and '{first['value']}' different, "
-            "but other images connect them "
-            f"({count_of(len(still_joined), 'such row')}).",
+            f"{count_of(n_joined, 'pair')} that OVERRIDES calls different: other "
+            "images still connect both.",
             "overrides",
-            "Add rows with these images, too.",
+            "Separate the other images, too.",
         )
 
 
@@ -87,8 +84,8 @@ def note_leaks(
     counts = count_copies(clusters, n_images.index)
     between = counts[(counts["split"] != counts["other"]) & (counts["images"] > 0)]
     for row in between.itertuples():
-        is_shared = (leaks["test_split"] == row.split) & (leaks["split"] == row.other)
-        is_kept = row.split == "test" and leaks["keep"][is_shared].any()
+        is_shared = (leaks["split_a"] == row.split) & (leaks["split_b"] == row.other)
+        is_kept = row.split == "test" and leaks["keep_b"][is_shared].any()
         verb = "has" if row.images == 1 else "have"
         note(
             "!" if is_kept else "·",
@@ -120,6 +117,6 @@ def note_overlap(others: pd.DataFrame, overlap: pd.DataFrame, n_images: int) -> 
                 f"{len(found):,} of {n_images:,} images {verb} also in {dataset} "
                 f"({size})."
             )
-            mark = "!" if found["keep"].any() else "·"
+            mark = "!" if found["keep_b"].any() else "·"
             advice = "leaks.csv lists them; LEAKS = drop leaves labelled images out."
         note(mark, text, f"leaks: {dataset}", advice)

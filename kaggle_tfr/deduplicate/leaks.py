@@ -10,25 +10,15 @@ from kaggle_tfr.deduplicate.pairs import count_bits
 from kaggle_tfr.naming import SPLIT_NAMES
 
 RANKS = {"test": 0, "validation": 1, "train": 2}
-# The columns of leaks.csv, by those of both images.
-NAMES = {
-    "image_id_a": "test_id",
-    "image_id_b": "image_id",
-    "label_name_b": "label_name",
-    "distance": "distance",
-    "split_a": "test_split",
-    "split_b": "split",
-    "keep_b": "keep",
-    "dataset": "dataset",
-}
 
 
 def find_leaks(clusters: pd.DataFrame, words: np.ndarray) -> pd.DataFrame:
     """Pair each image of a leak with the first one of another split in its cluster.
 
     clusters: of `find_clusters`. words: of `take_words`.
-    Columns: of leaks.csv. The first image is the test image, or the validation image of
-    a pair with train. Of several first images, one that is kept counts.
+    Columns: distance (bits), dataset (""), and those of both images with the endings _a
+    and _b. Image a is the test image, or the validation image of a pair with train. Of
+    several first images, one that is kept counts.
     """
     members = clusters.rename_axis("row").reset_index()
     members["rank"] = members["split"].map(SPLIT_NAMES).map(RANKS)
@@ -42,7 +32,7 @@ def find_leaks(clusters: pd.DataFrame, words: np.ndarray) -> pd.DataFrame:
     leaks = leaks[leaks["rank_a"] < leaks["rank_b"]]
     leaks["distance"] = count_bits(words, leaks["row_a"], leaks["row_b"])
     leaks = leaks.sort_values(["row_a", "distance", "row_b"], ignore_index=True)
-    return leaks.assign(dataset="")[[*NAMES]].rename(columns=NAMES)
+    return leaks.assign(dataset="")
 
 
 def count_copies(clusters: pd.DataFrame, splits: Iterable[str]) -> pd.DataFrame:

@@ -26,6 +26,17 @@ OUTCOMES = [
     "rejected",
     "in earlier parts",
 ]
+# Columns of `find_leaks` and `find_overlap`, and those of leaks.csv.
+LEAK_COLUMNS = {
+    "image_id_a": "test_id",
+    "image_id_b": "image_id",
+    "label_name_b": "label_name",
+    "distance": "distance",
+    "split_a": "test_split",
+    "split_b": "split",
+    "keep_b": "keep",
+    "dataset": "dataset",
+}
 # The outcomes that are listed without an image, too.
 USUAL = ("labelled records", "duplicates dropped", "conflicts dropped", "rejected")
 
@@ -56,9 +67,10 @@ def save_clusters(
 ) -> None:
     """Write leaks.csv, duplicates.json, and last duplicates.parquet.
 
-    leaks: the rows of leaks.csv.
+    leaks: of `find_leaks`, and of `find_overlap` with this dataset's images as b.
     """
     storage.remove_leftovers(work_dir)
+    leaks = leaks[[*LEAK_COLUMNS]].rename(columns=LEAK_COLUMNS)
     # Readers take a carriage return for the end of a line.
     leaks = leaks.replace("\r", r"\\r", regex=True)
     texts = {
@@ -76,16 +88,15 @@ def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
 
     Raises: FileNotFoundError: 02_deduplicate has not run.
     """
-    clusters_file = storage.join(work_dir, "duplicates.parquet")
-    if not storage.exists(clusters_file):
+    path = storage.join(work_dir, "duplicates.parquet")
+    settings_path = storage.join(work_dir, "duplicates.json")
+    if not storage.exists(path):
         raise FileNotFoundError(
-            f"There is no '{clusters_file}'. "
-            "Run 02_deduplicate with this WORK_DIR first."
+            f"There is no '{path}'. Run 02_deduplicate with this WORK_DIR first."
         )
-    path = storage.join(work_dir, "duplicates.json")
-    data = storage.read_bytes(path)
-    settings = DuplicateSettings.parse(data, path, "Run 02_deduplicate again.")
-    return storage.read_parquet(clusters_file).set_index("row"), settings
+    data = storage.read_bytes(settings_path)
+    settings = DuplicateSettings.parse(data, settings_path, "Run 02_deduplicate again.")
+    return storage.read_parquet(path).set_index("row"), settings
 
 
 def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
@@ -98,11 +109,9 @@ def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
     table = table.drop(columns=["input_dir", "decision"], errors="ignore")
     is_kept = (table["problem"] == "") & table.pop("keep")
     if not is_kept.any():
-        counts = count_outcomes(images, clusters)
-        outcomes = [f"{count:,} {name}" for name, count in counts.items() if count]
         raise ValueError(
-            f"No image is left of {len(images):,}: {', '.join(outcomes)}. "
-            "Set CONFLICTS, LEAKS or MAX_BITS so that 02_deduplicate keeps images."
+            f"No image is left: {count_outcomes(images, clusters)}. Set CONFLICTS, "
+            "LEAKS or MAX_BITS so that 02_deduplicate keeps images."
         )
     return table[is_kept].reset_index(drop=True)
 

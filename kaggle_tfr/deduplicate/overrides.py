@@ -36,14 +36,13 @@ def read_overrides(file: str, images: pd.DataFrame, labels: Labels) -> pd.DataFr
 
     file: the parameter, "" for none. images, labels: of `explore.load_images`.
     Columns: `COLUMNS`; a <= b, the row numbers of the image and of the other image of a
-    pair; file and sha256 of the CSV.
+    pair.
     Raises: OSError: the file cannot be read. ValueError: it lists the wrong rows.
     """
-    if not file:
-        columns = dict.fromkeys([*COLUMNS, "a", "b", "file", "sha256"], [])
-        return pd.DataFrame(columns).astype({"a": int, "b": int})
-    path = find_file(file)
-    table = parse_text(storage.read_bytes(path), skip_blank_lines=False)
+    path = file and find_file(file)
+    table = pd.DataFrame(columns=COLUMNS, dtype=str)
+    if path:
+        table = parse_text(storage.read_bytes(path), skip_blank_lines=False)
     if not set(COLUMNS).issubset(table):
         raise ValueError(
             f"OVERRIDES '{path}' has the columns {', '.join(map(str, table))}. Its "
@@ -58,7 +57,7 @@ def read_overrides(file: str, images: pd.DataFrame, labels: Labels) -> pd.DataFr
     found = [names.map(row_of).fillna(-1) for names in (rows["image_id"], other)]
     rows[["a", "b"]] = np.sort(np.stack(found, axis=1).astype(np.int64), axis=1)
     _check(rows, labels, path)
-    return rows.assign(file=path, sha256=storage.sha256_of(path))
+    return rows
 
 
 def _find_images(names: pd.Series, images: pd.DataFrame) -> pd.Series:
@@ -138,28 +137,17 @@ def correct_pairs(
     return pairs.sort_values(["a", "b"], ignore_index=True)
 
 
-def list_cut_pairs(
-    images: pd.DataFrame, decisions: pd.DataFrame
-) -> list[tuple[str, str]]:
-    """Return the paths of the pairs that the user calls different."""
-    cut = decisions[decisions["action"] == "different"]
-    path = images["path"]
-    return [*zip(path.loc[cut["a"]], path.loc[cut["b"]], strict=True)]
+def load_corrected(
+    work_dir: str,
+) -> tuple[pd.DataFrame, Labels, list[tuple[str, str]]]:
+    """Return images and labels of 01 as 02 has corrected them.
 
-
-def load_corrected(work_dir: str) -> tuple[pd.DataFrame, Labels, pd.DataFrame]:
-    """Return images and labels of 01 as 02 has corrected them, and the decisions.
-
-    Raises: FileNotFoundError: 01 or 02 has not run. ValueError: the file of OVERRIDES
-    has changed since 02.
+    Also the paths of the pairs that the user calls different.
+    Raises: FileNotFoundError: 01 or 02 has not run.
     """
     images, labels = load_images(work_dir)
     decisions = storage.read_parquet(storage.join(work_dir, FILE))
-    for file in decisions["file"].head(1):
-        sha256 = decisions["sha256"].iloc[0]
-        if storage.exists(file) and storage.sha256_of(file) != sha256:
-            raise ValueError(
-                f"OVERRIDES '{file}' has changed since 02_deduplicate applied it. Run "
-                "02_deduplicate again."
-            )
-    return correct_images(images, decisions, labels), labels, decisions
+    cut = decisions[decisions["action"] == "different"]
+    path = images["path"]
+    cut_pairs = [*zip(path.loc[cut["a"]], path.loc[cut["b"]], strict=True)]
+    return correct_images(images, decisions, labels), labels, cut_pairs

@@ -11,7 +11,7 @@ from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.compare import find_overlap, read_datasets
 from kaggle_tfr.deduplicate.findings import note_clusters, note_leaks, note_overlap
 from kaggle_tfr.deduplicate.geometry import load_transforms
-from kaggle_tfr.deduplicate.leaks import NAMES, find_leaks
+from kaggle_tfr.deduplicate.leaks import find_leaks
 from kaggle_tfr.deduplicate.outcomes import (
     DuplicateSettings,
     count_outcomes,
@@ -45,7 +45,7 @@ class Found:
         a, b: row numbers of `images`; transform: of `load_transforms`, None without 12
         matches.
     clusters: as in duplicates.parquet; the index has the row numbers of `images`.
-    leaks: as in leaks.csv, for this dataset.
+    leaks: of `find_leaks`.
     overlap: the images that COMPARE_WITH contains, too: see `find_overlap`.
     decisions: the rows of OVERRIDES.
     counts: number of images by outcome; their sum is len(images).
@@ -84,7 +84,7 @@ def run(values: Values) -> Found:
     pairs = correct_pairs(pairs, decisions, words)
     overlap = find_overlap(hashes, others, settings)
     images = correct_images(images, decisions, labels)
-    images["is_elsewhere"] = images.index.isin(overlap["a"])
+    images["is_elsewhere"] = images.index.isin(overlap["row"])
 
     rules = {name: values[name.upper()] for name in ("keep", "conflicts", "leaks")}
     accepted = pairs[pairs["accepted"]]
@@ -92,14 +92,14 @@ def run(values: Values) -> Found:
         images, accepted, words, max_bits=settings.max_bits, **rules
     )
     leaks = find_leaks(clusters, words)
-    facts = match_clusters(images, clusters)
-    facts = facts[["image_id", "label_name", "split", "keep"]]
-    overlap = overlap.join(facts, on="a")
+    facts = match_clusters(images, clusters)[
+        ["image_id", "label_name", "split", "keep"]
+    ]
+    overlap = overlap.join(facts.add_suffix("_b"), on="row")
 
     storage.write_parquet(decisions, storage.join(work, FILE))
     settings = replace(settings, second_look=candidates.second_look)
-    rows = pd.concat([leaks, overlap[[*NAMES.values()]]])
-    save_clusters(clusters, rows, settings, work)
+    save_clusters(clusters, pd.concat([leaks, overlap]), settings, work)
     note_clusters(images, clusters, decisions)
     note_leaks(images, clusters, leaks)
     note_overlap(others, overlap, (images["problem"] == "").sum())
@@ -110,10 +110,7 @@ def run(values: Values) -> Found:
         leaks=leaks,
         overlap=overlap,
         decisions=decisions,
-        counts={
-            name.replace("records", "images kept"): count
-            for name, count in count_outcomes(images, clusters).items()
-        },
+        counts=count_outcomes(images, clusters),
     )
 
 

@@ -228,12 +228,6 @@ def test_without_pairs_the_table_is_empty_and_has_the_same_columns():
     assert list(no_clusters) == list(decide(images, make_pairs("ab")))
 
 
-def test_an_unknown_rule_is_an_error_that_names_the_parameter():
-    """The error also lists the values that are allowed."""
-    with pytest.raises(ValueError, match=r"KEEP is 'biggest'\..*It can be"):
-        decide(make_images(["x"]), make_pairs(), keep="biggest")
-
-
 @settings(max_examples=12)
 @given(SEEDS, KEEP, CONFLICTS)
 def test_every_cluster_keeps_at_most_one_image_unless_all_are_kept(

@@ -63,8 +63,8 @@ def test_copies_in_a_published_part_are_found(photos, tmp_path, mirrored):
         name = f"{'ab'[number % 2]}/{number:02d}"
         ending = "mirrored" if mirrored else "small"
         expected[f"{name}.jpg"] = f"{name}-{ending}.jpg"
-    image_ids = mine["image_id"].iloc[overlap["a"]]
-    assert dict(zip(image_ids, overlap["test_id"], strict=True)) == expected
+    image_ids = mine["image_id"].iloc[overlap["row"]]
+    assert dict(zip(image_ids, overlap["image_id_a"], strict=True)) == expected
     assert len(overlap) == len(expected)
     assert (overlap["orientation"] != 1).sum() == 24 * mirrored
 
@@ -86,14 +86,14 @@ def test_each_image_has_the_nearest_copy_of_each_dataset():
 
     overlap = find_overlap(mine, others, DuplicateSettings())
 
-    rows = overlap[["a", "test_id", "distance", "dataset"]].to_numpy().tolist()
+    rows = overlap[["row", "image_id_a", "distance", "dataset"]].to_numpy().tolist()
     assert rows[:4] == [
         [0, "their-1", 0, "x"],
         [0, "their-1002", 3, "y"],
         [1, "their-1", 0, "x"],
         [1, "their-1002", 3, "y"],
     ]
-    assert overlap["a"].tolist()[4:] == [*range(3, 1003)]
+    assert overlap["row"].tolist()[4:] == [*range(3, 1003)]
 
 
 def test_names_of_parts_are_those_given(tmp_path, monkeypatch):

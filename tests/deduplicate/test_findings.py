@@ -8,7 +8,7 @@ from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.findings import note_clusters, note_leaks, note_overlap
 from kaggle_tfr.deduplicate.leaks import find_leaks
 
-NO_DECISIONS = pd.DataFrame(columns=["image_id", "action", "value", "a", "b"])
+NO_DECISIONS = pd.DataFrame(columns=["action", "a", "b"])
 
 
 @pytest.fixture
@@ -67,21 +67,19 @@ def test_labels_of_test_images_disagree_too(list_notes):
 def test_a_chain_and_a_cut_without_effect_are_noted(list_notes):
     """Both ends of the chain are kept; the user's pair is still connected."""
     images = make_images("train", "train", "train", "train")
-    cut = pd.DataFrame(
-        {"image_id": "tr0", "action": "different", "value": "tr1", "a": [0], "b": [1]}
-    )
+    cut = pd.DataFrame({"action": ["different"], "a": 0, "b": 1})
     pairs = make_pairs("02", "12", "13")
 
     _, chain, _, overrides, _ = list_notes(images, pairs, [0, 30, 20, 51], cut)
 
     assert chain.startswith("· 1 cluster of near-duplicates")
     assert "2 of their images are kept" in chain
-    assert overrides.startswith("! OVERRIDES calls 'tr0' and 'tr1' different, but")
+    assert overrides.startswith("! 1 pair that OVERRIDES calls different: other")
 
 
 def test_each_dataset_has_its_sentence(capsys):
     """The mark depends on whether such an image is kept."""
-    overlap = pd.DataFrame({"dataset": ["a/b", "d"], "keep": [True, False]})
+    overlap = pd.DataFrame({"dataset": ["a/b", "d"], "keep_b": [True, False]})
     others = pd.DataFrame({"dataset": ["a/b", "a/b", "c", "d"]})
 
     note_overlap(others, overlap, 2)

@@ -12,7 +12,6 @@ from kaggle_tfr.deduplicate.outcomes import choose_rows, count_outcomes
 from kaggle_tfr.deduplicate.overrides import (
     correct_images,
     correct_pairs,
-    list_cut_pairs,
     read_overrides,
 )
 from kaggle_tfr.images.hashing import FLAT, HASHES
@@ -184,19 +183,6 @@ def test_kept_copies_and_groups_stay_in_one_fold(decide):
         check_leakage(folded.assign(fold=range(len(folded))))
 
 
-def test_the_leakage_check_does_not_count_a_pair_that_was_cut(images, hashes):
-    """The hashes of all images are near; only the pair that was cut may cross folds."""
-    cut = pd.DataFrame({"action": ["different"], "a": [3], "b": [4]})
-    cut_pairs = list_cut_pairs(images, cut)
-    folded = images.iloc[3:5].assign(cluster=-1, fold=[0, 1])
-
-    checks = check_leakage(folded, hashes=hashes, cut_pairs=cut_pairs)
-
-    assert checks["sampled_pairs_across_folds"] == 0
-    with pytest.raises(ValueError, match="sampled_pairs_across_folds 1"):
-        check_leakage(folded, hashes=hashes)
-
-
 @pytest.fixture(scope="module")
 def explored(tmp_path_factory):
     """The small sample after 01 and 02; return its parameters and the work folder."""
@@ -273,16 +259,3 @@ def read_counts(values):
     deduplicate.run(values)
     plan.run(values)
     return read_plan(values["WORK_DIR"]).outcomes
-
-
-def test_a_file_that_has_changed_since_02_stops_03(explored, every_action):
-    """02 applies it again, or without OVERRIDES none."""
-    values, _ = explored
-    file, _ = every_action
-    deduplicate.run({**values, "OVERRIDES": str(file)})
-    file.write_text("image_id,action,value\n")
-
-    with pytest.raises(ValueError, match=f"'{file}' has changed .* Run 02_dedup"):
-        plan.run(values)
-
-    assert "dropped by overrides" not in read_counts(values)

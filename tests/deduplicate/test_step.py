@@ -88,7 +88,7 @@ def test_tables_and_files_agree(found, values):
     leaks = pd.read_csv(Path(values["WORK_DIR"], "leaks.csv"))
     assert (
         leaks["test_id"].tolist()
-        == found.leaks["test_id"].tolist()
+        == found.leaks["image_id_a"].tolist()
         == ["test/part.jpg"]
     )
 
