@@ -5,6 +5,7 @@ copies in other datasets.
 from kaggle_tfr.deduplicate.candidates import find_candidates, verify_candidates
 from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.compare import name_dataset, read_datasets
+from kaggle_tfr.deduplicate.findings import Found
 from kaggle_tfr.deduplicate.leaks import count_copies, list_splits
 from kaggle_tfr.deduplicate.outcomes import (
     DuplicateSettings,
@@ -14,4 +15,4 @@ from kaggle_tfr.deduplicate.outcomes import (
 )
 from kaggle_tfr.deduplicate.overrides import load_corrected
 from kaggle_tfr.deduplicate.pairs import find_pairs
-from kaggle_tfr.deduplicate.step import Found, run
+from kaggle_tfr.deduplicate.step import run

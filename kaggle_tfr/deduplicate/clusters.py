@@ -29,7 +29,7 @@ COLUMNS = [
     "split",
     "conflict",
 ]
-FAR = "kept: far from the other kept images"
+BEST = "kept: best of its copies"
 
 
 def find_clusters(
@@ -172,7 +172,6 @@ def _decide(members: pd.DataFrame, keep: str) -> pd.DataFrame:
     is_leak = members["is_leak"].groupby(cluster).transform("any")
     is_original = members["original"] == members.index
     is_chosen = members["may_stay"] & ~is_leak & (is_original | (keep == "all"))
-    n_originals = is_original.groupby(cluster).transform("sum")
     reasons = {
         "test image: always kept": is_test,
         "earlier": is_recorded,
@@ -182,9 +181,8 @@ def _decide(members: pd.DataFrame, keep: str) -> pd.DataFrame:
         "conflict": ~members["may_stay"],
         "duplicate": ~is_chosen,
         "kept: KEEP is all": ~is_original,
-        "kept: best of its copies": n_originals == 1,
     }
     return members.assign(
         keep=is_chosen | user_keeps | members["is_fixed"],
-        reason=np.select([*reasons.values()], [*reasons], FAR),
+        reason=np.select([*reasons.values()], [*reasons], BEST),
     )

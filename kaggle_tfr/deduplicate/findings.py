@@ -1,66 +1,75 @@
-"""Note what 02 found: copies, labels that disagree, leaks, and other datasets."""
+"""What 02 found, and its notes: copies, labels that disagree, leaks, other datasets."""
+
+from dataclasses import dataclass
 
 import pandas as pd
 
-from kaggle_tfr.deduplicate.clusters import FAR
+from kaggle_tfr.deduplicate.clusters import BEST
 from kaggle_tfr.deduplicate.leaks import count_copies
 from kaggle_tfr.notebook import note
 from kaggle_tfr.tables import count_of
 
 
-def note_clusters(
-    images: pd.DataFrame, clusters: pd.DataFrame, decisions: pd.DataFrame
-) -> None:
-    """Note the copies, chains and conflicts, and pairs that are still in one cluster.
+@dataclass(frozen=True)
+class Found:
+    """What 02 found.
 
-    images, decisions: of `correct_images` and `read_overrides`. clusters: of
-    `find_clusters`.
+    images: all images of 01, with the labels of OVERRIDES.
+    pairs: one row per pair within MAX_BITS or compared by its geometry, the nearest
+        first. Columns: id, label, split and path of both images (id_a, id_b, …); bits;
+        matches (-1: not compared); orientation (EXIF), which rotates b as a is;
+        verdict: what decided ("hash", "geometry", "rejected" by geometry, "user");
+        accepted: whether the pair counts; same_label (1 or 0, NaN without two labels);
+        a, b: row numbers of `images`; transform: of `load_transforms`, None without 12
+        matches.
+    clusters: as in duplicates.parquet; the index has the row numbers of `images`.
+    leaks: of `find_leaks`.
+    overlap: the images that COMPARE_WITH contains, too: see `find_overlap`.
+    decisions: the rows of OVERRIDES.
+    counts: number of images by outcome; their sum is len(images).
     """
-    n_images = (images["problem"] == "").sum()
-    size = clusters.groupby("cluster")["keep"].transform("size")
-    copied = clusters[size > 1]
-    n_clusters = copied["cluster"].nunique()
-    counted = count_of(n_clusters, "cluster")
-    total = count_of(n_images, "image")
-    if n_clusters:
-        note(
-            "·",
-            f"{len(copied):,} of {total} have a near-duplicate ({counted}).",
-            "copies",
-        )
-    else:
-        note("✓", f"None of {total} has a near-duplicate.", "copies")
 
-    kept = clusters[clusters["reason"] == FAR]
-    if len(kept):
+    images: pd.DataFrame
+    pairs: pd.DataFrame
+    clusters: pd.DataFrame
+    leaks: pd.DataFrame
+    overlap: pd.DataFrame
+    decisions: pd.DataFrame
+    counts: dict[str, int]
+
+
+def note_findings(found: Found, others: pd.DataFrame) -> None:
+    """Note the copies, chains, conflicts and leaks. others: of `read_datasets`."""
+    images = found.images[found.images["problem"] == ""]
+    size = found.clusters.groupby("cluster")["keep"].transform("size")
+    copied = found.clusters[size > 1]
+    n_clusters = copied["cluster"].nunique()
+    total = count_of(len(images), "image")
+    text = f"None of {total} has a near-duplicate."
+    if n_clusters:
+        counted = count_of(n_clusters, "cluster")
+        text = f"{len(copied):,} of {total} have a near-duplicate ({counted})."
+    note("·" if n_clusters else "✓", text, "copies")
+    _note_chains(found)
+    _note_conflicts(copied.join(images["label"]), n_clusters)
+    _note_leaks(found, images["split"].value_counts())
+    _note_overlap(found, others, len(images))
+
+
+def _note_chains(found: Found) -> None:
+    """Note the clusters of which several images are kept, and cuts without effect."""
+    clusters = found.clusters
+    n_kept = clusters["cluster"][clusters["reason"] == BEST].value_counts()
+    n_kept = n_kept[n_kept > 1]
+    if len(n_kept):
         note(
             "·",
-            f"{count_of(kept['cluster'].nunique(), 'cluster')} of near-duplicates "
-            "contain images that are far apart, as in a slow fade. "
-            f"{len(kept):,} of their images are kept.",
+            f"{count_of(len(n_kept), 'cluster')} of near-duplicates with images that "
+            f"are far apart, as in a slow fade: {n_kept.sum():,} of these are kept.",
             "chains",
             "They share a fold. Set MAX_BITS lower if they are not copies.",
         )
-
-    label = images["label"].loc[copied.index]
-    has_vote = (label >= 0) & (copied["reason"] != "override: dropped")
-    labelled = copied[has_vote].assign(label=label)
-    n_labels = labelled.groupby("cluster")["label"].transform("nunique")
-    conflicts = labelled[n_labels > 1]
-    if len(conflicts):
-        note(
-            "!",
-            f"Labels disagree in {conflicts['cluster'].nunique():,} of {counted} of "
-            f"near-duplicates ({count_of(len(conflicts), 'image')}).",
-            "conflicts",
-            f"CONFLICTS drops {(~conflicts['keep']).sum():,} of them, and never test "
-            "images. Inspect their clusters, and correct labels by OVERRIDES.",
-        )
-    elif labelled["cluster"].duplicated().any():
-        text = f"None of {counted} of near-duplicates has two labels."
-        note("✓", text, "conflicts")
-
-    cut = decisions[decisions["action"] == "different"]
+    cut = found.decisions[found.decisions["action"] == "different"]
     first, second = (clusters["cluster"].reindex(cut[end]) for end in ("a", "b"))
     n_joined = (first.to_numpy() == second.to_numpy()).sum()
     if n_joined:
@@ -73,19 +82,33 @@ def note_clusters(
         )
 
 
-def note_leaks(
-    images: pd.DataFrame, clusters: pd.DataFrame, leaks: pd.DataFrame
-) -> None:
-    """Note the copies in two splits, with all copies of a split in one finding.
+def _note_conflicts(copied: pd.DataFrame, n_clusters: int) -> None:
+    """Note the clusters whose labels disagree, also with those of test images."""
+    has_vote = (copied["label"] >= 0) & (copied["reason"] != "override: dropped")
+    n_labels = copied[has_vote].groupby("cluster")["label"].transform("nunique")
+    conflicts = copied.loc[n_labels.index[n_labels > 1]]
+    counted = count_of(n_clusters, "cluster")
+    if len(conflicts):
+        note(
+            "!",
+            f"Labels disagree in {conflicts['cluster'].nunique():,} of {counted} of "
+            f"near-duplicates ({count_of(len(conflicts), 'image')}).",
+            "conflicts",
+            f"CONFLICTS drops {(~conflicts['keep']).sum():,} of them, and never test "
+            "images. Inspect their clusters, and correct labels by OVERRIDES.",
+        )
+    elif len(n_labels):
+        text = f"None of {counted} of near-duplicates has two labels."
+        note("✓", text, "conflicts")
 
-    leaks: of `find_leaks`.
-    """
-    n_images = images["split"][images["problem"] == ""].value_counts()
-    counts = count_copies(clusters, n_images.index)
+
+def _note_leaks(found: Found, n_images: pd.Series) -> None:
+    """Note the copies in each two splits. n_images: of each split."""
+    counts = count_copies(found.clusters, n_images.index)
     between = counts[(counts["split"] != counts["other"]) & (counts["images"] > 0)]
+    kept = found.leaks[found.leaks["keep_b"] & (found.leaks["split_a"] == "test")]
     for row in between.itertuples():
-        is_shared = (leaks["split_a"] == row.split) & (leaks["split_b"] == row.other)
-        is_kept = row.split == "test" and leaks["keep_b"][is_shared].any()
+        is_kept = row.split == "test" and row.other in set(kept["split_b"])
         verb = "has" if row.images == 1 else "have"
         note(
             "!" if is_kept else "·",
@@ -100,23 +123,16 @@ def note_leaks(
         note("✓", "No image has a copy in another split.", "leaks")
 
 
-def note_overlap(others: pd.DataFrame, overlap: pd.DataFrame, n_images: int) -> None:
-    """Note for each other dataset how many images are also in it.
-
-    others, overlap: of `read_datasets` and `find_overlap`.
-    """
+def _note_overlap(found: Found, others: pd.DataFrame, n_images: int) -> None:
+    """Note for each other dataset how many images are also in it."""
     for dataset, n_there in others["dataset"].value_counts(sort=False).items():
-        found = overlap[overlap["dataset"] == dataset]
-        size = count_of(n_there, "image")
-        mark = "✓"
-        text = f"None of {n_images:,} images is also in {dataset} ({size})."
-        advice = ""
-        if len(found):
-            verb = "is" if len(found) == 1 else "are"
-            text = (
-                f"{len(found):,} of {n_images:,} images {verb} also in {dataset} "
-                f"({size})."
-            )
-            mark = "!" if found["keep_b"].any() else "·"
-            advice = "leaks.csv lists them; LEAKS = drop leaves labelled images out."
-        note(mark, text, f"leaks: {dataset}", advice)
+        overlap = found.overlap[found.overlap["dataset"] == dataset]
+        verb = "is" if len(overlap) == 1 else "are"
+        mark = "!" if overlap["keep_b"].any() else "·"
+        note(
+            mark if len(overlap) else "✓",
+            f"{len(overlap):,} of {count_of(n_images, 'image')} {verb} also in "
+            f"{dataset} ({count_of(n_there, 'image')}).",
+            f"leaks: {dataset}",
+            "LEAKS = drop leaves these out." if len(overlap) else "",
+        )

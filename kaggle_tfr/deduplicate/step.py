@@ -1,6 +1,6 @@
 """02 in one call: find the near-duplicates, and decide which images to keep."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,7 +9,7 @@ from kaggle_tfr import explore, notebook, storage
 from kaggle_tfr.deduplicate.candidates import find_candidates, verify_candidates
 from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.compare import find_overlap, read_datasets
-from kaggle_tfr.deduplicate.findings import note_clusters, note_leaks, note_overlap
+from kaggle_tfr.deduplicate.findings import Found, note_findings
 from kaggle_tfr.deduplicate.geometry import load_transforms
 from kaggle_tfr.deduplicate.leaks import find_leaks
 from kaggle_tfr.deduplicate.outcomes import (
@@ -30,34 +30,6 @@ from kaggle_tfr.parameters import Values, make_settings
 
 # Columns of `Found.images`, and those of both images in `Found.pairs`.
 FACTS = {"image_id": "id", "label_name": "label", "split": "split", "path": "path"}
-
-
-@dataclass(frozen=True)
-class Found:
-    """What 02 found.
-
-    images: all images of 01, with the labels of OVERRIDES.
-    pairs: one row per pair within MAX_BITS or compared by its geometry, the nearest
-        first. Columns: id, label, split and path of both images (id_a, id_b, …); bits;
-        matches (-1: not compared); orientation (EXIF), which rotates b as a is;
-        verdict: what decided ("hash", "geometry", "rejected" by geometry, "user");
-        accepted: whether the pair counts; same_label (1 or 0, NaN without two labels);
-        a, b: row numbers of `images`; transform: of `load_transforms`, None without 12
-        matches.
-    clusters: as in duplicates.parquet; the index has the row numbers of `images`.
-    leaks: of `find_leaks`.
-    overlap: the images that COMPARE_WITH contains, too: see `find_overlap`.
-    decisions: the rows of OVERRIDES.
-    counts: number of images by outcome; their sum is len(images).
-    """
-
-    images: pd.DataFrame
-    pairs: pd.DataFrame
-    clusters: pd.DataFrame
-    leaks: pd.DataFrame
-    overlap: pd.DataFrame
-    decisions: pd.DataFrame
-    counts: dict[str, int]
 
 
 def run(values: Values) -> Found:
@@ -100,10 +72,7 @@ def run(values: Values) -> Found:
     storage.write_parquet(decisions, storage.join(work, FILE))
     settings = replace(settings, second_look=candidates.second_look)
     save_clusters(clusters, pd.concat([leaks, overlap]), settings, work)
-    note_clusters(images, clusters, decisions)
-    note_leaks(images, clusters, leaks)
-    note_overlap(others, overlap, (images["problem"] == "").sum())
-    return Found(
+    found = Found(
         images=images,
         pairs=_describe_pairs(pairs, images, work),
         clusters=clusters,
@@ -112,6 +81,8 @@ def run(values: Values) -> Found:
         decisions=decisions,
         counts=count_outcomes(images, clusters),
     )
+    note_findings(found, others)
+    return found
 
 
 def _describe_pairs(

@@ -15,7 +15,7 @@ from kaggle_tfr.parameters import PARAMETERS
 SEEDS = st.integers(0, 2**32 - 1)
 KEEP = st.sampled_from(PARAMETERS["KEEP"].choices)
 CONFLICTS = st.sampled_from(PARAMETERS["CONFLICTS"].choices)
-FAR = "kept: far from the other kept images"
+BEST = "kept: best of its copies"
 
 
 def make_images(labels, sizes=10, **columns):
@@ -88,7 +88,7 @@ def test_the_largest_image_is_kept_whatever_the_order():
     assert clusters["reason"].tolist() == [
         "duplicate",
         "duplicate",
-        "kept: best of its copies",
+        BEST,
     ]
 
 
@@ -123,7 +123,7 @@ def test_of_a_slow_fade_several_images_are_kept():
     kept = np.array(places)[clusters["keep"]]
     assert kept.tolist() == [0, 60, 120, 180]
     assert clusters["cluster"].unique().tolist() == [0]
-    assert set(clusters["reason"]) == {FAR, "duplicate"}
+    assert set(clusters["reason"]) == {BEST, "duplicate"}
     assert clusters["distance"].max() <= 50
 
 
@@ -213,7 +213,7 @@ def test_images_with_a_record_are_kept_and_their_copies_dropped():
         "duplicate",
         *["earlier"] * 2,
         "duplicate",
-        FAR,
+        BEST,
     ]
     by_user = make_pairs("ce", verdict="user")
     clusters = decide(images, pd.concat([pairs, by_user]), [20, 0, 60, 70, 140])

@@ -5,22 +5,27 @@ import pytest
 from support.splits import make_images, make_pairs, make_words
 
 from kaggle_tfr.deduplicate.clusters import find_clusters
-from kaggle_tfr.deduplicate.findings import note_clusters, note_leaks, note_overlap
+from kaggle_tfr.deduplicate.findings import Found, note_findings
 from kaggle_tfr.deduplicate.leaks import find_leaks
 
 NO_DECISIONS = pd.DataFrame(columns=["action", "a", "b"])
+NOTHING = pd.DataFrame({"dataset": [], "keep_b": []})
 
 
 @pytest.fixture
 def list_notes(capsys):
     """Return the lines that are printed for images with these pairs."""
 
-    def run(images, pairs, places=None, decisions=NO_DECISIONS, **rules):
+    def run(
+        images, pairs, places=None, decisions=NO_DECISIONS, overlap=NOTHING, **more
+    ):
         words = make_words(*(places or [0] * len(images)))
-        clusters = find_clusters(images, pairs, words, **rules)
+        others = more.pop("others", NOTHING)
+        clusters = find_clusters(images, pairs, words, **more)
+        leaks = find_leaks(clusters, words)
+        tables = (images, pairs, clusters, leaks, overlap, decisions)
         capsys.readouterr()
-        note_clusters(images, clusters, decisions)
-        note_leaks(images, clusters, find_leaks(clusters, words))
+        note_findings(Found(*tables, counts={}), others)
         return capsys.readouterr().out.splitlines()
 
     return run
@@ -70,21 +75,22 @@ def test_a_chain_and_a_cut_without_effect_are_noted(list_notes):
     cut = pd.DataFrame({"action": ["different"], "a": 0, "b": 1})
     pairs = make_pairs("02", "12", "13")
 
-    _, chain, _, overrides, _ = list_notes(images, pairs, [0, 30, 20, 51], cut)
+    _, chain, overrides, _, _ = list_notes(images, pairs, [0, 30, 20, 51], cut)
 
-    assert chain.startswith("· 1 cluster of near-duplicates")
-    assert "2 of their images are kept" in chain
+    assert chain.startswith("· 1 cluster of near-duplicates with images")
+    assert "as in a slow fade: 2 of these are kept." in chain
     assert overrides.startswith("! 1 pair that OVERRIDES calls different: other")
 
 
-def test_each_dataset_has_its_sentence(capsys):
+def test_each_dataset_has_its_sentence(list_notes):
     """The mark depends on whether such an image is kept."""
+    images = make_images("train", "train")
     overlap = pd.DataFrame({"dataset": ["a/b", "d"], "keep_b": [True, False]})
     others = pd.DataFrame({"dataset": ["a/b", "a/b", "c", "d"]})
 
-    note_overlap(others, overlap, 2)
+    notes = list_notes(images, make_pairs(), overlap=overlap, others=others)
 
-    first, second, third = capsys.readouterr().out.splitlines()
-    assert first.startswith("! 1 of 2 images is also in a/b (2 images). leaks.csv")
-    assert second == "✓ None of 2 images is also in c (1 image)."
-    assert third.startswith("· 1 of 2 images is also in d (1 image). leaks.csv")
+    first, second, third = notes[2:]
+    assert first.startswith("! 1 of 2 images is also in a/b (2 images). LEAKS")
+    assert second == "✓ 0 of 2 images are also in c (1 image)."
+    assert third.startswith("· 1 of 2 images is also in d (1 image). LEAKS")
