@@ -13,7 +13,7 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings, match_clusters
-from kaggle_tfr.deduplicate.pairs import find_pairs_between
+from kaggle_tfr.deduplicate.pairs import find_pairs
 from kaggle_tfr.fingerprints import FINGERPRINTS_FILE, TYPES, read_fingerprints
 from kaggle_tfr.mounts import find_part_files
 from kaggle_tfr.shards import list_parts
@@ -100,12 +100,10 @@ def compare_datasets(
     """
     if others.empty:
         return pd.DataFrame(columns=COPY_COLUMNS).astype({"a": int, "distance": int})
-    pairs = find_pairs_between(
-        hashes,
-        others.assign(problem=""),
-        settings.max_bits,
-        settings.rotated_bits,
-    )
+    table = pd.concat([hashes, others.assign(problem="")], ignore_index=True)
+    pairs = find_pairs(table, settings.max_bits, settings.rotated_bits)
+    pairs = pairs[(pairs["a"] < len(hashes)) & (pairs["b"] >= len(hashes))]
+    pairs = pairs.assign(b=pairs["b"] - len(hashes))
     mine = hashes.iloc[pairs["a"]].reset_index(drop=True)
     found = others.iloc[pairs["b"]].reset_index(drop=True)
     match = np.where(pairs["orientation"] == 1, "hash", "mirrored")

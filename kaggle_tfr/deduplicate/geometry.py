@@ -8,7 +8,7 @@ the other (the inliers of RANSAC), both show the same scene.
 Sources: Lowe, 2004 (SIFT, ratio test); Arandjelović and Zisserman, 2012 (RootSIFT).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import cv2
@@ -39,23 +39,16 @@ UNDO = np.array(
 )
 
 
-# What the column `earlier` of images contains for a file that was hashed before, and
-# that is not there any more or has another content.
-WITHOUT_FILE = ("gone", "changed")
-
-
 @dataclass(frozen=True)
 class Features:
     """SIFT features of an image, maybe none.
 
     places: x and y in pixels, float32 (n, 2).
     descriptors: uint8 (n, 128).
-    strength: float32 (n,).
     """
 
     places: np.ndarray
     descriptors: np.ndarray
-    strength: np.ndarray
 
     def mirror(self) -> "Features":
         """Return the features of the mirror image."""
@@ -63,17 +56,12 @@ class Features:
         grid = self.descriptors.reshape(-1, 4, 4, 8)
         directions = -np.arange(8) % 8
         mirrored = grid[:, ::-1, :, directions]
-        return replace(
-            self,
-            places=self.places * MIRROR_X,
-            descriptors=mirrored.reshape(-1, 128),
-        )
+        return Features(self.places * MIRROR_X, mirrored.reshape(-1, 128))
 
 
 NO_FEATURES = Features(
     places=np.empty((0, 2), np.float32),
     descriptors=np.empty((0, 128), np.uint8),
-    strength=np.empty(0, np.float32),
 )
 
 
@@ -128,19 +116,12 @@ def _identify(
 
     A pair with the same values needs no second verification.
     """
-    a = pairs["a"]
-    b = pairs["b"]
-    path = images["path"].to_numpy()
-    n_bytes = images["n_bytes"].to_numpy()
-    return pd.DataFrame(
-        {
-            "path_a": path[a],
-            "path_b": path[b],
-            "bytes_a": n_bytes[a],
-            "bytes_b": n_bytes[b],
-            "mirrored": np.isin(pairs["orientation"], UNDO[1]),
-        }
-    )
+    key = {
+        f"{name}_{end}": images[column].to_numpy()[pairs[end]]
+        for name, column in (("path", "path"), ("bytes", "n_bytes"))
+        for end in ("a", "b")
+    }
+    return pd.DataFrame(key).assign(mirrored=np.isin(pairs["orientation"], UNDO[1]))
 
 
 def are_near(
@@ -157,20 +138,10 @@ def are_near(
     return pairs["distance"].to_numpy() <= radius
 
 
-def have_files(images: pd.DataFrame) -> np.ndarray:
-    """Return which images still have the file from which they were hashed: bool (n,).
-
-    The others have "gone" or "changed" in the column `earlier`, which may be absent.
-    """
-    if "earlier" not in images:
-        return np.full(len(images), True)
-    return ~images["earlier"].isin(WITHOUT_FILE).to_numpy()
-
-
 def _verify_block(table: pd.DataFrame) -> list[tuple[float, ...]]:
     """Return inliers, orientation and `TRANSFORM` of each pair."""
-    pairs = zip(table["path_a"], table["path_b"], table["mirrored"], strict=True)
-    return [_verify_pair(*pair) for pair in pairs]
+    pairs = table[["path_a", "path_b", "mirrored"]]
+    return [_verify_pair(*pair) for pair in pairs.itertuples(index=False)]
 
 
 def _verify_pair(path_a: str, path_b: str, is_mirrored: bool) -> tuple[float, ...]:
@@ -238,7 +209,6 @@ def find_features(path: str) -> Features:
     return Features(
         places=np.array([point.pt for point in points], np.float32),
         descriptors=descriptors.astype(np.uint8),
-        strength=np.array([point.response for point in points], np.float32),
     )
 
 
@@ -290,31 +260,15 @@ def _match(
     """Return the places of matching features in both images, float32 (n, 2) each."""
     if not len(others.places):
         return NO_FEATURES.places, NO_FEATURES.places
-    nearest, distance, second_distance = _find_nearest(features, others)
+    cosine = root_sift(features.descriptors) @ root_sift(others.descriptors).T
+    nearest = cosine.argmax(axis=1)
+    # Half the squared distance of unit vectors.
+    distance = 1 - cosine.max(axis=1)
+    np.put_along_axis(cosine, nearest[:, None], -1, axis=1)
+    second_distance = 1 - cosine.max(axis=1)
     # Lowe's ratio test: the best match must be clearly nearer than the second best.
     matched = np.flatnonzero(distance < 0.8**2 * second_distance)
     # Each feature of the other image is matched once, or it would count several times.
-    matched = matched[_find_best(nearest[matched], distance[matched])]
+    matched = matched[np.argsort(distance[matched], kind="stable")]
+    matched = matched[np.unique(nearest[matched], return_index=True)[1]]
     return features.places[matched], others.places[nearest[matched]]
-
-
-def _find_best(group: np.ndarray, distance: np.ndarray) -> np.ndarray:
-    """Return the position of the lowest distance of each group."""
-    order = np.argsort(distance, kind="stable")
-    _, first = np.unique(group[order], return_index=True)
-    return order[first]
-
-
-def _find_nearest(
-    features: Features,
-    others: Features,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the nearest other feature of each, its distance and that of the second.
-
-    A distance is half the squared one of unit vectors: 1 - cosine.
-    """
-    cosine = root_sift(features.descriptors) @ root_sift(others.descriptors).T
-    nearest = cosine.argmax(axis=1)
-    distance = 1 - cosine.max(axis=1)
-    np.put_along_axis(cosine, nearest[:, None], -1, axis=1)
-    return nearest, distance, 1 - cosine.max(axis=1)

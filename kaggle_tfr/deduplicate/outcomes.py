@@ -48,7 +48,6 @@ class DuplicateSettings(JsonDataclass):
 
     max_bits: int = 25
     second_look: bool | str = "auto"
-    candidate_bits: int = 70
     leaks: str = "report"
     mirrored: bool = False
 

@@ -91,10 +91,9 @@ def run(values: Values) -> Found:
     hashes = explore.load_hashes(images, work)
 
     settings = make_settings(DuplicateSettings, values)
-    is_new = explore.mark_new(images)
-    candidates = find_candidates(hashes, settings, is_new, images)
+    candidates = find_candidates(hashes, settings)
     print(candidates.explanation)
-    verified = verify_candidates(images, hashes, candidates, settings, work)
+    verified = verify_candidates(images, candidates, settings, work)
     accepted = verified[verified["accepted"]]
 
     copies = compare_datasets(hashes, others, settings)
