@@ -48,25 +48,25 @@ def find_candidates(hashes: pd.DataFrame, settings: DuplicateSettings) -> Candid
 
     hashes: of `load_hashes`. Raises: TooManyPairs: more than 50 million.
     """
+    max_bits = settings.max_bits
+    radius = max(max_bits, CANDIDATE_BITS)
+    explanation = f"SECOND_LOOK is off: only pairs within {max_bits} bits count."
     if settings.second_look == "auto":
-        with suppress(TooManyPairs):
-            return _find_likeliest(hashes, settings)
         explanation = (
             f'SECOND_LOOK = "auto" verifies nothing: {len(hashes):,} images have too '
-            f"many candidates. Only pairs within {settings.max_bits} bits count. Set "
+            f"many candidates. Only pairs within {max_bits} bits count. Set "
             "SECOND_LOOK = True to verify all candidates, however long it takes."
         )
+        with suppress(TooManyPairs):
+            if len(hashes) <= MAX_IMAGES:
+                limit = MAX_CANDIDATES
+                pairs = find_pairs(hashes, radius, settings.rotated_bits, limit)
+                return _choose_likeliest(pairs, hashes, max_bits, MAX_SECONDS)
     elif settings.second_look:
-        radius = max(settings.max_bits, CANDIDATE_BITS)
-        pairs = find_pairs(hashes, radius, radius if settings.mirrored else None)
-        is_far = ~are_near(pairs, settings.max_bits)
-        cost = _describe_cost(pairs[is_far], settings)
-        return Candidates(pairs, "all", f"SECOND_LOOK verifies all {cost}")
-    else:
-        explanation = (
-            f"SECOND_LOOK is off: only pairs within {settings.max_bits} bits count."
-        )
-    pairs = find_pairs(hashes, settings.max_bits, settings.rotated_bits)
+        pairs = find_pairs(hashes, radius, settings.rotated_bits)
+        return _choose_likeliest(pairs, hashes, max_bits, np.inf)
+
+    pairs = find_pairs(hashes, max_bits, settings.rotated_bits)
     return Candidates(pairs, "", explanation)
 
 
@@ -87,47 +87,31 @@ def verify_candidates(
     return verify_geometry(images, pairs, work_dir, max_bits=settings.max_bits)
 
 
-def _find_likeliest(hashes: pd.DataFrame, settings: DuplicateSettings) -> Candidates:
-    """Return as many of the candidates as can be verified in `MAX_SECONDS`.
+def _choose_likeliest(
+    pairs: pd.DataFrame, hashes: pd.DataFrame, max_bits: int, max_seconds: float
+) -> Candidates:
+    """Return the near pairs, and the others that one core verifies in this time.
 
-    Raises: TooManyPairs: there are too many images, or too many pairs to choose from.
+    The likeliest are those with the lowest sum of the distances of all five hashes.
     """
-    if len(hashes) > MAX_IMAGES:
-        raise TooManyPairs
-    radius = max(settings.max_bits, CANDIDATE_BITS)
-    pairs = find_pairs(hashes, radius, settings.rotated_bits, MAX_CANDIDATES)
-    far_pairs = pairs[~are_near(pairs, settings.max_bits)]
+    far_pairs = pairs[~are_near(pairs, max_bits)]
     fine_words = hashes[[*FINE_HASH]].to_numpy(np.uint64)
-    differing = np.bitwise_count(
-        fine_words[far_pairs["a"]] ^ fine_words[far_pairs["b"]]
-    )
-    likeliest_first = np.argsort(
-        far_pairs["distance"] + differing.sum(axis=1), kind="stable"
-    )
-    far_pairs = far_pairs.iloc[likeliest_first]
-    n_chosen = np.searchsorted(_add_seconds(far_pairs), MAX_SECONDS)
-    chosen = far_pairs[:n_chosen]
-    left_out = far_pairs[n_chosen:]
+    a = fine_words[far_pairs["a"]]
+    b = fine_words[far_pairs["b"]]
+    bits = far_pairs["distance"] + np.bitwise_count(a ^ b).sum(axis=1)
+    far_pairs = far_pairs.loc[bits.sort_values(kind="stable").index]
 
-    cost = _describe_cost(chosen, settings)
-    which = f"the likeliest of {len(far_pairs):,}" if len(left_out) else "all"
-    explanation = f'SECOND_LOOK = "auto" verifies {which} {cost}'
-    pairs = pairs.drop(index=left_out.index).reset_index(drop=True)
+    ends = pd.Series(far_pairs[["a", "b"]].to_numpy().ravel())
+    n_images = (~ends.duplicated()).cumsum().to_numpy()[1::2]
+    n_pairs = 1 + np.arange(len(far_pairs))
+    seconds = n_images * SECONDS_PER_IMAGE + n_pairs * SECONDS_PER_PAIR
+    n_chosen = np.searchsorted(seconds, max_seconds)
+    left_out = far_pairs.index[n_chosen:]
+    which = f"the likeliest {n_chosen:,} of" if len(left_out) else "all"
+    explanation = (
+        f"SECOND_LOOK verifies {which} {len(far_pairs):,} pairs of {max_bits + 1} to "
+        f"{CANDIDATE_BITS} bits, an estimated {seconds[:n_chosen].max(initial=0):,.0f} "
+        "s of one core after a start of some seconds."
+    )
+    pairs = pairs.drop(index=left_out).reset_index(drop=True)
     return Candidates(pairs, "nearest" if len(left_out) else "all", explanation)
-
-
-def _add_seconds(pairs: pd.DataFrame) -> np.ndarray:
-    """Return how long one core verifies the pairs up to each one: float64 (n,)."""
-    ends = pd.Series(pairs[["a", "b"]].to_numpy().ravel())
-    n_images = np.cumsum(~ends.duplicated())[1::2]
-    n_pairs = np.arange(len(pairs)) + 1
-    return n_images.to_numpy() * SECONDS_PER_IMAGE + n_pairs * SECONDS_PER_PAIR
-
-
-def _describe_cost(pairs: pd.DataFrame, settings: DuplicateSettings) -> str:
-    """Return the number of pairs beyond MAX_BITS and the time to verify them."""
-    seconds = _add_seconds(pairs).max(initial=0)
-    return (
-        f"{len(pairs):,} pairs of {settings.max_bits + 1} to {CANDIDATE_BITS} bits, an "
-        f"estimated {seconds:,.0f} s of one core after a start of some seconds."
-    )

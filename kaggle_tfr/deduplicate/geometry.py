@@ -28,14 +28,11 @@ MOST_NEAR = 500  # pairs within MAX_BITS that are compared, too: a second witnes
 CACHE = "geometry.parquet"  # in WORK_DIR
 # Columns of geometry.parquet: see `load_transforms`.
 TRANSFORM = ["x_x", "x_y", "x_0", "y_x", "y_y", "y_0"]
-MIRROR_X = np.array([-1, 1], np.float32)  # times x and y
+UNKNOWN = {"inliers": -1, "orientation": 1, **dict.fromkeys(TRANSFORM, np.nan)}
 # The EXIF orientation that rotates b as a is, by whether b is mirrored and by the
 # number of quarter turns to the right from a to b, or to b mirrored.
 UNDO = np.array(
-    [
-        [INVERSE[turn] for turn in CLOCKWISE_TURNS],
-        [compose(2, INVERSE[turn]) for turn in CLOCKWISE_TURNS],
-    ]
+    [[compose(mirror, INVERSE[turn]) for turn in CLOCKWISE_TURNS] for mirror in (1, 2)]
 )
 
 
@@ -56,7 +53,8 @@ class Features:
         grid = self.descriptors.reshape(-1, 4, 4, 8)
         directions = -np.arange(8) % 8
         mirrored = grid[:, ::-1, :, directions]
-        return Features(self.places * MIRROR_X, mirrored.reshape(-1, 128))
+        places = self.places * np.array([-1, 1], np.float32)
+        return Features(places, mirrored.reshape(-1, 128))
 
 
 NO_FEATURES = Features(
@@ -88,18 +86,18 @@ def verify_geometry(
     key = _identify(images, compared)
     table = compute_columns(
         _verify_block,
-        key.assign(inliers=-1, orientation=1, **dict.fromkeys(TRANSFORM, np.nan)),
-        names=["inliers", "orientation", *TRANSFORM],
+        key.assign(**UNKNOWN),
+        names=[*UNKNOWN],
         key=[*key],
         path=work_dir and storage.join(work_dir, CACHE),
         label="Verifying geometry",
     )
     find_features.cache_clear()  # the files may change before the next call
 
-    table.index = compared.index
-    inliers = table["inliers"].reindex(pairs.index, fill_value=-1)
+    verified = table.set_axis(compared.index).reindex(pairs.index)
+    inliers = verified["inliers"].fillna(-1).astype(np.int64)
     is_verified = inliers >= MIN_INLIERS
-    orientation = pairs["orientation"].mask(is_verified, table["orientation"])
+    orientation = verified["orientation"].where(is_verified, pairs["orientation"])
     return pairs.assign(
         orientation=orientation.astype(np.int64),
         is_near=is_near,
@@ -124,18 +122,14 @@ def _identify(
     return pd.DataFrame(key).assign(mirrored=np.isin(pairs["orientation"], UNDO[1]))
 
 
-def are_near(
-    pairs: pd.DataFrame,
-    max_bits: int,
-) -> np.ndarray:
-    """Return which pairs count without verification: bool (n,).
+def are_near(pairs: pd.DataFrame, max_bits: int) -> pd.Series:
+    """Return which pairs count without verification: bool, with the index of `pairs`.
 
     The radius of rotated pairs is four fifths of `max_bits`, because eight orientations
     are eight chances for two different images to have similar hashes.
     """
     is_rotated = pairs["orientation"] != 1
-    radius = np.where(is_rotated, max_bits * 4 // 5, max_bits)
-    return pairs["distance"].to_numpy() <= radius
+    return 5 * pairs["distance"] <= max_bits * (5 - is_rotated)
 
 
 def _verify_block(table: pd.DataFrame) -> list[tuple[float, ...]]:
@@ -176,7 +170,7 @@ def load_transforms(work_dir: str) -> dict[tuple[str, str], np.ndarray]:
     path = storage.join(work_dir, CACHE)
     if not storage.exists(path):
         return {}
-    table = storage.read_parquet(path).reindex(columns=["path_a", "path_b", *TRANSFORM])
+    table = storage.read_parquet(path)[["path_a", "path_b", *TRANSFORM]]
     transforms = {}
     for path_a, path_b, *values in table.dropna().itertuples(index=False):
         onto_a = np.array(values, np.float64).reshape(2, 3)
@@ -195,36 +189,31 @@ def root_sift(descriptors: np.ndarray) -> np.ndarray:
 # are computed from these in a hundredth of the time that the features take.
 @lru_cache(1 << 15)
 def find_features(path: str) -> Features:
-    """Return at most 400 features of an image, none if it cannot be read."""
+    """Return at most 400 features of an image, none if it cannot be read.
+
+    Their places are those in the image with a short side of `SIDE` pixels.
+    """
     try:
-        grey = read_grey(path)
+        pixels = read_pixels(read_image_bytes(path), at_least=(SIDE, SIDE))
     except (OSError, RejectedImage):
         return NO_FEATURES
 
-    # Half of OpenCV's contrast threshold, because small images have few features.
-    sift = cv2.SIFT.create(400, contrastThreshold=0.02)
-    points, descriptors = sift.detectAndCompute(grey, None)
-    if descriptors is None:
-        return NO_FEATURES
-    return Features(
-        places=np.array([point.pt for point in points], np.float32),
-        descriptors=descriptors.astype(np.uint8),
-    )
-
-
-def read_grey(path: str) -> np.ndarray:
-    """Return the image in grey, uint8 (height, width), its short side `SIDE` long.
-
-    The places of `find_features` are in its pixels. Raises: OSError, RejectedImage.
-    """
-    pixels = read_pixels(read_image_bytes(path), at_least=(SIDE, SIDE))
     grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
     height, width = grey.shape
     scale = SIDE / min(height, width)
     # Without the limit a narrow strip would become a huge image.
     size = [min(round(side * scale), 4 * SIDE) for side in (width, height)]
     method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
-    return cv2.resize(grey, size, interpolation=method)
+    grey = cv2.resize(grey, size, interpolation=method)
+    # Half of OpenCV's contrast threshold, because small images have few features.
+    sift = cv2.SIFT.create(400, contrastThreshold=0.02)
+    points, descriptors = sift.detectAndCompute(grey, None)
+    if descriptors is None:
+        return NO_FEATURES
+    return Features(
+        places=np.array(cv2.KeyPoint.convert(points)),
+        descriptors=descriptors.astype(np.uint8),
+    )
 
 
 def find_transform(
@@ -237,6 +226,8 @@ def find_transform(
     `cv2.warpAffine`; it is 0 where none is found.
     """
     nothing = (np.zeros((2, 3)), 0)
+    if not len(others.places):
+        return nothing
     places, other_places = _match(features, others)
     if len(places) < 3:
         return nothing
@@ -245,10 +236,8 @@ def find_transform(
         other_places,
         ransacReprojThreshold=4,
     )
-    if transform is None:
-        return nothing
     # Copies are at most twice as large as the other image.
-    if not 0.5 <= np.hypot(*transform[:, 0]) <= 2:
+    if transform is None or not 0.5 <= np.hypot(*transform[:, 0]) <= 2:
         return nothing
     return transform, int(is_inlier.sum())
 
@@ -258,8 +247,6 @@ def _match(
     others: Features,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the places of matching features in both images, float32 (n, 2) each."""
-    if not len(others.places):
-        return NO_FEATURES.places, NO_FEATURES.places
     cosine = root_sift(features.descriptors) @ root_sift(others.descriptors).T
     nearest = cosine.argmax(axis=1)
     # Half the squared distance of unit vectors.
