@@ -7,7 +7,7 @@ import pytest
 from support.scenes import scene
 
 from kaggle_tfr import deduplicate, explore, notebook
-from kaggle_tfr.deduplicate import load_clusters
+from kaggle_tfr.deduplicate import candidates, load_clusters
 from kaggle_tfr.parameters import DEFAULTS
 
 PATHS = ("path_a", "path_b")
@@ -38,7 +38,9 @@ def values(tmp_path_factory):
     work = str(folder / "work")
     values = {**DEFAULTS, "INPUT_DIR": str(folder / "input"), "WORK_DIR": work}
     explore.run({**values, "WORK_DIR": work})
-    yield {**values, "CANDIDATE_BITS": 120, "SECOND_LOOK": True}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(candidates, "CANDIDATE_BITS", 120)
+        yield {**values, "SECOND_LOOK": True}
     notebook.end()
 
 
@@ -109,7 +111,7 @@ def test_pairs_that_the_user_adds_or_cuts_are_marked(values, tmp_path):
         "train/rose/a.jpg,different,train/tulip/small.jpg\n"
         "train/rose/d.jpg,same,train/tulip/e.jpg\n"
     )
-    found = deduplicate.run({**values, "OVERRIDES": str(file), "CANDIDATE_BITS": 40})
+    found = deduplicate.run({**values, "OVERRIDES": str(file)})
 
     pairs = found.pairs[found.pairs["verdict"] == "user"]
     assert dict(zip(list_ids(pairs), pairs["accepted"], strict=True)) == {
