@@ -48,7 +48,7 @@ def find_clusters(
         and optionally source, part (of `join_records`), decision ("keep" or "drop" of
         OVERRIDES) and is_elsewhere (whether another dataset contains the image).
     pairs: accepted pairs: a, b (row numbers of `images`) and verdict.
-    words: of `take_words`, a row per image.
+    words: of `read_words`, a row per image.
     keep: "largest" (pixels, then bytes, then name) or "first" image of the lowest
         source of each cluster, or "all".
     conflicts: if labels differ, "drop" the cluster, keep an image of the "majority", or

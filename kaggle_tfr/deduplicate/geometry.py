@@ -8,7 +8,7 @@ the other (the inliers of RANSAC), both show the same scene.
 Sources: Lowe, 2004 (SIFT, ratio test); Arandjelović and Zisserman, 2012 (RootSIFT).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import cv2
@@ -28,20 +28,12 @@ MOST_NEAR = 500  # pairs within MAX_BITS that are compared, too: a second witnes
 CACHE = "geometry.parquet"  # in WORK_DIR
 # Columns of geometry.parquet: see `load_transforms`.
 TRANSFORM = ["x_x", "x_y", "x_0", "y_x", "y_y", "y_0"]
-MIRROR_X = np.array([-1, 1], np.float32)  # times x and y
+UNKNOWN = {"inliers": -1, "orientation": 1, **dict.fromkeys(TRANSFORM, np.nan)}
 # The EXIF orientation that rotates b as a is, by whether b is mirrored and by the
 # number of quarter turns to the right from a to b, or to b mirrored.
 UNDO = np.array(
-    [
-        [INVERSE[turn] for turn in CLOCKWISE_TURNS],
-        [compose(2, INVERSE[turn]) for turn in CLOCKWISE_TURNS],
-    ]
+    [[compose(mirror, INVERSE[turn]) for turn in CLOCKWISE_TURNS] for mirror in (1, 2)]
 )
-
-
-# What the column `earlier` of images contains for a file that was hashed before, and
-# that is not there any more or has another content.
-WITHOUT_FILE = ("gone", "changed")
 
 
 @dataclass(frozen=True)
@@ -50,12 +42,10 @@ class Features:
 
     places: x and y in pixels, float32 (n, 2).
     descriptors: uint8 (n, 128).
-    strength: float32 (n,).
     """
 
     places: np.ndarray
     descriptors: np.ndarray
-    strength: np.ndarray
 
     def mirror(self) -> "Features":
         """Return the features of the mirror image."""
@@ -63,17 +53,13 @@ class Features:
         grid = self.descriptors.reshape(-1, 4, 4, 8)
         directions = -np.arange(8) % 8
         mirrored = grid[:, ::-1, :, directions]
-        return replace(
-            self,
-            places=self.places * MIRROR_X,
-            descriptors=mirrored.reshape(-1, 128),
-        )
+        places = self.places * np.array([-1, 1], np.float32)
+        return Features(places, mirrored.reshape(-1, 128))
 
 
 NO_FEATURES = Features(
     places=np.empty((0, 2), np.float32),
     descriptors=np.empty((0, 128), np.uint8),
-    strength=np.empty(0, np.float32),
 )
 
 
@@ -100,18 +86,18 @@ def verify_geometry(
     key = _identify(images, compared)
     table = compute_columns(
         _verify_block,
-        key.assign(inliers=-1, orientation=1, **dict.fromkeys(TRANSFORM, np.nan)),
-        names=["inliers", "orientation", *TRANSFORM],
+        key.assign(**UNKNOWN),
+        names=[*UNKNOWN],
         key=[*key],
         path=work_dir and storage.join(work_dir, CACHE),
         label="Verifying geometry",
     )
     find_features.cache_clear()  # the files may change before the next call
 
-    table.index = compared.index
-    inliers = table["inliers"].reindex(pairs.index, fill_value=-1)
+    verified = table.set_axis(compared.index).reindex(pairs.index)
+    inliers = verified["inliers"].fillna(-1).astype(np.int64)
     is_verified = inliers >= MIN_INLIERS
-    orientation = pairs["orientation"].mask(is_verified, table["orientation"])
+    orientation = verified["orientation"].where(is_verified, pairs["orientation"])
     return pairs.assign(
         orientation=orientation.astype(np.int64),
         is_near=is_near,
@@ -128,49 +114,28 @@ def _identify(
 
     A pair with the same values needs no second verification.
     """
-    a = pairs["a"]
-    b = pairs["b"]
-    path = images["path"].to_numpy()
-    n_bytes = images["n_bytes"].to_numpy()
-    return pd.DataFrame(
-        {
-            "path_a": path[a],
-            "path_b": path[b],
-            "bytes_a": n_bytes[a],
-            "bytes_b": n_bytes[b],
-            "mirrored": np.isin(pairs["orientation"], UNDO[1]),
-        }
-    )
+    key = {
+        f"{name}_{end}": images[column].to_numpy()[pairs[end]]
+        for name, column in (("path", "path"), ("bytes", "n_bytes"))
+        for end in ("a", "b")
+    }
+    return pd.DataFrame(key).assign(mirrored=np.isin(pairs["orientation"], UNDO[1]))
 
 
-def are_near(
-    pairs: pd.DataFrame,
-    max_bits: int,
-) -> np.ndarray:
-    """Return which pairs count without verification: bool (n,).
+def are_near(pairs: pd.DataFrame, max_bits: int) -> pd.Series:
+    """Return which pairs count without verification: bool, with the index of `pairs`.
 
     The radius of rotated pairs is four fifths of `max_bits`, because eight orientations
     are eight chances for two different images to have similar hashes.
     """
     is_rotated = pairs["orientation"] != 1
-    radius = np.where(is_rotated, max_bits * 4 // 5, max_bits)
-    return pairs["distance"].to_numpy() <= radius
-
-
-def have_files(images: pd.DataFrame) -> np.ndarray:
-    """Return which images still have the file from which they were hashed: bool (n,).
-
-    The others have "gone" or "changed" in the column `earlier`, which may be absent.
-    """
-    if "earlier" not in images:
-        return np.full(len(images), True)
-    return ~images["earlier"].isin(WITHOUT_FILE).to_numpy()
+    return 5 * pairs["distance"] <= max_bits * (5 - is_rotated)
 
 
 def _verify_block(table: pd.DataFrame) -> list[tuple[float, ...]]:
     """Return inliers, orientation and `TRANSFORM` of each pair."""
-    pairs = zip(table["path_a"], table["path_b"], table["mirrored"], strict=True)
-    return [_verify_pair(*pair) for pair in pairs]
+    pairs = table[["path_a", "path_b", "mirrored"]]
+    return [_verify_pair(*pair) for pair in pairs.itertuples(index=False)]
 
 
 def _verify_pair(path_a: str, path_b: str, is_mirrored: bool) -> tuple[float, ...]:
@@ -205,7 +170,7 @@ def load_transforms(work_dir: str) -> dict[tuple[str, str], np.ndarray]:
     path = storage.join(work_dir, CACHE)
     if not storage.exists(path):
         return {}
-    table = storage.read_parquet(path).reindex(columns=["path_a", "path_b", *TRANSFORM])
+    table = storage.read_parquet(path)[["path_a", "path_b", *TRANSFORM]]
     transforms = {}
     for path_a, path_b, *values in table.dropna().itertuples(index=False):
         onto_a = np.array(values, np.float64).reshape(2, 3)
@@ -224,37 +189,31 @@ def root_sift(descriptors: np.ndarray) -> np.ndarray:
 # are computed from these in a hundredth of the time that the features take.
 @lru_cache(1 << 15)
 def find_features(path: str) -> Features:
-    """Return at most 400 features of an image, none if it cannot be read."""
+    """Return at most 400 features of an image, none if it cannot be read.
+
+    Their places are those in the image with a short side of `SIDE` pixels.
+    """
     try:
-        grey = read_grey(path)
+        pixels = read_pixels(read_image_bytes(path), at_least=(SIDE, SIDE))
     except (OSError, RejectedImage):
         return NO_FEATURES
 
-    # Half of OpenCV's contrast threshold, because small images have few features.
-    sift = cv2.SIFT.create(400, contrastThreshold=0.02)
-    points, descriptors = sift.detectAndCompute(grey, None)
-    if descriptors is None:
-        return NO_FEATURES
-    return Features(
-        places=np.array([point.pt for point in points], np.float32),
-        descriptors=descriptors.astype(np.uint8),
-        strength=np.array([point.response for point in points], np.float32),
-    )
-
-
-def read_grey(path: str) -> np.ndarray:
-    """Return the image in grey, uint8 (height, width), its short side `SIDE` long.
-
-    The places of `find_features` are in its pixels. Raises: OSError, RejectedImage.
-    """
-    pixels = read_pixels(read_image_bytes(path), at_least=(SIDE, SIDE))
     grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
     height, width = grey.shape
     scale = SIDE / min(height, width)
     # Without the limit a narrow strip would become a huge image.
     size = [min(round(side * scale), 4 * SIDE) for side in (width, height)]
     method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
-    return cv2.resize(grey, size, interpolation=method)
+    grey = cv2.resize(grey, size, interpolation=method)
+    # Half of OpenCV's contrast threshold, because small images have few features.
+    sift = cv2.SIFT.create(400, contrastThreshold=0.02)
+    points, descriptors = sift.detectAndCompute(grey, None)
+    if descriptors is None:
+        return NO_FEATURES
+    return Features(
+        places=np.array(cv2.KeyPoint.convert(points)),
+        descriptors=descriptors.astype(np.uint8),
+    )
 
 
 def find_transform(
@@ -267,6 +226,8 @@ def find_transform(
     `cv2.warpAffine`; it is 0 where none is found.
     """
     nothing = (np.zeros((2, 3)), 0)
+    if not len(others.places):
+        return nothing
     places, other_places = _match(features, others)
     if len(places) < 3:
         return nothing
@@ -275,10 +236,8 @@ def find_transform(
         other_places,
         ransacReprojThreshold=4,
     )
-    if transform is None:
-        return nothing
     # Copies are at most twice as large as the other image.
-    if not 0.5 <= np.hypot(*transform[:, 0]) <= 2:
+    if transform is None or not 0.5 <= np.hypot(*transform[:, 0]) <= 2:
         return nothing
     return transform, int(is_inlier.sum())
 
@@ -288,33 +247,15 @@ def _match(
     others: Features,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the places of matching features in both images, float32 (n, 2) each."""
-    if not len(others.places):
-        return NO_FEATURES.places, NO_FEATURES.places
-    nearest, distance, second_distance = _find_nearest(features, others)
+    cosine = root_sift(features.descriptors) @ root_sift(others.descriptors).T
+    nearest = cosine.argmax(axis=1)
+    # Half the squared distance of unit vectors.
+    distance = 1 - cosine.max(axis=1)
+    np.put_along_axis(cosine, nearest[:, None], -1, axis=1)
+    second_distance = 1 - cosine.max(axis=1)
     # Lowe's ratio test: the best match must be clearly nearer than the second best.
     matched = np.flatnonzero(distance < 0.8**2 * second_distance)
     # Each feature of the other image is matched once, or it would count several times.
-    matched = matched[_find_best(nearest[matched], distance[matched])]
+    matched = matched[np.argsort(distance[matched], kind="stable")]
+    matched = matched[np.unique(nearest[matched], return_index=True)[1]]
     return features.places[matched], others.places[nearest[matched]]
-
-
-def _find_best(group: np.ndarray, distance: np.ndarray) -> np.ndarray:
-    """Return the position of the lowest distance of each group."""
-    order = np.argsort(distance, kind="stable")
-    _, first = np.unique(group[order], return_index=True)
-    return order[first]
-
-
-def _find_nearest(
-    features: Features,
-    others: Features,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the nearest other feature of each, its distance and that of the second.
-
-    A distance is half the squared one of unit vectors: 1 - cosine.
-    """
-    cosine = root_sift(features.descriptors) @ root_sift(others.descriptors).T
-    nearest = cosine.argmax(axis=1)
-    distance = 1 - cosine.max(axis=1)
-    np.put_along_axis(cosine, nearest[:, None], -1, axis=1)
-    return nearest, distance, 1 - cosine.max(axis=1)

@@ -15,7 +15,7 @@ RANKS = {"test": 0, "validation": 1, "train": 2}
 def find_leaks(clusters: pd.DataFrame, words: np.ndarray) -> pd.DataFrame:
     """Pair each image of a leak with the first one of another split in its cluster.
 
-    clusters: of `find_clusters`. words: of `take_words`.
+    clusters: of `find_clusters`. words: of `read_words`.
     Columns: distance (bits), dataset (""), and those of both images with the endings _a
     and _b. Image a is the test image, or the validation image of a pair with train. Of
     several first images, one that is kept counts.

@@ -24,7 +24,7 @@ from kaggle_tfr.deduplicate.overrides import (
     correct_pairs,
     read_overrides,
 )
-from kaggle_tfr.deduplicate.pairs import take_words
+from kaggle_tfr.deduplicate.pairs import read_words
 from kaggle_tfr.mounts import find_beside
 from kaggle_tfr.parameters import Values, make_settings
 
@@ -46,11 +46,11 @@ def run(values: Values) -> Found:
     others = read_datasets([find_beside(part, work) for part in values["COMPARE_WITH"]])
     hashes = explore.load_hashes(images, work)
     settings = make_settings(DuplicateSettings, values)
-    words = take_words(hashes, settings.rotated_bits)
+    words = read_words(hashes)[:, : 10 if settings.mirrored else 4]
 
     candidates = find_candidates(hashes, settings)
     print(candidates.explanation)
-    pairs = verify_candidates(images, hashes, candidates, settings, work)
+    pairs = verify_candidates(images, candidates, settings, work)
     confirmed = np.where(pairs["accepted"], "geometry", "rejected")
     pairs["verdict"] = np.where(pairs.pop("is_near"), "hash", confirmed)
     pairs = correct_pairs(pairs, decisions, words)

@@ -75,7 +75,7 @@ def test_the_description_claims_what_was_checked(part):
         "leaks": "report",
         "second_look": False,
     }
-    checks |= {"candidate_bits": 60, "images": 24_000, "clusters_across_folds": 0}
+    checks |= {"images": 24_000, "clusters_across_folds": 0}
     plan = replace(plan, checks=checks)
     text = describe_dataset(plan, 1, shards, COUNTS)["description"]
     assert "at most 12 of 256 bits of four perceptual hashes differ." in text
@@ -85,7 +85,7 @@ def test_the_description_claims_what_was_checked(part):
     checks |= {"second_look": True, "mirrored": True}
     plan = replace(plan, checks=checks)
     text = describe_dataset(plan, 1, shards, COUNTS)["description"]
-    assert "or up to 60 if their keypoints match" in text
+    assert "or up to 70 if their keypoints match" in text
     assert "Mirrored and rotated copies were searched for too." in text
     assert "| mirrored |" not in text
 

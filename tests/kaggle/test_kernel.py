@@ -40,16 +40,16 @@ PLANNER, WRITER = "tea-duplicates-leaks-folds", "tea-images-to-tfrecords-part"
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """As Kaggle's image: without faiss and iterative-stratification."""
+    """As Kaggle's image: without iterative-stratification."""
     return make_environment(
-        tmp_path_factory.mktemp("environment"), ["faiss", "iterstrat"]
+        tmp_path_factory.mktemp("environment"), ["iterstrat"]
     )
 
 
 @pytest.fixture(scope="module")
 def poor(tmp_path_factory):
     """An environment without the packages that make notebooks."""
-    lacking = ["nbformat", "papermill", "faiss", "iterstrat"]
+    lacking = ["nbformat", "papermill", "iterstrat"]
     return make_environment(tmp_path_factory.mktemp("poor"), lacking)
 
 
@@ -315,13 +315,13 @@ def test_the_package_arrives_where_it_is_not_installed(poor, tmp_path):
 
 def test_packages_that_the_image_lacks_are_named(poor, tmp_path):
     """Without internet and wheels the first cell names the missing packages."""
-    modules = {"numpy": "numpy", "faiss-cpu": "faiss", "iterative-stratification": "x"}
+    modules = {"numpy": "numpy", "iterative-stratification": "x"}
     cell = format_carrier(modules)
     done = run_cell(cell, poor, tmp_path)
     assert (
-        "Warning: this image lacks faiss-cpu, iterative-stratification" in done.stdout
+        "Warning: this image lacks iterative-stratification" in done.stdout
     )
-    assert "pip download -d wheels faiss-cpu iterative-stratification" in done.stdout
+    assert "pip download -d wheels iterative-stratification" in done.stdout
     assert "kaggle_tfr from" in done.stdout
 
 

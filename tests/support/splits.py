@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr.images.hashing import FLAT, HASHES
+from kaggle_tfr.images.hashing import FLAT, HASHES, ROTATION_BITS
 
 
 def make_images(*splits):
@@ -34,4 +34,5 @@ def make_hashes(codes):
     """Return the table of `load_hashes` for codes, uint8 (n, 32)."""
     words = codes.view(">u8").astype(np.uint64)
     hashes = pd.DataFrame(words, columns=[*HASHES])
+    hashes = hashes.assign(**dict.fromkeys(ROTATION_BITS, np.uint64(0)))
     return hashes.assign(texture=FLAT, digest="", problem="")

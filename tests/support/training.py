@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SIZES = {"TRAIN_SIZE": 32, "BATCH_SIZE": 8, "EPOCHS": 1}
-MISSING = "fastprogress imagehash cv2 sklearn faiss scipy joblib papermill dask"
+MISSING = "fastprogress imagehash cv2 sklearn scipy joblib papermill dask"
 
 
 def read_cells(notebook):
