@@ -1,85 +1,159 @@
-"""What a growing dataset continues: the earlier parts, their plans and their folds.
+"""The parts that a growing dataset continues: their records, and their newest plan.
 
-02 reads FOLDS_FROM once and keeps what it found in WORK_DIR, for all later steps. So
+01 reads FOLDS_FROM, and keeps in WORK_DIR what later steps and the next growth need. So
 the earlier folds stay the same even if FOLDS_FROM changes after that.
 """
 
+import io
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.mounts import output_dir
-from kaggle_tfr.schema import JsonDataclass, Labels
-from kaggle_tfr.shards import EarlierPlan, list_parts, read_fingerprint
+from kaggle_tfr.fingerprints import (
+    FINGERPRINTS_FILE,
+    read_fingerprints,
+    select_fingerprints,
+)
+from kaggle_tfr.mounts import find_file, find_part_files, output_dir
+from kaggle_tfr.shards import check_one_dataset, list_parts, read_plan_id, upgrade_plan
 from kaggle_tfr.storage import exists, join
 
-if TYPE_CHECKING:
-    import pandas as pd
+# In WORK_DIR, if it continues parts: their records, and the content of their newest
+# plan.json.
+RECORDS = "earlier.parquet"
+EARLIER = "earlier.json"
+PLANNED = "plan.parquet"
+# Begins the path of a record whose image is not there, such as
+# "earlier:part-3/train/7.jpg". No file has this path.
+GONE = "earlier:"
 
-# In WORK_DIR.
-EARLIER_TABLE = "earlier.parquet"
-EARLIER_FILE = "earlier.json"
-RUN_AGAIN = "Run 02_deduplicate again."
+
+def mark_recorded(images: pd.DataFrame) -> np.ndarray:
+    """Return which images have a record in an earlier part: bool (n,)."""
+    if "part" not in images:
+        return np.zeros(len(images), bool)
+    return (images["part"] > 0).to_numpy()
 
 
-@dataclass(frozen=True)
-class Earlier(JsonDataclass):
-    """What FOLDS_FROM contains besides the table of its images.
+def load_earlier(work_dir: str) -> dict[str, Any]:
+    """Return the newest plan.json of the parts that WORK_DIR continues, {} for none."""
+    has_parts = exists(join(work_dir, EARLIER))
+    return _read_json(join(work_dir, EARLIER)) if has_parts else {}
 
-    source: the parameter as a list. folders: of its parts that are on this machine.
-    plans: that wrote its parts, the oldest first; () for a CSV, which has no parts.
-    labels, settings, schema: of the newest plan, empty for a CSV.
+
+def save_earlier(plan: dict[str, Any], records: pd.DataFrame, work_dir: str) -> None:
+    """Keep in WORK_DIR what `read_records` returned, or remove what it kept before."""
+    storage.remove(join(work_dir, EARLIER))
+    if plan:
+        storage.write_parquet(records, join(work_dir, RECORDS))
+        text = json.dumps(plan, ensure_ascii=False)
+        storage.write_atomically(join(work_dir, EARLIER), text.encode())
+
+
+def read_records(
+    folds_from: str | Sequence[str], work_dir: str
+) -> tuple[dict[str, Any], pd.DataFrame]:
+    """Return the newest plan.json of FOLDS_FROM, and one row per record.
+
+    folds_from: an earlier work folder, a CSV such as folds.csv, or all parts of a
+        dataset, as folders or slugs, or the folder that contains them; "" for none.
+    work_dir: WORK_DIR, which must be another folder.
+    Columns of the records: those of `read_fingerprints`; folder, of the part; and path,
+        for a record without an image. Those of a CSV, which has no plan, are image_id,
+        split, fold, part (-1) and digest ("").
+    Raises: FileNotFoundError, ValueError.
     """
-
-    source: tuple[str, ...] = ()
-    folders: tuple[str, ...] = ()
-    plans: tuple[EarlierPlan, ...] = ()
-    labels: Labels = field(default_factory=Labels)
-    settings: dict = field(default_factory=dict)
-    schema: dict = field(default_factory=dict)
-
-    @property
-    def n_parts(self) -> int:
-        """Return the number of all earlier parts."""
-        return sum(plan.n_parts for plan in self.plans)
-
-
-def as_sources(folds_from: str | Sequence[str]) -> tuple[str, ...]:
-    """Return FOLDS_FROM as a tuple of names, () if it is empty."""
     names = [folds_from] if isinstance(folds_from, str) else folds_from
-    return tuple(name for name in names if name)
+    if not any(names):
+        return {}, pd.DataFrame()
+    if names[0].lower().endswith(".csv"):
+        return {}, _read_csv(names[0])
+    folders = [folder for name in names for folder in _list_folders(name, work_dir)]
+    check_one_dataset(folders, advice="Name the parts of one dataset in FOLDS_FROM.")
+    newest = max(folders, key=lambda folder: read_plan_id(folder).first_part)
+    tables = [table for folder in folders for table in _read_folder(folder)]
+    records = pd.concat(tables, ignore_index=True)
+    place = GONE + "part-" + records["part"].astype(str) + "/" + records["split"]
+    records["path"] = place + "/" + records["image_id"]
+
+    parts = sorted(records["part"].unique())
+    n_parts = read_plan_id(newest).part_numbers.stop - 1
+    if parts != list(range(1, n_parts + 1)) or not records["path"].is_unique:
+        raise ValueError(
+            f"FOLDS_FROM has records of the parts {', '.join(map(str, parts))}, but "
+            f"needs those of parts 1 to {n_parts}, each once. Otherwise copies could "
+            "be in two folds. Name each part, or the folder around them."
+        )
+    return upgrade_plan(_read_json(join(newest, "plan.json"))), records
 
 
-def load_earlier(work_dir: str) -> Earlier:
-    """Return what `use_earlier` kept; without FOLDS_FROM, its source is ()."""
-    path = join(work_dir, EARLIER_FILE)
-    text = storage.read_text(path)
-    return Earlier.parse(text, path, RUN_AGAIN) if text else Earlier()
+def _read_csv(name: str) -> pd.DataFrame:
+    """Return the folds in a CSV, whose images have no records."""
+    text = io.BytesIO(storage.read_bytes(find_file(name)))
+    rows = pd.read_csv(text, dtype={"image_id": str}, keep_default_na=False)
+    if "keep" in rows:
+        rows = rows[rows["keep"].astype(bool)]
+    folds = {
+        "image_id": rows["image_id"],
+        "split": rows.get("split", "train"),
+        "fold": rows["fold"],
+        "part": -1,
+        "digest": "",
+    }
+    return pd.DataFrame(folds).reset_index(drop=True)
 
 
-def load_earlier_images(
-    work_dir: str, columns: list[str] | None = None
-) -> "pd.DataFrame":
-    """Return the table that `use_earlier` kept, one row per image of FOLDS_FROM.
+def _list_folders(name: str, work_dir: str) -> list[str]:
+    """Return the folder of a plan or a part, or of each part in it."""
+    # Of a slug, only these two files are downloaded.
+    folder = find_part_files(name, [FINGERPRINTS_FILE, "plan.json"])
+    if storage.real_path(folder) == storage.real_path(work_dir):
+        raise ValueError(
+            f"FOLDS_FROM is the WORK_DIR '{work_dir}' itself, whose files this run "
+            "replaces. Set another WORK_DIR or NAME for the grown dataset."
+        )
+    if any(exists(join(folder, file)) for file in (PLANNED, FINGERPRINTS_FILE)):
+        return [folder]
+    # Parts that this growth has written, and those that continue it, are planned again.
+    growth = read_plan_id(work_dir)
+    parts = []
+    for part in list_parts(folder, FINGERPRINTS_FILE):
+        plan = read_plan_id(part)
+        is_earlier = plan.first_part < growth.first_part or growth.first_part == 1
+        if is_earlier or plan.dataset_id != growth.dataset_id:
+            parts.append(part)
+    if not parts:
+        raise FileNotFoundError(
+            f"FOLDS_FROM: '{folder}' contains neither {PLANNED} nor "
+            f"{FINGERPRINTS_FILE}, in it or in folders part-*. Parts have this file if "
+            "04_write wrote them with PUBLISH_HASHES = True."
+        )
+    return parts
 
-    columns: of hashes.parquet, by default all. part is 0 for the rows of a CSV.
-    """
-    return storage.read_parquet(join(work_dir, EARLIER_TABLE), columns=columns)
+
+def _read_folder(folder: str) -> list[pd.DataFrame]:
+    """Return the records of a part, or those of a plan and of what it continues."""
+    if not exists(join(folder, PLANNED)):
+        return [read_fingerprints(folder).assign(folder=folder)]
+    table = storage.read_parquet(join(folder, PLANNED))
+    for part in list_parts(folder, "rejects.csv"):
+        rejects = pd.read_csv(io.BytesIO(storage.read_bytes(join(part, "rejects.csv"))))
+        table = table[~table["path"].isin(rejects["path"])]
+    settings = _read_json(join(folder, "plan.json"))["settings"]
+    planned = select_fingerprints(table, settings["group_column"])
+    planned["folder"] = f"{folder}/part-" + planned["part"].astype(str)
+    is_growth = load_earlier(folder)
+    before = [storage.read_parquet(join(folder, RECORDS))] if is_growth else []
+    return [*before, planned]
 
 
-def list_parts_here(work_dir: str, out_dir: str = "") -> list[str]:
-    """Return the folders of the earlier parts that are on this machine or in a bucket.
-
-    Those of slugs, of which only fingerprints were downloaded, are left out.
-    out_dir: OUT_DIR, which may contain them, too.
-    """
-    earlier = load_earlier(work_dir)
-    plans = {plan.fingerprint for plan in earlier.plans}
-    parts = list_parts(output_dir(out_dir or work_dir)) if plans else []
-    parts = [part for part in parts if read_fingerprint(part) in plans]
-    folders = {storage.real_path(part): part for part in [*parts, *earlier.folders]}
-    return [part for part in folders.values() if exists(join(part, "shards.csv"))]
+def _read_json(path: str) -> dict[str, Any]:
+    """Return the content of plan.json."""
+    return storage.parse_json(storage.read_text(path), path, "Copy it again.")
 
 
 def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> list[str]:
@@ -87,25 +161,19 @@ def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> li
 
     out_dir: OUT_DIR, where 04 writes parts; earlier parts may be elsewhere.
     """
-    if tfrec_dirs:
-        return list(tfrec_dirs)
-    earlier_parts = list_parts_here(work_dir, out_dir)
-    n_missing = load_earlier(work_dir).n_parts - len(earlier_parts)
-    if n_missing:
-        print(
-            f"WARNING: {n_missing} earlier part(s) are not on this machine and are not "
-            "read. Set TFREC_DIRS to all parts of the dataset."
-        )
     parts_dir = output_dir(out_dir or work_dir)
-    known = {storage.real_path(part) for part in list_parts(parts_dir)}
-    elsewhere = [part for part in earlier_parts if storage.real_path(part) not in known]
-    return [*elsewhere, parts_dir]
-
-
-def mark_recorded(images: "pd.DataFrame") -> "np.ndarray":
-    """Return whether an earlier part has each image: bool (n,)."""
-    import numpy as np
-
-    if "part" not in images:
-        return np.zeros(len(images), bool)
-    return (images["part"] > 0).to_numpy()
+    if tfrec_dirs or not load_earlier(work_dir):
+        return list(tfrec_dirs) or [parts_dir]
+    records = storage.read_parquet(join(work_dir, RECORDS), columns=["folder"])
+    parts = {
+        storage.real_path(part): part
+        for part in [*records["folder"].unique(), *list_parts(parts_dir)]
+        if exists(join(part, "shards.csv"))  # of a slug, only hashes.parquet is here
+    }
+    n_missing = read_plan_id(work_dir).part_numbers.stop - 1 - len(parts)
+    if n_missing > 0:
+        print(
+            f"WARNING: {n_missing} part(s) are not on this machine and are not read. "
+            "Set TFREC_DIRS to all parts of the dataset."
+        )
+    return list(parts.values())

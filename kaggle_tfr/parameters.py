@@ -159,7 +159,7 @@ TABLE = (
     Parameter(
         "FOLDS_FROM",
         "",
-        "01 02 03",
+        "01",
         "an earlier WORK_DIR, folds.csv or all parts, whose folds stay",
         list,
     ),

@@ -1,17 +1,15 @@
 """The contents of part folders: shards, tables, schemas, labels and checksums."""
 
 import contextlib
-import gzip
 import hashlib
 import io
 import os
 import re
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.mounts import find_input
 from kaggle_tfr.naming import is_shard_name, parse_shard_name
-from kaggle_tfr.records import FRAME_BYTES, Features, is_gzip, parse_record
+from kaggle_tfr.records import FRAME_BYTES, is_gzip, parse_record
 from kaggle_tfr.schema import (
     SOURCES,
     JsonDataclass,
@@ -31,21 +29,19 @@ from kaggle_tfr.schema import (
     read_values,
     type_of_feature,
 )
-from kaggle_tfr.session import prepare
+from kaggle_tfr.session import prepare, tf
 from kaggle_tfr.storage import AnyPath
 
 # The checksums of a finished part, for `sha256sum -c`: of all its files but Kaggle's
 # metadata.
 SUMS = "SHA256SUMS"
-MAX_RECORD_BYTES = 2 << 30  # 2 GiB, of any message of protobuf
-MAX_PARTS = 1_000_000  # of a dataset; a larger number in a plan.json is an error
 LOOKUPS = 16  # requests to a bucket at a time
 # The columns of shards.csv that readers need; the writer adds more.
 SHARD_COLUMNS = ["file", "split", "fold", "count", "bytes"]
 INTEGERS = {"fold", "count", "bytes", "part", "shard", "refused"}
 READ_APART = (
-    "If one is an older version, remove it, or run 04_write with OVERWRITE = True. "
-    "Read two different datasets apart, and join their batches by tf.data's "
+    "If one is an older version or a copy, remove it, or run 04_write with OVERWRITE = "
+    "True. Read two different datasets apart, and join their batches by tf.data's "
     "sample_from_datasets."
 )
 # A labels.json of another program, without the kind of labels.
@@ -58,36 +54,44 @@ Folders = AnyPath | Sequence[AnyPath]
 
 
 @dataclass(frozen=True)
-class EarlierPlan(JsonDataclass):
-    """A plan that wrote earlier parts of the same dataset.
+class PlanId(JsonDataclass):
+    """What a folder's plan.json contains about the dataset and its parts.
 
-    first_part: the number of its first part, from 1. n_parts: 1 or more.
+    dataset_id: the fingerprint of the first plan of the dataset. fingerprint: "" if the
+    plan is unknown. first_part: the number of its first part.
+    part: the number of the part in the folder, 0 if it is unknown.
     """
 
-    fingerprint: str
-    first_part: int
-    n_parts: int
+    dataset_id: str = ""
+    fingerprint: str = ""
+    first_part: int = 1
+    n_parts: int = 0
+    part: int = 0
 
     @property
     def part_numbers(self) -> range:
-        """The numbers of its parts."""
+        """The numbers of the plan's parts."""
         return range(self.first_part, self.first_part + self.n_parts)
 
+    def find_conflict(self, other: "PlanId") -> str:
+        """Return why two folders cannot be read as one dataset, "" if they can.
 
-@dataclass(frozen=True)
-class Lineage:
-    """The plan of a folder, after the plans that wrote earlier parts of its dataset.
-
-    fingerprint: of the plan, "" if it is unknown. earlier: oldest first.
-    """
-
-    fingerprint: str = ""
-    earlier: tuple[EarlierPlan, ...] = ()
-
-    @property
-    def fingerprints(self) -> tuple[str, ...]:
-        """The fingerprints of all plans of the dataset until this one."""
-        return (*(plan.fingerprint for plan in self.earlier), self.fingerprint)
+        A folder whose plan is unknown can be read with all.
+        """
+        if not (self.fingerprint and other.fingerprint):
+            return ""
+        if self.dataset_id != other.dataset_id:
+            return "they are of different datasets"
+        if 0 < self.part == other.part:
+            return f"both contain part {self.part}"
+        first_shared = max(self.first_part, other.first_part)
+        end = min(self.part_numbers.stop, other.part_numbers.stop)
+        if self.fingerprint == other.fingerprint or first_shared >= end:
+            return ""
+        return (
+            f"both of their plans have a part {first_shared}, because one is older, or "
+            "because both continue the same parts"
+        )
 
 
 def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
@@ -96,61 +100,36 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
     Columns: file, split, fold (−1 if unknown), count, bytes, compression, jpeg (every
     image is a JPEG), schema, folder, and labels (the same in every row).
     dirs: part folders, or folders of them; local, `gs://` or Kaggle slugs, in any mix.
+    A folder that is named twice is read once.
     schema: a preset's name, a mapping or a `RecordSchema`, for files without a
     schema.json.
     Raises: FileNotFoundError, ValueError: each names the folder or file, and what is
-    wrong with it. Parts of different plans are not read together, unless one of the
-    plans continues the other.
+    wrong with it, such as parts of different datasets.
     """
     prepare()
     if isinstance(dirs, str | os.PathLike):
         dirs = [dirs]
     parents = [find_input(folder) for folder in dirs]
-    folders = [part for parent in parents for part in _find_parts(parent)]
-    if not folders:
-        raise ValueError(
-            "There is no folder to read. Set TFREC_DIRS to the part folders."
-        )
+    folders = _list_distinct(part for parent in parents for part in _find_parts(parent))
     with ThreadPoolExecutor(LOOKUPS) as threads:
         list_folder = partial(_list_folder, schema=schema)
         shards = pd.concat(threads.map(list_folder, folders), ignore_index=True)
-        _check_repeated(shards["file"])
-        _check_plans(parents, shards.pop("lineage"), shards["folder"])
+        # The folder around parts may contain the plan that they should be of.
+        check_one_dataset([*parents, *folders], advice=READ_APART)
         paths = [f"{folder}/labels.json" for folder in folders]
         labels = share_labels(folders, threads.map(storage.read_text, paths))
-        shards = _check_files(shards, threads)
-    return shards.assign(labels=pd.Series([labels] * len(shards), dtype=object))
+        measured = pd.DataFrame(threads.map(_inspect, shards.itertuples()))
+        shards = _drop_empty(shards.assign(**measured))
+        # One record of a folder and split is enough for its schema: look-ups may be
+        # slow.
+        first_shards = shards.drop_duplicates(["folder", "split", "schema"])
+        list(threads.map(_check_schema, first_shards.itertuples()))
+    return shards.assign(labels=pd.Series(labels, shards.index))
 
 
-def _check_files(shards: pd.DataFrame, threads: ThreadPoolExecutor) -> pd.DataFrame:
-    """Return the shards with records, with the values that only the files reveal."""
-    measured = pd.DataFrame(threads.map(_inspect, shards.itertuples()))
-    shards = _drop_empty(shards.assign(**measured))
-    # One record of a folder and split is enough for its schema: look-ups may be slow.
-    first_shards = shards.drop_duplicates(["folder", "split", "schema"])
-    list(threads.map(_check_schema, first_shards.itertuples()))
-    return shards
-
-
-def _check_repeated(files: pd.Series) -> None:
-    """Raise a ValueError that names a shard which is listed twice."""
-    repeated = files[files.duplicated()].tolist()
-    if repeated:
-        raise ValueError(
-            f"{len(repeated)} shards are listed twice, the first is '{repeated[0]}'. "
-            "Name every folder once in TFREC_DIRS, not both a part and the folder "
-            "around it."
-        )
-
-
-def _check_plans(
-    parents: Sequence[str], lineages: pd.Series, folders: pd.Series
-) -> None:
-    """Raise a ValueError unless all shards are of one dataset."""
-    # The folder around parts may contain the plan that they should be of.
-    lineage_of = {parent: read_lineage(parent) for parent in parents}
-    lineage_of |= zip(folders, lineages, strict=True)
-    check_one_plan(lineage_of, advice=READ_APART)
+def _list_distinct(folders: Iterable[str]) -> list[str]:
+    """Return the folders, each of them once even if it has two names."""
+    return list({storage.real_path(folder): folder for folder in folders}.values())
 
 
 def _drop_empty(shards: pd.DataFrame) -> pd.DataFrame:
@@ -159,26 +138,24 @@ def _drop_empty(shards: pd.DataFrame) -> pd.DataFrame:
     A shard is empty if all its images were rejected.
     Raises: ValueError: all shards are empty.
     """
-    has_records = shards["count"] > 0
-    empty = shards["file"][~has_records].tolist()
-    if not has_records.any():
-        raise ValueError(
-            f"None of the {len(empty)} shards contains a record, such as '{empty[0]}'. "
-            "See rejects.csv beside them for the reasons."
-        )
+    empty = shards["file"][shards["count"] == 0].tolist()
     if empty:
         print(
             f"{len(empty)} of {len(shards)} shards contain no record, such as "
             f"'{empty[0]}'."
         )
-    return shards[has_records].reset_index(drop=True)
+    if len(empty) == len(shards):
+        raise ValueError(
+            f"None of the {len(empty)} shards contains a record. See rejects.csv "
+            "beside them for the reasons."
+        )
+    return shards[shards["count"] > 0].reset_index(drop=True)
 
 
 def _find_parts(folder: str) -> list[str]:
     """Return the folder, or those in it with a shards.csv if only they have one."""
-    if storage.exists(storage.join(folder, "shards.csv")):
-        return [folder]
-    tables = storage.list_files("*/shards.csv", folder)
+    tables = storage.list_files("shards.csv", folder)
+    tables = tables or storage.list_files("*/shards.csv", folder)
     return list(map(os.path.dirname, tables)) or [folder]
 
 
@@ -186,161 +163,69 @@ def list_parts(parts_dir: str, table: str = "shards.csv") -> list[str]:
     """Return the part folders that contain a table, in the order of their numbers."""
     if not storage.is_folder(parts_dir):
         return []
-    parts = [
-        path.removesuffix(f"/{table}")
-        for path in storage.list_files(f"part-*/{table}", parts_dir)
-    ]
+    tables = storage.list_files(f"part-*/{table}", parts_dir)
     # By length first, so that part-10 follows part-2.
-    return sorted(parts, key=lambda part: (len(part), part))
+    return sorted(map(os.path.dirname, tables), key=lambda part: (len(part), part))
 
 
-def read_fingerprint(folder: str) -> str:
-    """Return the fingerprint of the plan in a work or part folder, "" if unknown."""
-    with contextlib.suppress(ValueError):
-        return str(_read_plan(folder)["fingerprint"])
-    return ""
+def read_plan_id(folder: str) -> PlanId:
+    """Return the id of the plan in a work or part folder, `PlanId()` if unknown."""
+    path = f"{folder}/plan.json"
+    plan_id = PlanId()
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        text = storage.read_text(path)
+        values = storage.parse_json(text, path, COPY_AGAIN)
+        plan_id = PlanId.from_dict(upgrade_plan(values))
+        # The last line fails for an empty or foreign shards.csv.
+        numbers = read_part_table(folder, columns=["part"])["part"]
+        plan_id = replace(plan_id, part=int(numbers.max()))
+    return plan_id
 
 
-def read_lineage(folder: str) -> Lineage:
-    """Return the lineage of the plan in a work or part folder, unknown if it is.
+def upgrade_plan(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a plan.json of any version, as this version writes them.
 
-    Raises: ValueError: the earlier plans in its plan.json are broken.
+    Raises: KeyError, TypeError: a value is missing, or is of another type.
     """
-    plan: dict[str, Any] = {"fingerprint": "", "earlier": []}
-    with contextlib.suppress(ValueError):
-        plan = _read_plan(folder)
-    return _parse_lineage(plan["fingerprint"], plan["earlier"], folder)
-
-
-def _parse_lineage(fingerprint: str, earlier: Any, folder: str) -> Lineage:
-    """Return the lineage of a plan. earlier: from the plan.json of the folder.
-
-    Raises: ValueError: the earlier plans are broken.
-    """
-    if not fingerprint:  # plan.json is not one of 03_plan
-        return Lineage()
-    try:
-        return Lineage(fingerprint, tuple(parse_earlier(earlier)))
-    except ValueError as error:
-        raise ValueError(
-            f"'{folder}/plan.json' is not a plan: {error}. {COPY_AGAIN}"
-        ) from None
-
-
-def parse_earlier(values: Any) -> list[EarlierPlan]:
-    """Return the earlier plans of a plan.json, oldest first.
-
-    values: under its key "earlier".
-    Raises: ValueError: they are something else, or their parts are not numbered one
-        after the other from 1.
-    """
-    if not isinstance(values, list):
-        raise ValueError(f"'earlier' is {values!r:.60}, not a list of plans")
-    plans = list[EarlierPlan]()
-    for value in values:
-        plan = _parse_earlier_plan(value)
-        first_part = next_part(plans)
-        if plan.first_part != first_part:
-            raise ValueError(
-                f"an earlier plan begins with part {plan.first_part}, but the next "
-                f"part is {first_part}"
-            )
-        if plan.fingerprint in [known.fingerprint for known in plans]:
-            raise ValueError(f"two earlier plans have the fingerprint of {value!r:.60}")
-        plans.append(plan)
-    return plans
-
-
-def _parse_earlier_plan(value: Any) -> EarlierPlan:
-    """Return an earlier plan of a plan.json. Raises: ValueError."""
-    is_mapping = isinstance(value, Mapping)
-    fields = value if is_mapping else {}
-    numbers = [fields.get("first_part"), fields.get("n_parts")]
-    fingerprint = fields.get("fingerprint")
-    has_numbers = all(
-        type(number) is int and 0 < number <= MAX_PARTS for number in numbers
-    )
-    if not (has_numbers and fingerprint and isinstance(fingerprint, str)):
-        raise ValueError(
-            f"an earlier plan is {value!r:.60}, but should be a fingerprint, and "
-            f"first_part and n_parts from 1 to {MAX_PARTS:,}"
-        )
-    return EarlierPlan.from_dict(fields)
-
-
-def next_part(earlier: Sequence[EarlierPlan]) -> int:
-    """Return the number after the last part of these plans, 1 without a plan."""
-    return earlier[-1].part_numbers.stop if earlier else 1
-
-
-def is_earlier_part(
-    earlier: Sequence[EarlierPlan], fingerprint: str, number: int
-) -> bool:
-    """Return whether one of these plans wrote a part.
-
-    fingerprint, number: of the plan in the part, and of the part.
-    """
-    return any(
-        plan.fingerprint == fingerprint and number in plan.part_numbers
-        for plan in earlier
-    )
+    # Version 0.2 listed the plans that the plan continues, the oldest first.
+    earlier = values.pop("earlier", [])
+    return {
+        "dataset_id": [*earlier, values][0]["fingerprint"],
+        "first_part": 1 + sum(plan["n_parts"] for plan in earlier),
+        **values,
+    }
 
 
 def list_own_parts(parts_dir: str, work_dir: str) -> list[str]:
     """Return the finished parts that the plan of a work folder wrote, without earlier.
 
-    A part belongs to them, too, if its plan or that of the work folder is unknown.
+    A part whose plan is unknown belongs to them, too.
     """
-    fingerprint = read_fingerprint(work_dir)
+    fingerprints = {"", read_plan_id(work_dir).fingerprint}
     return [
         part
         for part in list_parts(parts_dir)
-        if len({fingerprint, read_fingerprint(part)} - {""}) < 2
+        if read_plan_id(part).fingerprint in fingerprints
     ]
 
 
-def check_one_plan(lineages: Mapping[str, Lineage], *, advice: str) -> None:
-    """Raise a ValueError that names two folders whose parts are not of one dataset.
+def check_one_dataset(folders: Iterable[str], *, advice: str) -> None:
+    """Raise a ValueError that names two folders which cannot be read together.
 
-    Parts of one plan are, and parts of plans of which each continues the one before.
-    lineages: of `read_lineage`, by folder; an unknown one agrees with all.
-    advice: what to do with parts of two datasets.
+    Their plans must be of one dataset and have different parts, and no part may be
+    there twice. Folders whose plan is unknown are not compared.
+    folders: with parts or plans. advice: what to do with two of them.
     """
-    folder_of: dict[tuple[str, ...], str] = {}
-    for folder, lineage in lineages.items():
-        if lineage.fingerprint:
-            folder_of.setdefault(lineage.fingerprints, folder)
-
-    for plans, later_plans in pairwise(sorted(folder_of, key=len)):
-        if later_plans[: len(plans)] != plans:
-            _refuse_plans(plans, later_plans, folder_of, advice)
-
-
-def _refuse_plans(
-    plans: tuple[str, ...],
-    other_plans: tuple[str, ...],
-    folder_of: Mapping[tuple[str, ...], str],
-    advice: str,
-) -> None:
-    """Raise the ValueError of two lineages that do not continue each other.
-
-    folder_of: a folder of each lineage.
-    """
-    folders = f"'{folder_of[plans]}' and '{folder_of[other_plans]}'"
-    shared = tuple(plan for plan in plans if plan in other_plans)
-    if not shared:
-        raise ValueError(
-            f"{folders} are of different plans, so images that one validates on may "
-            f"be in the other's training. {advice}"
-        )
-    parent = folder_of.get(shared)
-    continued = f"the parts of '{parent}'" if parent else "the same earlier parts"
-    raise ValueError(
-        f"{folders} both continue {continued}: two growths of the same parts, so "
-        "images that one validates on may be in the other's training. Read only one "
-        "of them with the earlier parts, or run 03_plan and 04_write again for one of "
-        "them, with FOLDS_FROM set to the other."
-    )
+    names = _list_distinct(folders)
+    with ThreadPoolExecutor(LOOKUPS) as threads:
+        plans = zip(names, threads.map(read_plan_id, names), strict=True)
+    for (folder, plan), (other, other_plan) in combinations(plans, 2):
+        problem = plan.find_conflict(other_plan)
+        if problem:
+            raise ValueError(
+                f"'{folder}' and '{other}' cannot be read as one dataset: {problem}. "
+                f"Images could be in training and in validation. {advice}"
+            )
 
 
 def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
@@ -382,48 +267,36 @@ def _list_folder(folder: str, schema: SchemaLike) -> pd.DataFrame:
             "file named *.tfrec*. Set TFREC_DIRS to part folders."
         )
     record_schema = choose_schema(folder, shards["file"][0], schema)
-    schemas = [record_schema.for_split(split) for split in shards["split"]]
-    plan = _read_plan(folder)
-    lineage = _parse_lineage(plan["fingerprint"], plan["earlier"], folder)
     return shards.assign(
         folder=folder,
-        schema=pd.Series(schemas, dtype=object),
-        compression=plan["compression"],
-        jpeg=plan["jpeg"],
-        lineage=pd.Series([lineage] * len(shards), dtype=object),
+        schema=shards["split"].map(record_schema.for_split),
+        **_read_format(folder),
     )
 
 
-def _read_plan(folder: str) -> dict[str, Any]:
-    """Return compression, jpeg and fingerprint of the plan in a work or part folder.
+def _read_format(folder: str) -> dict[str, str | bool]:
+    """Return compression and jpeg, by the plan.json of a folder.
 
-    Also `earlier`, as it is in the file.
     Raises: ValueError: plan.json is something else.
     """
     path = f"{folder}/plan.json"
     text = storage.read_text(path)
     if not text:
-        return {"compression": "?", "jpeg": False, "fingerprint": "", "earlier": []}
+        return {"compression": "?", "jpeg": False}
     plan = storage.parse_json(text, path, COPY_AGAIN)
     # Version 0.1 had the settings at the top level.
     settings = plan.get("settings", plan)
     image = plan.get("image", {})
-    is_plan = isinstance(settings, dict) and isinstance(image, dict)
-    compression = settings.get("compression", "") if is_plan else None
-    if compression not in ("", "GZIP"):
+    try:
+        # If nothing is resized, originals of any format may keep their bytes.
+        is_resized = image.get("resize", "none") != "none"
+        is_jpeg = image.get("format") == "JPEG" and is_resized
+        return {"compression": settings.get("compression", ""), "jpeg": is_jpeg}
+    except AttributeError:
         raise ValueError(
-            f"'{path}' is not a plan: its settings or its image are not mappings, or "
-            f"its compression is neither '' nor 'GZIP'. {COPY_AGAIN}"
-        )
-    # If nothing is resized, originals of any format may keep their bytes.
-    is_resized = image.get("resize", "none") != "none"
-    is_jpeg = image.get("format") == "JPEG" and is_resized
-    return {
-        "compression": compression,
-        "jpeg": is_jpeg,
-        "fingerprint": str(plan.get("fingerprint") or ""),
-        "earlier": plan.get("earlier", []),
-    }
+            f"'{path}' is not a plan: settings and image should be mappings. "
+            f"{COPY_AGAIN}"
+        ) from None
 
 
 def read_part_table(
@@ -442,12 +315,10 @@ def read_part_table(
         table = pd.read_csv(
             io.StringIO(text), usecols=columns, dtype=types, keep_default_na=False
         )
-    except (ValueError, OverflowError) as error:
+    except ValueError as error:
         raise ValueError(
             f"'{path}' is not a list of shards: {error}. {COPY_AGAIN}"
         ) from None
-    if (table["file"] == "").any():
-        raise ValueError(f"'{path}' has a row without a file. {COPY_AGAIN}")
     return table[columns]
 
 
@@ -456,11 +327,12 @@ def list_shard_files(folder: str) -> list[tuple]:
 
     The split is "train" and the count −1 if the name does not contain them.
     """
+    files = storage.list_files("*.tfrec*", folder)
+    files += storage.list_files("*/*.tfrec*", folder)
     rows = []
-    for pattern in ("*.tfrec*", "*/*.tfrec*"):
-        for file in filter(is_shard_name, storage.list_files(pattern, folder)):
-            split, count = parse_shard_name(file.removeprefix(folder).strip("/"))
-            rows.append((file, split, -1, count, -1))
+    for file in filter(is_shard_name, files):
+        split, count = parse_shard_name(os.path.relpath(file, folder))
+        rows.append((file, split, -1, count, -1))
     return rows
 
 
@@ -474,29 +346,28 @@ def list_inputs(
     with_missing: add the shards that are listed, but whose file is missing.
     Raises: ValueError: parts of different datasets.
     """
-    listed = [
+    tables = [
         _read_listing(part, ["file", "split"]).assign(part=part) for part in parts
     ]
-    names = [file.removeprefix(folder).strip("/") for file in files]
-    splits = [parse_shard_name(name)[0] for name in names]
-    existing = pd.DataFrame({"file": files, "split": splits, "part": ""}, dtype=str)
-    shards = pd.concat([*listed, existing]).drop_duplicates("file")
+    splits = [parse_shard_name(os.path.relpath(file, folder))[0] for file in files]
+    tables.append(pd.DataFrame({"file": files, "split": splits, "part": ""}, dtype=str))
+    shards = pd.concat(tables).drop_duplicates("file")
     if not with_missing:
         shards = shards[shards["file"].isin(files)]
-    lineages = {part: read_lineage(part) for part in shards["part"].unique() if part}
-    advice = "Set INPUT_DIR to one of them, MORE_INPUTS to the other."
-    check_one_plan(lineages, advice=advice)
+    check_one_dataset(
+        filter(None, shards["part"]),
+        advice="Set INPUT_DIR to one of them, MORE_INPUTS to the other.",
+    )
     return shards.sort_values("file", ignore_index=True)
 
 
 def _read_listing(part_dir: str, columns: list[str] = SHARD_COLUMNS) -> pd.DataFrame:
     """Return columns of shards.csv, with the path of each shard as its file."""
     table = read_part_table(part_dir, columns=columns)
-    paths = [storage.join(part_dir, file) for file in table["file"]]
-    return table.assign(file=paths)
+    return table.assign(file=[storage.join(part_dir, file) for file in table["file"]])
 
 
-def choose_schema(folder: str, file: str = "", schema: SchemaLike = "") -> RecordSchema:
+def choose_schema(folder: str, file: str, schema: SchemaLike) -> RecordSchema:
     """Return `schema` as a RecordSchema, or without it the folder's schema.json.
 
     file: a shard, for the error. Raises: ValueError: there is no schema.
@@ -540,27 +411,17 @@ def _inspect(row: Any) -> dict[str, int | str]:
     compression = row.compression
     if compression == "?":
         compression = "GZIP" if is_gzip(row.file) else ""
-    count = _find_count(row, compression)
-    return {"bytes": size, "compression": compression, "count": count}
-
-
-def _find_count(row: Any, compression: str) -> int:
-    """Return the number of records in a shard that may be in shards.csv or its name.
-
-    row: of `find_shards`. Raises: ValueError: the name has another number.
-    """
+    count = row.count
     # The size is enough for a listed shard. Frames on disk are quick to count.
-    is_listed = row.bytes >= 0
-    is_slow = is_listed or compression or storage.is_remote(row.file)
-    if is_slow and row.count >= 0:
-        return row.count
-    count = count_records(row.file, compression)
+    is_slow = row.bytes >= 0 or compression or storage.is_remote(row.file)
+    if count == -1 or not is_slow:
+        count = count_records(row.file, compression)
     if row.count not in (-1, count):
         raise ValueError(
             f"'{row.file}' contains {count:,} records, but {row.count:,} by its name. "
             "It is truncated or misnamed. Copy it again, or give it another name."
         )
-    return count
+    return {"bytes": size, "compression": compression, "count": count}
 
 
 def _check_schema(row: Any) -> None:
@@ -568,11 +429,14 @@ def _check_schema(row: Any) -> None:
 
     row: of `find_shards`.
     """
-    record = _read_first_record(row.file, row.compression)
+    record = _read_first_record(row)
     found = "nothing"
     try:
         features = parse_record(record)
-        found = _describe_features(features) or found
+        types = [
+            f"{name}: {type_of_feature(features[name])}" for name in sorted(features)
+        ]
+        found = ", ".join(types) or found
         read_values(features, row.schema.fields)
     except ValueError:
         wanted = ", ".join(f"{field.name}: {field.type}" for field in row.schema.fields)
@@ -583,55 +447,33 @@ def _check_schema(row: Any) -> None:
         ) from None
 
 
-def _read_first_record(file: str, compression: str) -> bytes:
+def _read_first_record(row: Any) -> bytes:
     """Return the first record of a shard, b"" if it cannot be read.
 
     Checksums are not compared: a machine that only trains lacks google_crc32c.
     """
-    if storage.is_remote(file):
-        return _read_first_by_tensorflow(file, compression)
-    open_shard = gzip.open if compression else open
-    with (
-        contextlib.suppress(EOFError, gzip.BadGzipFile, zlib.error),
-        open_shard(file, "rb") as shard,
-    ):
-        length = int.from_bytes(shard.read(8), "little")
-        shard.seek(12)
-        if length < MAX_RECORD_BYTES:
-            return shard.read(length)
-    return b""
+    if row.compression:
+        with contextlib.suppress(tf.errors.OpError):
+            data = tf.data.TFRecordDataset(row.file, row.compression)
+            return next(data.as_numpy_iterator(), b"")
+        return b""
+    (head,) = storage.read_pieces(row.file, 0, [8])
+    length = min(int.from_bytes(head, "little"), row.bytes)
+    (record,) = storage.read_pieces(row.file, 12, [length])
+    return record
 
 
-def _read_first_by_tensorflow(file: str, compression: str) -> bytes:
-    from kaggle_tfr.session import tf
-
-    with contextlib.suppress(tf.errors.OpError):
-        data = tf.data.TFRecordDataset(file, compression)
-        return next(data.as_numpy_iterator(), b"")
-    return b""
-
-
-def _describe_features(features: Features) -> str:
-    """Return the name and the type of each feature of a record."""
-    types = [
-        f"{name}: {type_of_feature(feature)}"
-        for name, feature in sorted(features.items())
-    ]
-    return ", ".join(types)
-
-
-def count_records(file: str, compression: str = "") -> int:
+def count_records(file: str, compression: str) -> int:
     """Return the number of records in a shard; on disk only its lengths are read.
 
     Raises: ValueError: it is truncated, or is not a TFRecord file.
     """
     if storage.is_remote(file) or compression:
-        return _count_by_tensorflow(file, compression)
-    return _count_by_lengths(file)
-
-
-def _count_by_lengths(file: str) -> int:
-    """Return the number of records in a shard on disk, whose lengths are read."""
+        data = tf.data.TFRecordDataset(file, compression, buffer_size=16 << 20)
+        try:
+            return int(data.reduce(np.int64(0), lambda count, _: count + 1))
+        except tf.errors.DataLossError as error:
+            raise ValueError(f"'{file}' {NOT_RECORDS}: {error.message}.") from None
     count = 0
     end = 0
     size = os.path.getsize(file)
@@ -641,22 +483,8 @@ def _count_by_lengths(file: str) -> int:
             end += FRAME_BYTES + int.from_bytes(shard.read(8), "little")
             count += 1
     if end > size:
-        raise ValueError(
-            f"'{file}' {NOT_RECORDS}: record {count - 1} should end at byte {end:,}, "
-            f"the file ends at {size:,}."
-        )
+        raise ValueError(f"'{file}' {NOT_RECORDS}.")
     return count
-
-
-def _count_by_tensorflow(file: str, compression: str) -> int:
-    """Return the number of records in a shard, all of which are read."""
-    from kaggle_tfr.session import tf
-
-    data = tf.data.TFRecordDataset(file, compression, buffer_size=16 << 20)
-    try:
-        return int(data.reduce(np.int64(0), lambda count, _: count + 1))
-    except tf.errors.DataLossError as error:
-        raise ValueError(f"'{file}' {NOT_RECORDS}: {error.message}.") from None
 
 
 def sha256_of_text(text: str) -> str:
@@ -666,9 +494,9 @@ def sha256_of_text(text: str) -> str:
 
 def read_sums(part_dir: str) -> dict[str, str]:
     """Return the SHA-256 of each file in SHA256SUMS by name, {} if it is damaged."""
-    text = storage.read_text(storage.join(part_dir, SUMS))
-    pairs = re.findall(r"^([0-9a-f]{64})  (.+)\n", text, re.MULTILINE)
-    sums = {name: sha256 for sha256, name in pairs}
+    text = storage.read_text(f"{part_dir}/{SUMS}")
+    lines = re.findall(r"^([0-9a-f]{64})  (.+)\n", text, re.MULTILINE)
+    sums = {name: sha256 for sha256, name in lines}
     return sums if text == format_sums(sums) else {}
 
 
@@ -684,8 +512,6 @@ def find_changed_files(part_dir: str, sums: Mapping[str, str]) -> dict[str, str]
         try:
             if storage.sha256_of(storage.join(part_dir, name)) != sha256:
                 wrong[name] = "it has changed since it was written"
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError, storage.NotAFileError):
             wrong[name] = "the file is missing"
-        except (IsADirectoryError, storage.NotAFileError):
-            wrong[name] = "it is a folder, a pipe or a device, not a file"
     return wrong

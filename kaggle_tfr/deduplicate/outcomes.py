@@ -102,7 +102,8 @@ def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
 def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
     """Return the good rows that are kept, with their `cluster` (-1: none).
 
-    Rows of one cluster must share a fold. Raises: ValueError: no row is left.
+    They have the index of `images`. Rows of one cluster must share a fold.
+    Raises: ValueError: no row is left.
     """
     table = match_clusters(images, clusters)
     # No columns of records.
@@ -113,7 +114,7 @@ def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
             f"No image is left: {count_outcomes(images, clusters)}. Set CONFLICTS, "
             "LEAKS or MAX_BITS so that 02_deduplicate keeps images."
         )
-    return table[is_kept].reset_index(drop=True)
+    return table[is_kept]
 
 
 def match_clusters(

@@ -2,7 +2,6 @@
 
 from kaggle_tfr.explore.bundled import input_or_sample
 from kaggle_tfr.explore.groups import add_groups, find_groups
-from kaggle_tfr.explore.growth import mark_new
 from kaggle_tfr.explore.inputs import read_table
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.explore.step import Explored, run
@@ -13,4 +12,3 @@ from kaggle_tfr.explore.table import (
     save_images,
     save_rejects,
 )
-from kaggle_tfr.folds_from import use_earlier

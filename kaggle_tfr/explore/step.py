@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from kaggle_tfr import notebook
+from kaggle_tfr.earlier import read_records, save_earlier
 from kaggle_tfr.explore.bundled import input_or_sample
 from kaggle_tfr.explore.checks import check_table, note_doubts
-from kaggle_tfr.explore.growth import reuse_hashes
+from kaggle_tfr.explore.growth import join_records, reuse_hashes
 from kaggle_tfr.explore.inputs import read_table, save_submission
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.explore.table import measure, save_images, save_rejects
@@ -40,12 +41,17 @@ def run(values: Values) -> Explored:
     input_dir = input_or_sample(values["INPUT_DIR"], work)
     print(f"input folder: {input_dir}")
     settings = make_settings(InputSettings, values)
+    plan, records = read_records(values["FOLDS_FROM"], work)
+    reuse_hashes(records, work)
     listed, labels = read_table(input_dir, settings, [work, values["OUT_DIR"]])
-    reuse_hashes(values["FOLDS_FROM"], work)
     images = measure(listed, labels, work, values["RLE_ORDER"])
     save_rejects(images, work)
     check_table(images)
     note_doubts(images, labels, values["LABEL_COLUMN"])
-    save_images(images, labels, work)
     save_submission(images, input_dir, settings, work)
+    save_earlier(plan, records, work)
+    if records.empty:
+        save_images(images, labels, work)
+    else:
+        save_images(*join_records(images, labels, plan, records), work)
     return Explored(images, labels)

@@ -8,13 +8,11 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.earlier import load_earlier, load_earlier_images
+from kaggle_tfr.earlier import RECORDS
 from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.explore.checks import note_rejects
 from kaggle_tfr.explore.files import explain_unreadable
-from kaggle_tfr.explore.growth import WITHOUT_FILE, fill_hashes, join_earlier
 from kaggle_tfr.explore.labels import number_names
-from kaggle_tfr.fingerprints import GROUP, NUMBERS, TEXTS
 from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.facts import FileFacts, read_facts
 from kaggle_tfr.images.hashing import ALL_HASHES, hash_image
@@ -157,7 +155,7 @@ def _check_codes(images: pd.DataFrame, labels: Labels, rle_order: str) -> pd.Dat
 
 
 def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
-    """Return the hashes that `measure` has saved, one row per row of `images`.
+    """Return the hashes that 01 has saved, one row per row of `images`.
 
     Columns: image_id, path, `HASHED` (hashes uint64), digest (of the file), problem.
     Raises: FileNotFoundError, ValueError: `measure` has not seen these images.
@@ -168,10 +166,12 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
     blank = pd.DataFrame(HASHED | {"digest": ""}, index=[0])
     saved = storage.read_parquet(path, columns=["path", *blank, "problem"])
     saved = saved[saved["problem"] == ""]
+    records = storage.join(work_dir, RECORDS)
+    if storage.exists(records):
+        rows = storage.read_parquet(records, columns=["path", *blank])
+        saved = pd.concat([saved, rows])
     is_expected = images["problem"] == ""
     row = find_texts(images["path"].where(is_expected), saved["path"])
-    if "earlier" in images:
-        is_expected &= ~images["earlier"].isin(WITHOUT_FILE)
     missing = images["path"][is_expected & (row < 0)]
     if len(missing):
         raise ValueError(
@@ -180,10 +180,7 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
         )
     # -1 is the last row, which is blank.
     hashes = pd.concat([saved[[*blank]], blank]).iloc[row].reset_index(drop=True)
-    table = images[["image_id", "path", "problem"]].reset_index(drop=True).join(hashes)
-    if "earlier" in images:
-        return fill_hashes(table, images, load_earlier_images(work_dir))
-    return table
+    return images[["image_id", "path", "problem"]].reset_index(drop=True).join(hashes)
 
 
 def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
@@ -227,9 +224,7 @@ def save_images(
 def load_images(work_dir: str) -> tuple[pd.DataFrame, Labels]:
     """Return the images and labels that `save_images` wrote.
 
-    With FOLDS_FROM, the images of earlier parts are marked or added, and the classes
-    are theirs: see `join_earlier`.
-    Raises: FileNotFoundError: 01 has not run; ValueError: see `join_earlier`.
+    Raises: FileNotFoundError: 01 has not run.
     """
     path = storage.join(work_dir, "images.parquet")
     labels_path = storage.join(work_dir, "labels.json")
@@ -241,11 +236,4 @@ def load_images(work_dir: str) -> tuple[pd.DataFrame, Labels]:
         raise FileNotFoundError(
             f"there is no '{path}'. Run 01_explore with this WORK_DIR first."
         ) from None
-    earlier = load_earlier(work_dir)
-    if not earlier.source:
-        return images, labels
-    columns = [*TEXTS, *NUMBERS]
-    if earlier.settings.get("group_column"):
-        columns.append(GROUP)
-    table = load_earlier_images(work_dir, columns)
-    return join_earlier(images, labels, earlier, table)
+    return images, labels

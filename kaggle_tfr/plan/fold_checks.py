@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr.explore.growth import mark_recorded
+from kaggle_tfr.earlier import mark_recorded
 from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.figures.folds import NEVER_VALIDATES
 from kaggle_tfr.figures.words import NO_LABEL, list_marks
@@ -139,9 +139,11 @@ def _count_clusters(table: pd.DataFrame) -> int:
 
 
 def _count_crossing(table: pd.DataFrame, column: str, fold: Array) -> int:
-    """Count the values of a column that are in several folds."""
+    """Count the values of a column that are in several folds; not of records alone."""
     first_row = list_first_rows(table, column)
-    return len(np.unique(first_row[fold != fold[first_row]]))
+    is_crossing = fold != fold[first_row]
+    has_new = np.isin(first_row, first_row[~mark_recorded(table)])
+    return len(np.unique(first_row[is_crossing & has_new]))
 
 
 def _count_shared_with_test(table: pd.DataFrame) -> int:

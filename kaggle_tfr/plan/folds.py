@@ -76,8 +76,8 @@ def assign_folds(
     table: columns label, split, and optionally cluster (-1 or NA: none), override_group
         (NA: none) and source (0: the main one). A cluster over several splits goes to
         the one with the fewest rows in the table; test rows stay, and do not attract
-        others. Rows with a state in the column earlier keep their split and their
-        earlier_fold, and attract the other rows of their cluster.
+        others. Rows whose part is not 0 keep their split and fold, and attract the
+        other rows of their cluster.
     validation_size: share of the train rows that may validate, for split "validation".
     group_column: rows with equal values (patients, sites) stay together like clusters.
     label_columns: of multi-label images, 0/1 or a text that is empty for no.
@@ -133,8 +133,8 @@ def place_earlier(table: pd.DataFrame, groups: Groups) -> tuple[Array, Array, Ar
     split = groups.split.copy()
     fold = np.full(n_rows, -1)
     is_earlier = np.zeros(n_rows, bool)
-    if "earlier" in table:
-        is_earlier = (table["earlier"] != "").to_numpy()
+    if "part" in table:
+        is_earlier = (table["part"] != 0).to_numpy()
     rows = np.flatnonzero(is_earlier)
     if not len(rows):
         return is_earlier, split, fold
@@ -146,7 +146,7 @@ def place_earlier(table: pd.DataFrame, groups: Groups) -> tuple[Array, Array, Ar
     is_placed = source >= 0
     source = source[is_placed]
     split[is_placed] = table["split"].to_numpy(object)[source]
-    fold[is_placed] = table["earlier_fold"].to_numpy()[source]
+    fold[is_placed] = table["fold"].to_numpy()[source]
     return is_placed, split, fold
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.deduplicate.outcomes import match_clusters
-from kaggle_tfr.explore.growth import WITHOUT_FILE, explain_earlier
+from kaggle_tfr.earlier import GONE, mark_recorded
 from kaggle_tfr.naming import FOLDS_FILE
 from kaggle_tfr.tables import format_csv
 
@@ -61,8 +61,9 @@ def list_folds(
     is_kept = is_good & table["keep"].to_numpy()
 
     reason = table["reason"].fillna("kept: no copy found")
-    recorded = explain_earlier(images)
-    reason = reason.mask(recorded.notna().to_numpy(), recorded.to_numpy())
+    if "part" in images:
+        record = "earlier: part " + images["part"].astype(str)
+        reason = reason.mask(mark_recorded(images), record.to_numpy())
     table = table.assign(
         path=_shorten_paths(images),
         split=_fill(table["split"], is_kept, folded["split"]),
@@ -73,13 +74,9 @@ def list_folds(
         reason=np.where(is_good, reason, "rejected: " + problem),
     )
     table = _place_copies(table)
-    if "earlier" in images:
-        state = images["earlier"].to_numpy()
-        has_file = ~np.isin(state, WITHOUT_FILE)
-        table = table.assign(
-            keep=table["keep"] & has_file,
-            path=table["path"].mask(state == "gone", ""),
-        )
+    is_gone = images["path"].str.startswith(GONE).to_numpy()
+    table["keep"] &= ~is_gone
+    table["path"] = table["path"].mask(is_gone, "")
     return table[[*COLUMNS, *label_columns]]
 
 

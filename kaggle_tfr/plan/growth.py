@@ -1,23 +1,56 @@
 """A plan that continues earlier parts: what is new, and what cannot be."""
 
+import json
 from dataclasses import asdict
+from typing import Any
 
 import pandas as pd
 
-from kaggle_tfr.earlier import load_earlier, load_earlier_images
-from kaggle_tfr.explore.growth import STATE, mark_recorded, name_places
-from kaggle_tfr.folds_from import check_settings
-from kaggle_tfr.naming import OVERRIDE_GROUP
-from kaggle_tfr.parameters import Values
-from kaggle_tfr.plan.folds import join_groups, list_first_rows
+from kaggle_tfr.earlier import mark_recorded
+from kaggle_tfr.plan.folds import join_groups
+from kaggle_tfr.plan.plan import PlanSettings
 from kaggle_tfr.schema import RecordSchema
-from kaggle_tfr.shards import EarlierPlan
 
-BETWEEN = "between folds: its group has images in two earlier folds"
-MUST_TRAIN = (
-    "between folds: images of MORE_INPUTS train in every fold, but its group has an "
-    "earlier image that validates"
-)
+BETWEEN = "between folds"
+# Settings that may differ from those of the earlier parts.
+FREE = {
+    "shard_mb",
+    "n_shards",
+    "shard_images",
+    "shard_name",
+    "part_limit_gb",
+    "max_part_files",
+}
+
+
+def check_growth(
+    earlier: dict[str, Any],
+    rows: pd.DataFrame,
+    settings: PlanSettings,
+    schema: RecordSchema,
+) -> None:
+    """Raise a ValueError where parameters of 03 contradict the earlier parts.
+
+    earlier: of `load_earlier`. rows: of `choose_rows`.
+    """
+    if "part" in rows and rows["fold"].max() >= max(1, settings.n_folds):
+        raise ValueError(
+            f"N_FOLDS is {settings.n_folds}, but FOLDS_FROM has images in fold "
+            f"{rows['fold'].max()}. Set it to the number of folds that they have."
+        )
+    if not earlier:
+        return
+    record_schema = RecordSchema.from_dict(earlier["schema"])
+    before = earlier["settings"] | {"schema": asdict(record_schema)}
+    for name, value in (vars(settings) | {"schema": asdict(schema)}).items():
+        # A list in JSON may be a tuple here.
+        is_same = json.dumps(before.get(name, value)) == json.dumps(value)
+        if not is_same and name not in FREE:
+            raise ValueError(
+                f"{name.upper()} is {value!r:.99}, but the parts of FOLDS_FROM have "
+                f"{before[name]!r:.99}. Set it to that, or make a new dataset without "
+                "FOLDS_FROM."
+            )
 
 
 def drop_between(
@@ -29,83 +62,33 @@ def drop_between(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Drop new images that cannot be in the folds of their group; return both tables.
 
-    A new image cannot if its group connects two earlier folds; or, unless
-    `extra_in_validation`, if it is of MORE_INPUTS and its group is in a fold.
-    rows: of `choose_rows`. clusters: of 02, which has dropped those whose cluster alone
-    connects two folds. Such an image has a line of `clusters` with its reason.
-    Raises: ValueError: earlier images of one group are in two folds.
+    A new image cannot if earlier images of its group are in two folds or splits; or,
+    unless `extra_in_validation`, if it is of MORE_INPUTS and its group is in a fold.
+    rows: of `choose_rows`. clusters: of 02. Clusters whose records are in two folds
+    are none in the results.
     """
-    has_groups = group_column or OVERRIDE_GROUP in rows
-    has_extra = False
-    if "source" in rows and not extra_in_validation:
-        has_extra = bool((rows["source"] != 0).any())
-    if "earlier" not in rows or not (has_groups or has_extra):
-        return rows, clusters
-    place = name_places(rows)
-    for column in (group_column, OVERRIDE_GROUP):
-        if column in rows:
-            _check_group_whole(rows, column, place)
-
+    if "part" not in rows:
+        return rows.reset_index(drop=True), clusters
+    is_test = rows["split"] == "test"
+    is_placed = (rows["part"] != 0) & ~is_test
+    place = rows.groupby(["split", "fold"]).ngroup().where(is_placed)
     number = join_groups(rows, group_column).number
-    n_places = place.groupby(number).transform("nunique")
-    is_movable = ~mark_recorded(rows) & (rows["split"] != "test")
-    reason = pd.Series(BETWEEN, rows.index).where(is_movable & (n_places > 1))
+    is_between = place.groupby(number).transform("nunique") > 1
     # Without folds, all images of train are in fold 0.
-    if has_extra and rows["earlier_fold"].max() > 0:
-        has_fold = place.notna() & (rows["earlier_fold"] >= 0)
-        is_in_fold = has_fold.groupby(number).transform("any")
-        is_extra = (rows["source"] != 0) & (rows["earlier"] == "")
-        reason = reason.mask(is_movable & is_extra & is_in_fold, MUST_TRAIN)
-    return _drop_rows(rows, clusters, reason)
+    if rows["fold"].max() > 0 and not extra_in_validation:
+        is_in_fold = is_placed & (rows["fold"] >= 0)
+        is_between |= is_in_fold.groupby(number).transform("any") & (rows["source"] > 0)
+    is_dropped = is_between & ~is_placed & ~is_test
 
-
-def _check_group_whole(rows: pd.DataFrame, column: str, place: pd.Series) -> None:
-    """Raise a ValueError that names a group of earlier images in two folds.
-
-    column: with the groups. place: of `name_places`.
-    """
-    n_places = place.groupby(list_first_rows(rows, column)).transform("nunique")
-    is_split = place.notna() & (n_places > 1)
-    if not is_split.any():
-        return
-    group = rows[column][is_split].iloc[0]
-    members = place[is_split & (rows[column] == group)]
-    places = " and ".join(sorted(members.unique())[:2])
-    if column == OVERRIDE_GROUP:
-        subject = f"OVERRIDES has a group '{group}'"
-        advice = "Delete one of these rows of OVERRIDES"
-    else:
-        subject = f"GROUP_COLUMN '{column}' has a group '{group}'"
-        advice = "Give these images the groups that they had then"
-    raise ValueError(
-        f"{subject} whose images are in {places} of FOLDS_FROM, where they must stay. "
-        f"They were not one group when these folds were made. {advice}, or make new "
-        "folds without FOLDS_FROM."
-    )
-
-
-def _drop_rows(
-    rows: pd.DataFrame, clusters: pd.DataFrame, reason: pd.Series
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return both tables of `drop_between` without the rows that have a reason."""
-    is_dropped = reason.notna()
-    if not is_dropped.any():
-        return rows, clusters
-    dropped = rows.loc[is_dropped, ["image_id", "split", "label_name", "path"]]
-    dropped["reason"] = reason[is_dropped]
-    changes = dropped.assign(cluster=-1, keep=False, conflict=False)
-    keys = ["image_id", "split"]
-    reason_of = dropped.set_index(keys)["reason"]
-    listed = reason_of.reindex(pd.MultiIndex.from_frame(clusters[keys])).to_numpy()
-    is_listed = pd.notna(listed)
-    changed = clusters.copy()
-    changed["keep"] &= ~is_listed
-    changed["reason"] = changed["reason"].mask(is_listed, listed)
-    is_new = ~pd.MultiIndex.from_frame(changes[keys]).isin(
-        pd.MultiIndex.from_frame(clusters[keys])
-    )
-    changed = pd.concat([changed, changes[is_new]], ignore_index=True)
-    return rows[~is_dropped].reset_index(drop=True), changed
+    place_of_record = place.where(mark_recorded(rows))
+    n_places = place_of_record.groupby(rows["cluster"]).transform("nunique")
+    split_clusters = rows["cluster"][n_places > 1]
+    dropped = rows[is_dropped].assign(cluster=-1, keep=False, reason=BETWEEN)
+    clusters = pd.concat([clusters.drop(dropped.index, errors="ignore"), dropped])
+    rows = rows[~is_dropped].reset_index(drop=True)
+    rows["cluster"] = rows["cluster"].mask(rows["cluster"].isin(split_clusters), -1)
+    is_split = clusters["cluster"].isin(split_clusters)
+    return rows, clusters.assign(cluster=clusters["cluster"].mask(is_split, -1))
 
 
 def select_new(folded: pd.DataFrame) -> pd.DataFrame:
@@ -119,38 +102,4 @@ def select_new(folded: pd.DataFrame) -> pd.DataFrame:
             f"No image is new: all {len(folded):,} are in the parts of FOLDS_FROM, or "
             "were dropped. There is nothing to write; folds.csv is up to date."
         )
-    return new.drop(columns=list(STATE), errors="ignore")
-
-
-def check_growth(
-    work_dir: str, values: Values, bit_depth: str
-) -> tuple[EarlierPlan, ...]:
-    """Return the plans that this one continues, the oldest first; () for none.
-
-    work_dir: contains what 02 read of FOLDS_FROM. values: the parameters of 03.
-    bit_depth: of the labels.
-    Raises: ValueError: a parameter contradicts the earlier parts.
-    """
-    earlier = load_earlier(work_dir)
-    settings = {name.lower(): value for name, value in values.items()}
-    settings["bit_depth"] = bit_depth
-    check_settings(earlier, settings, values["FOLDS_FROM"])
-    if earlier.source and not earlier.plans:
-        last = load_earlier_images(work_dir)["fold"].max()
-        if last >= max(1, values["N_FOLDS"]):
-            raise ValueError(
-                f"N_FOLDS is {values['N_FOLDS']}, but FOLDS_FROM has images in fold "
-                f"{last}. Set N_FOLDS to {last + 1}, or to the number of folds that it "
-                "was made with."
-            )
-    return earlier.plans
-
-
-def check_schema(schema: RecordSchema, work_dir: str) -> None:
-    """Raise a ValueError unless new records have the features of the earlier parts."""
-    before = load_earlier(work_dir).schema
-    if before and asdict(schema) != asdict(RecordSchema.from_dict(before)):
-        raise ValueError(
-            "SCHEMA does not give the features that the parts of FOLDS_FROM have. Set "
-            "it to theirs, or make a new dataset without FOLDS_FROM."
-        )
+    return new.drop(columns="part", errors="ignore")

@@ -32,7 +32,7 @@ from kaggle_tfr.plan.folds import assign_shards
 from kaggle_tfr.plan.folds_csv import FoldsFile
 from kaggle_tfr.plan.forecast import Forecast, forecast_groups
 from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
-from kaggle_tfr.shards import EarlierPlan, next_part, parse_earlier
+from kaggle_tfr.shards import upgrade_plan
 from kaggle_tfr.tables import count_of, format_bytes
 
 # Columns that the CSVs of a part lack.
@@ -165,7 +165,8 @@ class Plan(JsonDataclass):
     checks: of `check_leakage`, after the settings used to find near-duplicates.
     folds_sha256: of folds.csv, which the first part gets; "" without such a file.
     fingerprint: sha256 of everything that decides the bytes of the shards.
-    earlier: the plans that wrote earlier parts of the dataset, oldest first.
+    dataset_id: the fingerprint of the dataset's first plan.
+    first_part: the number of the plan's first part, after those of earlier plans.
     """
 
     labels: Labels
@@ -180,13 +181,9 @@ class Plan(JsonDataclass):
     versions: dict[str, str] = field(default_factory=dict)
     folds_sha256: str = ""
     fingerprint: str = ""
-    earlier: list[EarlierPlan] = field(default_factory=list)
+    dataset_id: str = ""
+    first_part: int = 1
     shards: list[Shard] = field(default_factory=list)
-
-    @property
-    def first_part(self) -> int:
-        """The number of this plan's first part, after the earlier parts."""
-        return next_part(self.earlier)
 
     @property
     def part_numbers(self) -> range:
@@ -227,7 +224,8 @@ def make_plan(
     settings: PlanSettings,
     *,
     folds_file: FoldsFile = FoldsFile(),  # noqa: B008
-    earlier: Sequence[EarlierPlan] = (),
+    dataset_id: str = "",
+    first_part: int = 1,
 ) -> tuple[Plan, pd.DataFrame]:
     """Return the plan, and its table with the columns shard, part and position.
 
@@ -235,17 +233,16 @@ def make_plan(
     outcomes and checks.
     table: the images to write, with split and fold. forecast: of this table and schema.
     folds_file: of `save_folds`, which the first part gets.
-    earlier: the plans whose parts this one continues, oldest first; its parts are
-        numbered after theirs.
+    dataset_id: of the earlier parts that the plan continues, "" for none.
+    first_part: the number after the last of them.
     Raises: ValueError: no number of parts satisfies the limits, or SHARD_NAME cannot
         name the shards.
     """
     check_template(settings.shard_name)
-    settings = replace(settings, bit_depth=labels.bit_depth)
     table = table.reset_index(drop=True)
     table, shard_limit_bytes = _fit_parts(table, forecast, settings, folds_file.n_bytes)
     n_parts = int(table["part"].max())
-    table["part"] += next_part(earlier) - 1
+    table["part"] += first_part - 1
     table = table.sort_values(ORDER, ignore_index=True)
     plan = Plan(
         labels,
@@ -257,13 +254,15 @@ def make_plan(
         forecast=_describe_forecast(forecast),
         versions=package_versions(),
         folds_sha256=folds_file.sha256,
-        earlier=list(earlier),
+        dataset_id=dataset_id,
+        first_part=first_part,
         shards=_list_shards(table, forecast, settings),
     )
     check_names(plan)
     # The other settings decide the bytes through the table only.
-    decisive = _list_decisive(plan)
-    return replace(plan, fingerprint=fingerprint(table, decisive)), table
+    sha256 = fingerprint(table, _list_decisive(plan))
+    plan = replace(plan, fingerprint=sha256, dataset_id=dataset_id or sha256)
+    return plan, table
 
 
 def _describe_forecast(forecast: Forecast) -> dict[str, float]:
@@ -281,18 +280,11 @@ def _describe_forecast(forecast: Forecast) -> dict[str, float]:
 
 def _list_decisive(plan: Plan) -> dict[str, Any]:
     """Return the settings that decide the bytes of the shards."""
-    decisive = {
-        "labels": asdict(plan.labels),
-        "schema": asdict(plan.schema),
-        "image": asdict(plan.image),
-        "n_parts": plan.n_parts,
-        "compression": plan.settings.compression,
-        "shard_name": plan.settings.shard_name,
-    }
-    # A plan that continues no other keeps the fingerprint of plans before this key.
-    if plan.earlier:
-        decisive["earlier"] = [earlier.fingerprint for earlier in plan.earlier]
-    return decisive
+    names = ["labels", "schema", "image", "n_parts", "compression", "shard_name"]
+    if plan.dataset_id:  # of earlier parts
+        names += ["dataset_id", "first_part"]
+    values = {**asdict(plan.settings), **asdict(plan)}
+    return {name: values[name] for name in names}
 
 
 def _list_shards(
@@ -302,22 +294,11 @@ def _list_shards(
 ) -> list[Shard]:
     """Return the shards of a planned table."""
     groups = forecast_groups(table, settings.image, forecast, ORDER[:-1])
-    shards = []
     rows = zip(groups.index.tolist(), groups["count"], groups["high"], strict=True)
-    for number, (place, count, high) in enumerate(rows):
-        part, split, fold, index = place
-        shard = Shard(
-            number,
-            part,
-            split,
-            fold,
-            index,
-            i=0,
-            n=0,
-            count=count,
-            bytes_high=ceil(high),
-        )
-        shards.append(shard)
+    shards = [
+        Shard(number, part, split, fold, index, 0, 0, count, ceil(high))
+        for number, ((part, split, fold, index), count, high) in enumerate(rows)
+    ]
     return number_shards(shards, settings.shard_name)
 
 
@@ -326,16 +307,10 @@ def number_shards(shards: Sequence[Shard], template: str) -> list[Shard]:
 
     They count the shards whose names differ in `i`, `n` and `count` only.
     """
-    names = []
-    for shard in shards:
-        unnumbered = replace(
-            shard,
-            i=0,
-            n=0,
-            count=0,
-        )
-        names.append(format_shard_name(template, **vars(unnumbered), name="name"))
-
+    unnumbered = {"i": 0, "n": 0, "count": 0, "name": "name"}
+    names = [
+        format_shard_name(template, **vars(shard) | unnumbered) for shard in shards
+    ]
     series = pd.Series(names, dtype=object).groupby(names)
     numbers = zip(shards, series.cumcount(), series.transform("size"), strict=True)
     return [replace(shard, i=i, n=n) for shard, i, n in numbers]
@@ -352,14 +327,12 @@ def check_names(plan: Plan) -> None:
         )
     tables = {f"{shard.split}.csv" for shard in plan.shards}
     reserved = {*PART_FILES, *PART_FOLDERS, *tables}
-    is_name_unsafe = "{name" in template and UNSAFE.search(plan.labels.name)
-    parameter = "NAME" if is_name_unsafe else "SHARD_NAME"
     for shard in plan.shards:
         name = plan.file_name(shard)
         # Test shards are in a folder, where the part has no file besides them.
         is_test = shard.split == "test"
         taken = set() if is_test else reserved
-        problem = _find_name_problem(name, taken, parameter)
+        problem = _find_name_problem(name, taken)
         if problem:
             raise ValueError(
                 f"SHARD_NAME '{template}' with NAME '{plan.labels.name}' gives a shard "
@@ -367,23 +340,22 @@ def check_names(plan: Plan) -> None:
             )
 
 
-def _find_name_problem(name: str, reserved: set[str], parameter: str) -> str:
+def _find_name_problem(name: str, reserved: set[str]) -> str:
     """Return why a shard cannot have this name, and what to do; "" if it can."""
     unsafe = UNSAFE.search(name)
     if unsafe:
         return (
             f"whose character {unsafe[0]!r} Kaggle may refuse after the upload. Use "
-            f"letters, digits, '-', '_' and '.' in {parameter}"
+            "letters, digits, '-', '_' and '.'"
         )
-    longest = max(len(component.encode()) for component in name.split("/"))
+    longest = max(map(len, name.encode().split(b"/")))
     if longest > MAX_NAME_BYTES:
         return (
             f"which has {longest} bytes; it can have {MAX_NAME_BYTES}. Choose a "
             "shorter NAME"
         )
     top = name.split("/", maxsplit=1)[0]
-    is_cover = top.startswith("dataset-cover-image.")  # which Kaggle's client looks for
-    if top in reserved or is_cover or name.endswith(".tmp"):
+    if top in reserved or name.endswith(".tmp"):
         return "which a part needs for its own file. Choose another SHARD_NAME"
     return ""
 
@@ -433,10 +405,9 @@ def _fit_parts(
             return planned, limit_bytes - other_bytes
         estimate = floor(n_parts * shard_bytes / max(limit_bytes - fixed_bytes, 1))
         n_parts = max(n_parts + 1, estimate)
-    _, _, largest_bytes = forecast.size
     raise ValueError(
         f"No number of parts fits PART_LIMIT_GB = {limit_bytes / 1e9:g}: one record "
-        f"alone may take {largest_bytes / 1e6:,.2f} MB. Raise PART_LIMIT_GB, or "
+        f"alone may take {forecast.size[2] / 1e6:,.2f} MB. Raise PART_LIMIT_GB, or "
         "lower IMAGE_SIZE or QUALITY."
     )
 
@@ -572,10 +543,9 @@ def _apportion(counts: pd.Series, n_shards: int) -> pd.Series:
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
     """Write plan.parquet, a row group per shard, then plan.json; note their numbers."""
     storage.remove_leftovers(work_dir)
-    path = storage.join(work_dir, "plan.parquet")
-    storage.write_atomically(path, _encode_rows(table, plan.shards))
-    path = storage.join(work_dir, "plan.json")
-    storage.write_atomically(path, plan.to_json().encode())
+    rows = _encode_rows(table, plan.shards)
+    storage.write_atomically(f"{work_dir}/plan.parquet", rows)
+    storage.write_atomically(f"{work_dir}/plan.json", plan.to_json().encode())
 
     high = format_bytes(plan.forecast["high"] * len(table))
     note(
@@ -626,10 +596,9 @@ def _parse_plan(values: dict[str, Any]) -> Plan:
         "schema": RecordSchema.from_dict(values["schema"]),
         "image": settings.image,
         "settings": settings,
-        "earlier": parse_earlier(values.get("earlier", [])),
         "shards": [Shard(**shard) for shard in values["shards"]],
     }
-    return Plan(**values)
+    return Plan(**upgrade_plan(values))
 
 
 def has_folds(plan: Plan, part: int) -> bool:
@@ -651,5 +620,5 @@ def list_planned(plan: Plan) -> pd.DataFrame:
     """Return one row per shard: part, split, fold, count, mb_at_most, file."""
     table = pd.DataFrame(plan.shards)
     table["mb_at_most"] = table["bytes_high"] / 1e6
-    table["file"] = [plan.file_name(shard) for shard in plan.shards]
+    table["file"] = list(map(plan.file_name, plan.shards))
     return table[["part", "split", "fold", "count", "mb_at_most", "file"]]

@@ -1,22 +1,22 @@
 """03 in one call: assign folds, forecast the size, and plan the shards."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from kaggle_tfr import deduplicate, explore, notebook
+from kaggle_tfr.earlier import load_earlier
+from kaggle_tfr.fingerprints import add_fingerprints
 from kaggle_tfr.parameters import Values, make_settings
 from kaggle_tfr.plan.findings import note_folds
 from kaggle_tfr.plan.fold_checks import check_leakage, count_by_fold
 from kaggle_tfr.plan.folds import assign_folds
-from kaggle_tfr.plan.folds_csv import FoldsFile, list_folds, save_folds
+from kaggle_tfr.plan.folds_csv import list_folds, save_folds
 from kaggle_tfr.plan.forecast import Forecast, make_forecast
-from kaggle_tfr.plan.growth import check_growth, check_schema, drop_between, select_new
-from kaggle_tfr.plan.part_hashes import save_fingerprints
+from kaggle_tfr.plan.growth import check_growth, drop_between, select_new
 from kaggle_tfr.plan.plan import Plan, PlanSettings, list_planned, make_plan, save_plan
-from kaggle_tfr.schema import Labels, RecordSchema, load_schema
-from kaggle_tfr.shards import EarlierPlan
+from kaggle_tfr.schema import load_schema
+from kaggle_tfr.shards import PlanId
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,12 @@ def run(values: Values) -> Planned:
     """
     work = notebook.begin("03_plan", values)
     images, labels, cut_pairs = deduplicate.load_corrected(work)
-    earlier = check_growth(work, values, labels.bit_depth)
     clusters, duplicates = deduplicate.load_clusters(work)
     rows = deduplicate.choose_rows(images, clusters)
+    earlier = load_earlier(work)
+    settings = make_settings(PlanSettings, {**values, "BIT_DEPTH": labels.bit_depth})
+    schema = load_schema(values["SCHEMA"], rows, labels)
+    check_growth(earlier, rows, settings, schema)
     group_column = values["GROUP_COLUMN"]
     extra_in_validation = values["EXTRA_IN_VALIDATION"]
     rows, clusters = drop_between(
@@ -83,15 +86,27 @@ def run(values: Values) -> Planned:
     folds = list_folds(images, clusters, folded, labels.label_columns)
     folds_file = save_folds(folds, outcomes, work)
 
-    schema = load_schema(values["SCHEMA"], rows, labels)
-    check_schema(schema, work)
     new = select_new(folded)
-    plan, forecast, table = _plan_shards(
-        values, new, labels, schema, folds_file=folds_file, earlier=earlier
+    continued = PlanId.from_dict(earlier)
+    forecast = make_forecast(
+        new,
+        schema,
+        settings.image,
+        compression=settings.compression,
+        seed=settings.seed,
+    )
+    plan, table = make_plan(
+        new,
+        forecast,
+        labels,
+        schema,
+        settings,
+        folds_file=folds_file,
+        dataset_id=continued.dataset_id,
+        first_part=continued.part_numbers.stop,
     )
     plan = replace(plan, outcomes=outcomes, checks={**vars(duplicates), **checks})
-    save_fingerprints(plan, table, hashes, work)
-    save_plan(plan, table, work)
+    save_plan(plan, add_fingerprints(table, hashes), work)
     return Planned(
         folds=folds,
         folded=folded.assign(input_split=rows["split"]),
@@ -113,33 +128,3 @@ def _count_planned(outcomes: dict[str, int], n_planned: int) -> dict[str, int]:
         name.replace("records", "images planned"): count
         for name, count in planned.items()
     }
-
-
-def _plan_shards(
-    values: Values,
-    new: pd.DataFrame,
-    labels: Labels,
-    schema: RecordSchema,
-    *,
-    folds_file: FoldsFile,
-    earlier: Sequence[EarlierPlan],
-) -> tuple[Plan, Forecast, pd.DataFrame]:
-    """Forecast the size of records, and return the plan and the table of its images."""
-    settings = make_settings(PlanSettings, {**values, "BIT_DEPTH": labels.bit_depth})
-    forecast = make_forecast(
-        new,
-        schema,
-        settings.image,
-        compression=values["COMPRESSION"],
-        seed=values["SEED"],
-    )
-    plan, table = make_plan(
-        new,
-        forecast,
-        labels,
-        schema,
-        settings,
-        folds_file=folds_file,
-        earlier=earlier,
-    )
-    return plan, forecast, table

@@ -1,4 +1,4 @@
-"""04: one shard, parts, earlier parts, the files beside them, verification."""
+"""04: one shard, parts, the files beside them, verification."""
 
 from kaggle_tfr.write.parts import account_parts, write_parts
 from kaggle_tfr.write.step import Written, run

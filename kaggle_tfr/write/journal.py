@@ -149,7 +149,7 @@ def _list_settings(plan: Plan) -> dict[str, Any]:
         "classes": plan.labels.classes,
         "schema": asdict(plan.schema),
         "parts": plan.n_parts,
-        "earlier_parts": plan.first_part - 1,
+        "first_part": plan.first_part,
     }
 
 

@@ -7,21 +7,13 @@ from contextlib import suppress
 
 from kaggle_tfr import storage
 from kaggle_tfr.naming import name_parts
-from kaggle_tfr.plan.plan import Plan
-from kaggle_tfr.shards import (
-    Lineage,
-    is_earlier_part,
-    next_part,
-    read_fingerprint,
-    read_lineage,
-)
+from kaggle_tfr.shards import PlanId, list_parts, read_plan_id
 from kaggle_tfr.write import journal
 
 
 def remove_other_parts(
     work_dir: str,
     parts_dir: str,
-    plan: Plan,
     part_dirs: Mapping[int, str],
     *,
     overwrite: bool,
@@ -36,6 +28,7 @@ def remove_other_parts(
         is a link to another folder; or nothing shows that 04_write wrote it. Then
         nothing was removed.
     """
+    plan = read_plan_id(work_dir)
     other_parts = _find_other_parts(parts_dir, plan, part_dirs)
     if overwrite:
         _check_no_input(work_dir, [*part_dirs.values(), *other_parts])
@@ -69,44 +62,25 @@ def _remove_part(part_dir: str) -> None:
 
 
 def _find_other_parts(
-    parts_dir: str, plan: Plan, part_dirs: Mapping[int, str]
+    parts_dir: str, plan: PlanId, part_dirs: Mapping[int, str]
 ) -> dict[str, int]:
     """Return {folder: number} of other plans' parts that this run does not write."""
-    number_of = dict[str, int]()
-    if not storage.exists(parts_dir):
-        return number_of
-    files = storage.list_files("part-*/plan.json", parts_dir)
-    files += storage.list_files("part-*/shards.csv", parts_dir)  # enough for readers
-    for path in files:
-        part_dir, name = os.path.split(path)
-        number = parse_part_number(part_dir)
-        fingerprint = read_fingerprint(part_dir)
-        # A plan.json without a fingerprint is not one of 03_plan.
-        is_part = number > 0 and (fingerprint or name == "shards.csv")
-        if not is_part or number in part_dirs:
-            continue
-        if not _is_of_dataset(read_lineage(part_dir), number, plan):
-            number_of[part_dir] = number
+    # Readers need no plan.json. One without a fingerprint is not of 03_plan.
+    folders = list_parts(parts_dir)
+    for folder in list_parts(parts_dir, "plan.json"):
+        if read_plan_id(folder).fingerprint:
+            folders.append(folder)
+
+    number_of = {}
+    for folder in folders:
+        match = re.search(r"/part-([1-9][0-9]*)$", folder)
+        number = int(match[1]) if match else 0
+        found = read_plan_id(folder)
+        # A copied folder may have a number that its plan does not have.
+        is_of_dataset = number in found.part_numbers and not plan.find_conflict(found)
+        if number and number not in part_dirs and not is_of_dataset:
+            number_of[folder] = number
     return number_of
-
-
-def _is_of_dataset(lineage: Lineage, number: int, plan: Plan) -> bool:
-    """Return whether a part is the plan's, or one before or after it.
-
-    lineage, number: of the part. A copied folder may have a fingerprint of the dataset,
-    and a number that its plan does not have.
-    """
-    if lineage.fingerprint == plan.fingerprint:
-        return number in plan.part_numbers
-    if plan.fingerprint in lineage.fingerprints:
-        return number >= next_part(lineage.earlier)
-    return is_earlier_part(plan.earlier, lineage.fingerprint, number)
-
-
-def parse_part_number(part_dir: str) -> int:
-    """Return the number in the name of a part's folder, 0 for another name."""
-    match = re.search(r"/part-([1-9][0-9]*)$", part_dir)
-    return int(match[1]) if match else 0
 
 
 def _check_no_input(work_dir: str, part_dirs: Iterable[str]) -> None:
@@ -123,7 +97,7 @@ def _check_no_input(work_dir: str, part_dirs: Iterable[str]) -> None:
 
 
 def _check_removable(part_dir: str) -> None:
-    if not read_fingerprint(part_dir):
+    if not read_plan_id(part_dir).fingerprint:
         raise ValueError(
             f"'{part_dir}' has shards, but no plan.json of 04_write: its files stay. "
             "Move it away, or set another OUT_DIR."

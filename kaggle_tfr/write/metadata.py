@@ -102,7 +102,7 @@ def describe_dataset(
     name = " ".join(plan.labels.name.split()) or "images"
     ending = "TFRecords"
     slug_ending = "tfrecords"
-    if plan.earlier:
+    if plan.first_part > 1:
         # Without a total: the earlier parts are published under theirs, and a dataset
         # that has grown may grow again.
         ending += f" part {part}"

@@ -152,9 +152,7 @@ def write_parts(
         _check_folds(plan, work_dir)
     part_dirs = {n: storage.join(parts_dir, f"part-{n}") for n in numbers}
     storage.remove_leftovers(work_dir)
-    leftovers.remove_other_parts(
-        work_dir, parts_dir, plan, part_dirs, overwrite=overwrite
-    )
+    leftovers.remove_other_parts(work_dir, parts_dir, part_dirs, overwrite=overwrite)
 
     runs = _open_parts(work_dir, plan, part_dirs, overwrite=overwrite)
     written = list[ShardRow]()

@@ -8,9 +8,12 @@ from pathlib import Path
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.fingerprints import FINGERPRINTS_FILE, encode_fingerprints
+from kaggle_tfr.fingerprints import (
+    FINGERPRINTS_FILE,
+    encode_fingerprints,
+    select_fingerprints,
+)
 from kaggle_tfr.naming import FOLDS_FILE, SUBMISSION
-from kaggle_tfr.plan.part_hashes import read_planned
 from kaggle_tfr.plan.plan import Plan, has_folds, read_rows
 from kaggle_tfr.records import format_index, list_frames, read_index
 from kaggle_tfr.shards import SUMS, find_changed_files, format_sums, sha256_of_text
@@ -39,12 +42,7 @@ def close_part(
         sums |= {row.file: row.sha256 for row in rows}
         scratch_parent = storage.scratch_folder(part_dir)
         with tempfile.TemporaryDirectory(dir=scratch_parent) as scratch:
-            _write_image_tables(work_dir, scratch, plan, rows)
-            if publish_hashes:
-                fingerprints = encode_fingerprints(
-                    _list_fingerprints(work_dir, plan, rows)
-                )
-                Path(scratch, FINGERPRINTS_FILE).write_bytes(fingerprints)
+            _write_image_tables(work_dir, scratch, plan, rows, publish_hashes)
             for name, text in _list_texts(work_dir, plan, rows).items():
                 Path(scratch, name).write_bytes(text.encode())
             if has_folds(plan, rows[0].part):
@@ -152,41 +150,37 @@ def _list_rejects(rows: Iterable[ShardRow]) -> pd.DataFrame:
 
 
 def _write_image_tables(
-    work_dir: str, folder: str, plan: Plan, rows: Sequence[ShardRow]
+    work_dir: str,
+    folder: str,
+    plan: Plan,
+    rows: Sequence[ShardRow],
+    publish_hashes: bool,
 ) -> None:
-    """Write a CSV for each split, a row for each record.
+    """Write a CSV for each split, and hashes.parquet: a row for each record.
 
-    The rows of one shard at a time are in memory.
+    The other columns of one shard at a time are in memory.
     """
     shards = [plan.shards[row.number] for row in rows]
     tables = read_rows(work_dir, shards)
+    fingerprints = []
     for row, (_, images) in zip(rows, tables, strict=True):
-        table = _list_records(plan, row, images)
+        rejected = [reject["image_id"] for reject in row.rejects]
+        records = images[~images["image_id"].isin(rejected)]
+        if publish_hashes:
+            group_column = plan.settings.group_column
+            fingerprints.append(select_fingerprints(records, group_column))
+        table = _list_records(plan, row, records)
         with open(f"{folder}/{row.split}.csv", "ab") as file:
             is_new = file.tell() == 0
             text = format_csv(table, header=is_new)
             file.write(text.encode())
+    if fingerprints:
+        data = encode_fingerprints(pd.concat(fingerprints))
+        Path(folder, FINGERPRINTS_FILE).write_bytes(data)
 
 
-def _list_fingerprints(
-    work_dir: str, plan: Plan, rows: Sequence[ShardRow]
-) -> pd.DataFrame:
-    """Return the fingerprints of the records in these shards."""
-    tables = []
-    shards = [plan.shards[row.number] for row in rows]
-    for row, planned in zip(rows, read_planned(work_dir, shards), strict=True):
-        rejected = [reject["image_id"] for reject in row.rejects]
-        tables.append(planned[~planned["image_id"].isin(rejected)])
-    return pd.concat(tables, ignore_index=True)
-
-
-def _list_records(plan: Plan, row: ShardRow, images: pd.DataFrame) -> pd.DataFrame:
-    """Return the records of a shard, with the columns of its split's CSV.
-
-    images: the shard's rows of the plan.
-    """
-    rejected = [reject["image_id"] for reject in row.rejects]
-    records = images[~images["image_id"].isin(rejected)]
+def _list_records(plan: Plan, row: ShardRow, records: pd.DataFrame) -> pd.DataFrame:
+    """Return the records of a shard, with the columns of its split's CSV."""
     records = records.assign(
         file=row.file,
         record=range(len(records)),

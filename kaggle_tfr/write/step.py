@@ -5,11 +5,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from kaggle_tfr import notebook, storage
-from kaggle_tfr.earlier import list_parts_here
 from kaggle_tfr.mounts import output_dir
 from kaggle_tfr.parameters import Values
 from kaggle_tfr.plan.plan import Plan, read_plan
-from kaggle_tfr.write.earlier_parts import check_earlier_parts
 from kaggle_tfr.write.parts import account_parts, write_parts
 from kaggle_tfr.write.stats import (
     channel_stats_of_files,
@@ -51,7 +49,6 @@ def run(values: Values) -> Written:
     work = notebook.begin("04_write", values)
     parts_dir = output_dir(values["OUT_DIR"] or work)
     plan = read_plan(work)
-    check_earlier_parts(plan, list_parts_here(work, values["OUT_DIR"]))
     shards = write_parts(
         work,
         parts_dir,

@@ -35,10 +35,9 @@ from kaggle_tfr.records import (
 from kaggle_tfr.schema import SOURCES, RecordSchema, encode
 from kaggle_tfr.shards import (
     SUMS,
-    check_one_plan,
+    check_one_dataset,
     find_changed_files,
     list_shard_files,
-    read_lineage,
     read_sums,
 )
 from kaggle_tfr.storage import AnyPath
@@ -234,8 +233,7 @@ def _compare_plans(part_dirs: Sequence[str]) -> list[Fault]:
         folders = list(group)
         advice = "Remove the older one, or run 04_write with OVERWRITE = True."
         try:
-            lineages = {part_dir: read_lineage(part_dir) for part_dir in folders}
-            check_one_plan(lineages, advice=advice)
+            check_one_dataset(folders, advice=advice)
         except ValueError as error:
             faults.append(Fault(folders[-1], "plan.json", -1, 0, str(error)))
     return faults

@@ -31,7 +31,6 @@ from kaggle_tfr.kaggle.metadata import KERNEL_FILE
 from kaggle_tfr.kaggle.upload import publish_parts, push_kernels
 from kaggle_tfr.mounts import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.parameters import load_recipe
-from kaggle_tfr.shards import EarlierPlan
 from kaggle_tfr.write.verify import verify_parts
 from kaggle_tfr_sample import write_sample
 
@@ -402,8 +401,8 @@ def test_kernels_write_the_parts_of_a_growth_by_their_numbers(tmp_path):
     cells, _ = read_kernel(folders[2])
     (opening,) = [cell for cell in cells if "copy_plan" in cell.source]
     table = make_images(tmp_path / "in", 24)
-    earlier = [EarlierPlan("a1", 1, 2)]
-    plan, _ = two_parts(table, tmp_path / "plan", n_shards=12, earlier=earlier)
+    settings = {"n_shards": 12, "dataset_id": "a1", "first_part": 3}
+    plan, _ = two_parts(table, tmp_path / "plan", **settings)
     assert list(plan.part_numbers) == [3, 4]
 
     *_, line = opening.source.splitlines()

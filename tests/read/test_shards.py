@@ -173,13 +173,10 @@ BROKEN_SIDECARS = [
         b'{"fields": [{"name": "image", "source": "image", "type": "text"}]}',
     ),
     ("plan.json", b'{"settings": []}'),
-    ("plan.json", b'{"settings": {"compression": 7}}'),
     ("plan.json", b'{"settings": {}, "image": "JPEG"}'),
     ("labels.json", b'{"classes": 3}'),
     ("labels.json", b'{"classes": [[1], {}]}'),
     ("shards.csv", HEADER + b"a.tfrec,train,0,one,two\n"),
-    ("shards.csv", HEADER + b",train,0,1,2\n"),
-    ("shards.csv", HEADER + b"a.tfrec,train,0,1," + b"9" * 31 + b"\n"),
 ]
 
 
@@ -204,18 +201,15 @@ def test_a_list_of_names_in_labels_json_is_ignored(tmp_path):
 
 
 def test_several_parts_are_read_as_one(tmp_path):
-    """A folder of parts means all of them; no part may be named twice."""
+    """A folder of parts means all of them. A part that is named twice is read once."""
     write_part(tmp_path / "part-1", {"a.tfrec": (0, [make_record(1)])})
     write_part(tmp_path / "part-2", {"train/b.tfrec": (1, [make_record(2)] * 2)})
 
-    table = find_shards(tmp_path)
+    table = find_shards([tmp_path, tmp_path / "part-2"])
 
     assert table["count"].tolist() == [1, 2]
     assert [labels.classes for labels in table["labels"]] == [("a", "b")] * 2
     assert table["file"].iloc[1] == str(tmp_path / "part-2" / "train" / "b.tfrec")
-    with pytest.raises(ValueError, match=r"listed twice, .*part-2"):
-        find_shards([tmp_path, tmp_path / "part-2"])
-
     shards = {"c.tfrec": (0, [make_record(1)])}
     write_part(tmp_path / "part-3", shards, classes=["b", "c"])
     message = r"part-3' and '.*part-1' number their classes"
@@ -228,99 +222,74 @@ def list_inputs(folder):
     return list_shards(InputSettings(input_dir=str(folder)))
 
 
-def test_parts_of_different_plans_are_never_read_as_one(tmp_path):
-    """Both folders are named; parts of one plan are read together, any part alone."""
-    for number, fingerprint in enumerate(["a1", "a1", "b2"], 1):
-        part = tmp_path / f"part-{number}"
-        write_part(part, {"train.tfrec": (0, [make_record(number)])})
-        (part / "plan.json").write_text(json.dumps({"fingerprint": fingerprint}))
-
-    different = r"part-1' and '.*part-3' are of different plans.*OVERWRITE = True"
-    with pytest.raises(ValueError, match=different):
-        find_shards(tmp_path)
-    with pytest.raises(ValueError, match=different):
-        find_shards([tmp_path / f"part-{number}" for number in (1, 2, 3)])
-    message = r"part-1' and '.*part-3' are of .*MORE_INPUTS"
-    with pytest.raises(ValueError, match=message):
-        list_inputs(tmp_path)
-    assert len(list_inputs(tmp_path / "part-3")) == 1
-    assert len(find_shards(tmp_path / "part-3")) == 1
-
-    (tmp_path / "part-3" / "shards.csv").unlink()
-    assert find_shards(tmp_path)["count"].sum() == 2
-    assert len(list_inputs(tmp_path)) == 3
-    # A WORK_DIR that was planned again.
-    (tmp_path / "plan.json").write_text('{"fingerprint": "c3"}')
-    message = rf"'{tmp_path}' and '.*part-1' are of different plans"
-    with pytest.raises(ValueError, match=message):
-        find_shards(tmp_path)
-
-
-def write_growth(folder, number, fingerprint, earlier=()):
-    """Write a part with one record, whose plan continues plans with one part each."""
+def write_planned(folder, number, **plan):
+    """Write a part with one record, of the first plan of two parts or of another."""
     write_part(folder, {f"{number}.tfrec": (0, [make_record(number)])})
-    plans = [
-        {"fingerprint": plan, "first_part": part, "n_parts": 1}
-        for part, plan in enumerate(earlier, 1)
-    ]
-    values = {"fingerprint": fingerprint, "earlier": plans}
+    header, row = (folder / "shards.csv").read_text().split()
+    (folder / "shards.csv").write_text(f"{header},part\n{row},{number}\n")
+    values = {"fingerprint": "a1", "n_parts": 2} | plan
     (folder / "plan.json").write_text(json.dumps(values))
+
+
+# Plans that continue the first one. The second and last are as version 0.2 wrote them.
+SECOND = {
+    "fingerprint": "b2",
+    "n_parts": 1,
+    "earlier": [{"fingerprint": "a1", "first_part": 1, "n_parts": 2}],
+}
+THIRD = {"fingerprint": "c3", "dataset_id": "a1", "first_part": 4, "n_parts": 1}
+OTHER = SECOND | {"earlier": [{"fingerprint": "x9", "first_part": 1, "n_parts": 2}]}
 
 
 def test_a_dataset_and_its_growths_are_read_as_one(tmp_path):
     """Every record is read once, wherever the folders are, and any subset of them."""
-    write_growth(tmp_path / "out" / "part-1", 1, "a1")
-    write_growth(tmp_path / "kaggle" / "tea-2", 2, "b2", ["a1"])
-    write_growth(tmp_path / "out" / "part-3", 3, "c3", ["a1", "b2"])
+    write_planned(tmp_path / "out" / "part-1", 1)
+    write_planned(tmp_path / "out" / "part-2", 2)
+    write_planned(tmp_path / "kaggle" / "tea-3", 3, **SECOND)
+    write_planned(tmp_path / "out" / "part-4", 4, **THIRD)
     # The plan of the newest growth is in the work folder around the parts.
-    shutil.copy(tmp_path / "out" / "part-3" / "plan.json", tmp_path / "out")
+    shutil.copy(tmp_path / "out" / "part-4" / "plan.json", tmp_path / "out")
+    # A folder of another program agrees with all.
+    write_part(tmp_path / "kaggle" / "tea", {"5.tfrec": (0, [make_record(5)])})
 
     shards = find_shards([tmp_path / "out", tmp_path / "kaggle"])
 
-    assert sorted(list_labels(shards)) == [1, 2, 3]
-    assert len(list_inputs(tmp_path)) == 3
-    assert len(find_shards(tmp_path / "out")) == 2
-    assert len(find_shards(tmp_path / "kaggle" / "tea-2")) == 1
+    assert sorted(list_labels(shards)) == [1, 2, 3, 4, 5]
+    assert len(list_inputs(tmp_path)) == 5
+    assert len(find_shards(tmp_path / "out")) == 3
 
 
 @pytest.mark.parametrize(
-    ("earlier", "parent"),
-    [(["a1"], "the parts of '.*part-1'"), (["a1", "x9"], "the same earlier parts")],
+    ("number", "plan", "problem"),
+    [
+        (2, {"fingerprint": "b2"}, "they are of different datasets"),
+        (3, OTHER, "they are of different datasets"),
+        (5, THIRD | {"fingerprint": "d4", "n_parts": 2}, "both of .* have a part 4"),
+        (4, THIRD, "both contain part 4"),
+    ],
 )
-def test_two_growths_of_the_same_parts_are_never_read_as_one(tmp_path, earlier, parent):
-    """One may hold copies of the other's images. Both are named, and their parent."""
-    write_growth(tmp_path / "part-1", 1, "a1")
-    write_growth(tmp_path / "first" / "part-2", 2, "b2", earlier)
-    write_growth(tmp_path / "second" / "part-2", 3, "c3", earlier)
+def test_parts_of_different_plans_are_never_read_as_one(
+    tmp_path, number, plan, problem
+):
+    """Both folders are named. One may hold copies of the other's images."""
+    write_planned(tmp_path / "a", 4, **THIRD)
+    write_planned(tmp_path / "b", number, **plan)
 
-    message = (
-        rf"first/part-2' and '.*second/part-2' both continue {parent}: two growths of "
-        r".*FOLDS_FROM"
-    )
-    with pytest.raises(ValueError, match=message):
-        find_shards([tmp_path / "first", tmp_path / "second", tmp_path])
-    with pytest.raises(ValueError, match=message):
+    message = rf"{tmp_path}/a' and '{tmp_path}/b' cannot .*: {problem}.*"
+    with pytest.raises(ValueError, match=message + "OVERWRITE = True"):
+        find_shards(tmp_path)
+    with pytest.raises(ValueError, match=message + "MORE_INPUTS"):
         list_inputs(tmp_path)
 
+    assert len(find_shards(tmp_path / "b")) == 1
 
-def test_a_growth_of_other_parts_is_of_a_different_plan(tmp_path):
-    """It continues parts, but not those that are beside it."""
-    write_growth(tmp_path / "part-1", 1, "a1")
-    write_growth(tmp_path / "part-2", 2, "b2", ["c3"])
-    with pytest.raises(ValueError, match=r"part-1' and '.*part-2' are of different pl"):
+
+def test_parts_are_of_the_plan_in_the_folder_around_them(tmp_path):
+    """A WORK_DIR that was planned again does not have the parts of its plan yet."""
+    write_planned(tmp_path / "part-1", 1)
+    (tmp_path / "plan.json").write_text('{"fingerprint": "c3"}')
+    with pytest.raises(ValueError, match=rf"'{tmp_path}' and '.*part-1' cannot be"):
         find_shards(tmp_path)
-
-
-@pytest.mark.parametrize("read", [find_shards, list_inputs])
-@pytest.mark.parametrize("earlier", ["a1", [["a1", 1, 1]]])
-def test_broken_earlier_plans_are_named(tmp_path, read, earlier):
-    """Parts that nothing connects are not read as one dataset."""
-    write_growth(tmp_path / "part-1", 1, "a1")
-    write_growth(tmp_path / "part-2", 2, "b2")
-    path = tmp_path / "part-2" / "plan.json"
-    path.write_text(json.dumps({"fingerprint": "b2", "earlier": earlier}))
-    with pytest.raises(ValueError, match=f"'{path}' is not a plan: .*Copy"):
-        read(tmp_path)
 
 
 def test_splits_of_parts_two_folders_down_are_those_of_their_tables(tmp_path):

@@ -15,7 +15,6 @@ from kaggle_tfr.parameters import make_settings
 from kaggle_tfr.plan.forecast import make_forecast
 from kaggle_tfr.plan.plan import PlanSettings, make_plan, save_plan
 from kaggle_tfr.schema import Labels, load_schema
-from kaggle_tfr.shards import EarlierPlan
 from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.verify import verify_parts
 from support.scenes import saved, scene
@@ -74,13 +73,11 @@ def plan_images(
     schema="default",
     labels=LABELS,
     name="trees",
-    earlier=(),
+    dataset_id="",
+    first_part=1,
     **changes,
 ):
-    """Save a plan in `work`; return it and its table.
-
-    earlier: the plans that it continues.
-    """
+    """Save a plan in `work`; return it and its table."""
     values = {"N_SHARDS": 6, "N_FOLDS": 3, "IMAGE_SIZE": size or 1}
     values |= {} if size else {"RESIZE": "none"}
     chosen = make_settings(
@@ -90,15 +87,17 @@ def plan_images(
     forecast = make_forecast(
         table, record, chosen.image, compression=chosen.compression
     )
-    plan, planned = make_plan(table, forecast, labels, record, chosen, earlier=earlier)
+    plan, planned = make_plan(
+        table,
+        forecast,
+        labels,
+        record,
+        chosen,
+        dataset_id=dataset_id,
+        first_part=first_part,
+    )
     save_plan(plan, planned, str(work))
     return plan, planned
-
-
-def list_plans(plan):
-    """Return the earlier plans of a plan that continues this one."""
-    latest = EarlierPlan(plan.fingerprint, plan.first_part, plan.n_parts)
-    return [*plan.earlier, latest]
 
 
 def two_parts(table, work, **settings):

@@ -272,9 +272,9 @@ def test_a_part_of_another_plan_than_the_one_beside_it_is_named(part):
     folders = [str(part), str(other), str(elsewhere)]
     faults = verify_parts(folders).faults
 
-    faults = faults[faults["problem"].str.contains("different plans")]
+    faults = faults[faults["problem"].str.contains("different datasets")]
     assert faults["part"].tolist() == [str(other)]
-    assert f"'{part}' and '{other}' are of different" in faults["problem"].iloc[0]
+    assert f"'{part}' and '{other}' cannot be read" in faults["problem"].iloc[0]
 
 
 @pytest.mark.timeout(60)

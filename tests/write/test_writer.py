@@ -36,6 +36,7 @@ from kaggle_tfr.plan.plan import number_shards, read_plan, save_plan
 from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.shards import find_shards
 from kaggle_tfr.write import journal, shard
+from kaggle_tfr.write.metadata import read_metadata
 from kaggle_tfr.write.parts import account_parts
 from kaggle_tfr.write.verify import verify_parts
 
@@ -267,6 +268,33 @@ def test_overwrite_removes_parts_that_the_plan_does_not_have(replanned, table, c
     assert "part-2', left over from another plan, were rem" in capsys.readouterr().out
     shutil.rmtree(work / "part-02")
     assert find_shards(str(work))["count"].sum() == len(table)
+
+
+def test_the_other_parts_of_a_dataset_stay(table, tmp_path):
+    """Earlier and later parts are not left over, but a part of another dataset is."""
+    old, new, out = (tmp_path / name for name in ("old", "new", "out"))
+    plan, _ = two_parts(table[:36], old)
+    write(old, out)
+    growth = {"n_shards": 3, "dataset_id": plan.dataset_id, "first_part": 3}
+    plan_images(table[36:], new, **growth)
+    assert write(new, out)["part"].unique() == [3]
+    assert read_metadata(f"{out}/part-3")["title"] == "trees TFRecords part 3"
+    assert verify_parts(str(out), str(new)).faults.empty
+    before = digests(out)
+
+    next((out / "part-2").glob("*.tfrec")).unlink()
+    write(old, out, overwrite=True)
+    assert digests(out) == before
+
+    plan_images(table[36:], new, **growth, quality=50)
+    check_refusal("part-3' was written .* QUALITY: 90 before", out, new, out)
+    write(new, out, overwrite=True)
+    changed = {name for name, _ in digests(out).items() ^ before.items()}
+    assert {name[:6] for name in changed} == {"part-3"}
+
+    path = out / "part-2" / "plan.json"
+    path.write_text(path.read_text().replace(plan.dataset_id, "other"))
+    check_refusal("part-2': left over .* has part 3, .*OVERWRITE", out, new, out)
 
 
 @pytest.mark.parametrize("has_plan", [True, False])
