@@ -185,7 +185,6 @@ def _run(values: Values, work: str) -> Audit:
             labels,
             None,
             settings.max_bits,
-            work_dir=work,
         ),
     )
     ends = images[["file", "split", "label_name"]].iloc[copies["b"]]

@@ -53,13 +53,11 @@ def make_gallery(
     labels: Labels,
     decisions: Sequence[Sequence[str]] | None = (),
     max_bits: int = 256,
-    *,
-    work_dir: str = "",
 ) -> Gallery:
     """Return the clusters in `ORDER` with thumbnails, at most `MAX_IMAGES` images.
 
-    images, clusters: of 01 and 02. max_bits: the radius of 02. work_dir: has the
-    geometry of the pairs beyond it.
+    images, clusters: of 01 and 02. max_bits: the radius of 02; images beyond it are
+    aligned by their geometry.
     """
     displayed = _choose_displayed(
         clusters.assign(is_far=clusters["distance"] > max_bits)
@@ -69,16 +67,16 @@ def make_gallery(
         group.to_dict("records")
         for _, group in displayed.groupby("cluster", sort=False)
     ]
-    pairs = [(row, group[0]) for group in groups for row in group]
-    paths = [row["path"] for row, _ in pairs]
-    thumbnails = parallel.run(_draw, paths, label="Thumbnails", ordered=True)
-    transforms = geometry.load_transforms(work_dir)
-    for (row, first), thumbnail in zip(pairs, thumbnails, strict=True):
+    rows = [row for group in groups for row in group]
+    tasks = [
+        (row["path"], group[0]["path"] if row["is_far"] else "")
+        for group in groups
+        for row in group
+    ]
+    drawn = parallel.run(_draw, tasks, label="Thumbnails", ordered=True)
+    for row, (thumbnail, matrix) in zip(rows, drawn, strict=True):
         row["thumbnail"] = thumbnail
-        row["matrix"] = []
-        matrix = transforms.get((first["path"], row["path"]))
-        if matrix is not None and row["is_far"]:
-            row["matrix"] = matrix.T.ravel().tolist()
+        row["matrix"] = matrix
     is_single = labels.kind == "single"
     return Gallery(
         clusters=groups,
@@ -117,14 +115,20 @@ def _name_images(images: pd.DataFrame) -> pd.DataFrame:
     return good.assign(name=good["image_id"].mask(is_repeated, full_name))
 
 
-def _draw(path: str) -> str:
-    """Return the thumbnail of an image."""
+def _draw(task: tuple[str, str]) -> tuple[str, list[float]]:
+    """Return the thumbnail of an image, and the matrix that puts it on another one.
+
+    task: the paths of both; "" for no other one.
+    """
+    path, other_path = task
     (pixels,) = load_pixels([path], SIDE)
     thumbnail = Image.fromarray(pixels)
     thumbnail.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
     webp = BytesIO()
     thumbnail.save(webp, "WEBP", quality=QUALITY)
-    return b64encode(webp.getvalue()).decode()
+    matrix = geometry.align(other_path, path) if other_path else None
+    numbers = [] if matrix is None else matrix.T.ravel().tolist()
+    return b64encode(webp.getvalue()).decode(), numbers
 
 
 def read_decisions(work_dir: str) -> list[list[str]]:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from kaggle_tfr import storage
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.deduplicate.pairs import find_first, find_pairs
 from kaggle_tfr.fingerprints import FINGERPRINTS_FILE, read_fingerprints

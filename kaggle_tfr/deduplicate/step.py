@@ -10,7 +10,6 @@ from kaggle_tfr.deduplicate.candidates import find_candidates, verify_candidates
 from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.compare import find_overlap, read_datasets
 from kaggle_tfr.deduplicate.findings import Found, note_findings
-from kaggle_tfr.deduplicate.geometry import load_transforms
 from kaggle_tfr.deduplicate.leaks import find_leaks
 from kaggle_tfr.deduplicate.outcomes import (
     DuplicateSettings,
@@ -74,7 +73,7 @@ def run(values: Values) -> Found:
     save_clusters(clusters, pd.concat([leaks, overlap]), settings, work)
     found = Found(
         images=images,
-        pairs=_describe_pairs(pairs, images, work),
+        pairs=_describe_pairs(pairs, images),
         clusters=clusters,
         leaks=leaks,
         overlap=overlap,
@@ -85,9 +84,7 @@ def run(values: Values) -> Found:
     return found
 
 
-def _describe_pairs(
-    pairs: pd.DataFrame, images: pd.DataFrame, work_dir: str
-) -> pd.DataFrame:
+def _describe_pairs(pairs: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
     """Return `Found.pairs`."""
     pairs = pairs.sort_values("distance", kind="stable", ignore_index=True)
     pairs = pairs.rename(columns={"distance": "bits", "inliers": "matches"})
@@ -97,10 +94,4 @@ def _describe_pairs(
         pairs = pairs.join(facts_of_end.add_suffix(f"_{end}"))
     has_labels = (pairs["label_a"] != "") & (pairs["label_b"] != "")
     is_same = pairs["label_a"] == pairs["label_b"]
-    transforms = load_transforms(work_dir)
-    paths = zip(pairs["path_a"], pairs["path_b"], strict=True)
-    matrices = [transforms.get(ends) for ends in paths]
-    return pairs.assign(
-        same_label=is_same.astype(float).where(has_labels),
-        transform=pd.Series(matrices, dtype=object),
-    )
+    return pairs.assign(same_label=is_same.astype(float).where(has_labels))

@@ -7,7 +7,7 @@ from PIL import Image, ImageOps
 from support.scenes import saved, scene
 
 from kaggle_tfr.deduplicate import geometry
-from kaggle_tfr.deduplicate.geometry import load_transforms, verify_geometry
+from kaggle_tfr.deduplicate.geometry import align, verify_geometry
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_rerun_verifies_only_pairs_of_new_and_changed_images(
 
     def record_block(block):
         verified_rows.extend(block.index)
-        return [(7, 1, *[0.5] * 6)] * len(block)
+        return [(7, 1)] * len(block)
 
     first_result = verify_geometry(images, pairs, work_dir)
     monkeypatch.setattr(geometry, "_verify_block", record_block)
@@ -97,29 +97,21 @@ def test_a_rerun_verifies_only_pairs_of_new_and_changed_images(
     assert sorted(verified_rows) == np.flatnonzero(has_changed).tolist()
 
 
-@pytest.mark.parametrize("orientation", [1, 2])
-def test_a_confirmed_pair_has_its_transform(tmp_path, orientation):
-    """It moves points of b onto a; the short side of each is 1 long."""
+@pytest.mark.parametrize("is_mirrored", [False, True])
+def test_a_copy_is_moved_onto_its_original(tmp_path, is_mirrored):
+    """The short side of each image is 1 long."""
     first = scene(240, 320, seed=1)
     second = first.crop((40, 30, 320, 240))  # 280 × 210
-    if orientation == 2:
-        second = ImageOps.mirror(second)
-    paths = [tmp_path / "a.jpg", tmp_path / "b.jpg"]
-    for path, image in zip(paths, (first, second), strict=True):
-        path.write_bytes(saved(image))
-    images = pd.DataFrame({"path": map(str, paths), "n_bytes": 1})
-    pair = pd.DataFrame({"a": [0], "b": [1], "distance": 60})
-
-    work = str(tmp_path)
-    verify_geometry(images, pair.assign(orientation=orientation), work)
-    transforms = load_transforms(work)
-
-    matrix = transforms[images["path"][0], images["path"][1]]
-    left, right = np.array([(0, 0, 1), (280 / 210, 1, 1)]) @ matrix.T * 240
     corners = [(40, 30), (320, 240)]
-    if orientation == 2:
+    if is_mirrored:
+        second = ImageOps.mirror(second)
         corners = [(320, 30), (40, 240)]
-    assert np.array([left, right]) == pytest.approx(np.array(corners), abs=3)
-    moved_back = transforms[images["path"][1], images["path"][0]]
-    corner = moved_back @ (*np.divide(corners[0], 240), 1)
-    assert corner == pytest.approx(np.zeros(2), abs=0.02)
+    for name, image in {"a": first, "b": second, "c": scene(240, 320, seed=9)}.items():
+        (tmp_path / name).write_bytes(saved(image))
+
+    matrix = align(str(tmp_path / "a"), str(tmp_path / "b"))
+
+    moved = np.array([(0, 0, 1), (280 / 210, 1, 1)]) @ matrix.T * 240
+    assert moved == pytest.approx(np.array(corners), abs=3)
+    assert align(str(tmp_path / "a"), str(tmp_path / "c")) is None
+    assert align(str(tmp_path / "a"), str(tmp_path / "missing")) is None
