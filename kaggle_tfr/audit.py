@@ -22,7 +22,7 @@ from kaggle_tfr.explore.features import UnclearLabelError
 from kaggle_tfr.explore.files import list_files
 from kaggle_tfr.explore.layout import Recipe, format_recipe, propose_recipe, to_line
 from kaggle_tfr.mounts import locate_input, output_dir
-from kaggle_tfr.naming import is_shard_name
+from kaggle_tfr.naming import SPLIT_NAMES, is_shard_name
 from kaggle_tfr.notebook import MARKS, Finding
 from kaggle_tfr.parameters import (
     DEFAULTS,
@@ -165,7 +165,7 @@ def _run(values: Values, work: str) -> Audit:
     images["file"] = images["path"].str.removeprefix(f"{folder}/")
     overlap = found.overlap
     copies = _list_copies(images, found.pairs)
-    counts = _count(images, found.clusters)
+    counts = _count(images, found)
     counts["conflicting_pairs"] = int(copies["conflict"].sum())
     counts["images_in_other_datasets"] = overlap["row"].nunique()
     _note_unread(folder, images["path"])
@@ -228,8 +228,10 @@ def _list_copies(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     orientation, "details" if the second look confirmed the pair.
     """
     pairs = pairs[pairs["accepted"]]
-    splits = deduplicate.list_splits(images["split"])
-    is_swapped = pairs["split_a"].map(splits.index) > pairs["split_b"].map(splits.index)
+    rank_a, rank_b = (
+        pairs[f"split_{end}"].map(SPLIT_NAMES).map(deduplicate.RANKS) for end in "ab"
+    )
+    is_swapped = rank_a > rank_b
     a = pairs["a"].mask(is_swapped, pairs["b"])
     b = pairs["b"].mask(is_swapped, pairs["a"])
     digest = images["digest"].to_numpy()
@@ -246,18 +248,20 @@ def _list_copies(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     return copies.sort_values(["a", "distance", "b"], ignore_index=True)
 
 
-def _count(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, Any]:
+def _count(images: pd.DataFrame, found: deduplicate.Found) -> dict[str, Any]:
     """Return the counts of audit.json."""
     good = images[images["problem"] == ""]
     reasons = name_reasons(images["problem"].drop(good.index))
-    n_splits = clusters.groupby("cluster")["split"].transform("nunique")
+    clusters = found.clusters
+    by_cluster = clusters.groupby("cluster")["split"]
     return {
         "images": len(good),
         "rejected": len(images) - len(good),
         "reasons": reasons.value_counts().to_dict(),
         "splits": good["split"].value_counts().to_dict(),
-        "leaking_images": int((n_splits > 1).sum()),
-        "copies": deduplicate.count_copies(clusters, good["split"]).to_dict("records"),
+        "copied_images": int((by_cluster.transform("size") > 1).sum()),
+        "leaking_images": int((by_cluster.transform("nunique") > 1).sum()),
+        "leaks": deduplicate.count_leaks(found.leaks).to_dict("records"),
     }
 
 
@@ -301,7 +305,7 @@ def _format_headline(
     n_copied = counts["leaking_images"]
     verb = "leak"
     if len(counts["splits"]) == 1:
-        n_copied = counts["copies"][0]["images"]
+        n_copied = counts["copied_images"]
         verb = "have a copy"
     text = f"{n_copied:,} of {counts['images']:,} images {verb}"
     text += f" at {settings.max_bits} bits"

@@ -63,12 +63,16 @@ def find_overlap(
     if others.empty:
         hashes = hashes.head(0)  # nothing is searched
     table = pd.concat([hashes, others.assign(problem="")], ignore_index=True)
-    pairs = find_pairs(table, settings.max_bits, settings.rotated_bits)
-    is_between = (pairs["a"] < len(hashes)) & (pairs["b"] >= len(hashes))
-    # Of images with equal hashes only the first one is in these pairs.
-    first = pd.Series(find_first(table)[: len(hashes)], name="a")
-    overlap = first.rename_axis("row").reset_index().merge(pairs[is_between], on="a")
-    facts = table[COLUMNS].add_suffix("_a").assign(dataset=table["dataset"])
-    overlap = overlap.join(facts, on="b")
-    overlap = overlap.sort_values(["row", "distance", "dataset", "b"])
+    members = pd.DataFrame({"row": table.index, "first": find_first(table)})
+    theirs = members[len(hashes) :].assign(dataset=others["dataset"].to_numpy())
+    theirs = theirs.drop_duplicates(["first", "dataset"])
+    # Only the first images with equal hashes are in near pairs.
+    near = find_pairs(table, settings.max_bits, settings.rotated_bits)
+    swapped = near.rename(columns={"a": "b", "b": "a"})
+    equal = pd.DataFrame({"a": theirs["first"], "b": theirs["first"], "distance": 0})
+    pairs = pd.concat([near, swapped, equal.assign(orientation=1)])
+    overlap = members[: len(hashes)].merge(pairs, left_on="first", right_on="a")
+    overlap = overlap.merge(theirs, left_on="b", right_on="first", suffixes=("", "_a"))
+    overlap = overlap.join(table[COLUMNS].add_suffix("_a"), on="row_a")
+    overlap = overlap.sort_values(["row", "distance", "dataset", "row_a"])
     return overlap.drop_duplicates(["row", "dataset"], ignore_index=True)

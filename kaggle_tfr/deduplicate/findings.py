@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from kaggle_tfr.deduplicate.clusters import BEST
-from kaggle_tfr.deduplicate.leaks import count_copies
+from kaggle_tfr.deduplicate.leaks import count_leaks
 from kaggle_tfr.notebook import note
 from kaggle_tfr.tables import count_of
 
@@ -41,7 +41,7 @@ def note_findings(found: Found, others: pd.DataFrame) -> None:
     """Note the copies, chains, conflicts and leaks. others: of `read_datasets`."""
     images = found.images[found.images["problem"] == ""]
     size = found.clusters.groupby("cluster")["keep"].transform("size")
-    copied = found.clusters[size > 1]
+    copied = found.clusters[size > 1].join(images["label"])
     n_clusters = copied["cluster"].nunique()
     total = count_of(len(images), "image")
     text = f"None of {total} has a near-duplicate."
@@ -49,16 +49,7 @@ def note_findings(found: Found, others: pd.DataFrame) -> None:
         counted = count_of(n_clusters, "cluster")
         text = f"{len(copied):,} of {total} have a near-duplicate ({counted})."
     note("·" if n_clusters else "✓", text, "copies")
-    _note_chains(found)
-    _note_conflicts(copied.join(images["label"]), n_clusters)
-    _note_leaks(found, images["split"].value_counts())
-    _note_overlap(found, others, len(images))
-
-
-def _note_chains(found: Found) -> None:
-    """Note the clusters of which several images are kept, and cuts without effect."""
-    clusters = found.clusters
-    n_kept = clusters["cluster"][clusters["reason"] == BEST].value_counts()
+    n_kept = copied["cluster"][copied["reason"] == BEST].value_counts()
     n_kept = n_kept[n_kept > 1]
     if len(n_kept):
         note(
@@ -68,17 +59,9 @@ def _note_chains(found: Found) -> None:
             "chains",
             "They share a fold. Set MAX_BITS lower if they are not copies.",
         )
-    cut = found.decisions[found.decisions["action"] == "different"]
-    first, second = (clusters["cluster"].reindex(cut[end]) for end in ("a", "b"))
-    n_joined = (first.to_numpy() == second.to_numpy()).sum()
-    if n_joined:
-        note(
-            "!",
-            f"{count_of(n_joined, 'pair')} that OVERRIDES calls different: other "
-            "images still connect both.",
-            "overrides",
-            "Separate the other images, too.",
-        )
+    _note_conflicts(copied, n_clusters)
+    _note_leaks(found.leaks, images["split"].value_counts())
+    _note_overlap(found.overlap, others, total)
 
 
 def _note_conflicts(copied: pd.DataFrame, n_clusters: int) -> None:
@@ -86,31 +69,26 @@ def _note_conflicts(copied: pd.DataFrame, n_clusters: int) -> None:
     has_vote = (copied["label"] >= 0) & (copied["reason"] != "override: dropped")
     n_labels = copied[has_vote].groupby("cluster")["label"].transform("nunique")
     conflicts = copied.loc[n_labels.index[n_labels > 1]]
-    counted = count_of(n_clusters, "cluster")
+    counted = f"{count_of(n_clusters, 'cluster')} of near-duplicates"
     if len(conflicts):
         note(
             "!",
-            f"Labels disagree in {conflicts['cluster'].nunique():,} of {counted} of "
-            f"near-duplicates ({count_of(len(conflicts), 'image')}).",
+            f"Labels disagree in {conflicts['cluster'].nunique():,} of {counted} "
+            f"({count_of(len(conflicts), 'image')}).",
             "conflicts",
             f"CONFLICTS drops {(~conflicts['keep']).sum():,} of them, and never test "
             "images. Inspect their clusters, and correct labels by OVERRIDES.",
         )
     elif len(n_labels):
-        text = f"None of {counted} of near-duplicates has two labels."
-        note("✓", text, "conflicts")
+        note("✓", f"None of {counted} has two labels.", "conflicts")
 
 
-def _note_leaks(found: Found, n_images: pd.Series) -> None:
+def _note_leaks(leaks: pd.DataFrame, n_images: pd.Series) -> None:
     """Note the copies in each two splits. n_images: of each split."""
-    counts = count_copies(found.clusters, n_images.index)
-    between = counts[(counts["split"] != counts["other"]) & (counts["images"] > 0)]
-    kept = found.leaks[found.leaks["keep_b"] & (found.leaks["split_a"] == "test")]
-    for row in between.itertuples():
-        is_kept = row.split == "test" and row.other in set(kept["split_b"])
+    for row in count_leaks(leaks).itertuples():
         verb = "has" if row.images == 1 else "have"
         note(
-            "!" if is_kept else "·",
+            "!" if row.kept and row.split == "test" else "·",
             f"{row.images:,} of {n_images[row.split]:,} {row.split} images {verb} a "
             f"copy in {row.other} ({row.other_images:,} of {n_images[row.other]:,} "
             "there).",
@@ -118,20 +96,20 @@ def _note_leaks(found: Found, n_images: pd.Series) -> None:
             "LEAKS = drop leaves labelled copies of test images out. 03 puts the "
             "images of other pairs in one split.",
         )
-    if between.empty:
+    if leaks.empty:
         note("✓", "No image has a copy in another split.", "leaks")
 
 
-def _note_overlap(found: Found, others: pd.DataFrame, n_images: int) -> None:
+def _note_overlap(overlap: pd.DataFrame, others: pd.DataFrame, total: str) -> None:
     """Note for each other dataset how many images are also in it."""
     for dataset, n_there in others["dataset"].value_counts(sort=False).items():
-        overlap = found.overlap[found.overlap["dataset"] == dataset]
-        verb = "is" if len(overlap) == 1 else "are"
-        mark = "!" if overlap["keep_b"].any() else "·"
+        kept = overlap["keep_b"][overlap["dataset"] == dataset]
+        verb = "is" if len(kept) == 1 else "are"
+        mark = "!" if kept.any() else "·"
         note(
-            mark if len(overlap) else "✓",
-            f"{len(overlap):,} of {count_of(n_images, 'image')} {verb} also in "
-            f"{dataset} ({count_of(n_there, 'image')}).",
+            mark if len(kept) else "✓",
+            f"{len(kept):,} of {total} {verb} also in {dataset} "
+            f"({count_of(n_there, 'image')}).",
             f"leaks: {dataset}",
-            "LEAKS = drop leaves these out." if len(overlap) else "",
+            "LEAKS = drop leaves these out." if len(kept) else "",
         )

@@ -1,8 +1,5 @@
 """Find leaks: clusters with images of two splits, such as test and train."""
 
-from collections.abc import Iterable
-from itertools import combinations_with_replacement
-
 import numpy as np
 import pandas as pd
 
@@ -35,24 +32,15 @@ def find_leaks(clusters: pd.DataFrame, words: np.ndarray) -> pd.DataFrame:
     return leaks.assign(dataset="")
 
 
-def count_copies(clusters: pd.DataFrame, splits: Iterable[str]) -> pd.DataFrame:
-    """Count the copies in each pair of splits, and in each split itself.
+def count_leaks(leaks: pd.DataFrame) -> pd.DataFrame:
+    """Count the images of each two splits that have a copy in the other one.
 
-    clusters: of `find_clusters`. splits: their names. Columns: split, other, images (of
-    the split with a copy in the other one) and other_images (with a copy in the split).
+    leaks: of `find_leaks`. Columns: split, other, images, other_images, and kept:
+    whether an image of the other split is kept although it leaks.
     """
-    sizes = pd.crosstab(clusters["cluster"], clusters["split"])
-    sizes = sizes.reindex(columns=list_splits(splits), fill_value=0)
-    rows = []
-    for split, other in combinations_with_replacement(sizes, 2):
-        n_needed = 2 if split == other else 1
-        is_shared = (sizes[[split, other]] >= n_needed).all(axis=1)
-        shared = sizes[is_shared].sum()
-        rows.append((split, other, shared[split], shared[other]))
-    return pd.DataFrame(rows, columns=["split", "other", "images", "other_images"])
-
-
-def list_splits(splits: Iterable[str]) -> list[str]:
-    """Return the distinct splits: test, those of validation, train."""
-    names = sorted(set(splits))
-    return sorted(names, key=lambda name: RANKS[SPLIT_NAMES[name]])
+    counts = leaks.groupby(["split_a", "split_b"]).agg(
+        images=("image_id_a", "nunique"),
+        other_images=("image_id_b", "nunique"),
+        kept=("keep_b", "any"),
+    )
+    return counts.rename_axis(["split", "other"]).reset_index()

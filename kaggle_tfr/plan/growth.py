@@ -83,7 +83,8 @@ def drop_between(
     place_of_record = place.where(mark_recorded(rows))
     n_places = place_of_record.groupby(rows["cluster"]).transform("nunique")
     split_clusters = rows["cluster"][n_places > 1]
-    dropped = rows[is_dropped].assign(cluster=-1, keep=False, reason=BETWEEN)
+    dropped = rows.loc[is_dropped, ["image_id", "split"]]
+    dropped = dropped.assign(cluster=-1, keep=False, reason=BETWEEN)
     clusters = pd.concat([clusters.drop(dropped.index, errors="ignore"), dropped])
     rows = rows[~is_dropped].reset_index(drop=True)
     rows["cluster"] = rows["cluster"].mask(rows["cluster"].isin(split_clusters), -1)

@@ -8,7 +8,6 @@ from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.findings import Found, note_findings
 from kaggle_tfr.deduplicate.leaks import find_leaks
 
-NO_DECISIONS = pd.DataFrame(columns=["action", "a", "b"])
 NOTHING = pd.DataFrame({"dataset": [], "keep_b": []})
 
 
@@ -16,14 +15,12 @@ NOTHING = pd.DataFrame({"dataset": [], "keep_b": []})
 def list_notes(capsys):
     """Return the lines that are printed for images with these pairs."""
 
-    def run(
-        images, pairs, places=None, decisions=NO_DECISIONS, overlap=NOTHING, **more
-    ):
+    def run(images, pairs, places=None, overlap=NOTHING, **more):
         words = make_words(*(places or [0] * len(images)))
         others = more.pop("others", NOTHING)
         clusters = find_clusters(images, pairs, words, **more)
         leaks = find_leaks(clusters, words)
-        tables = (images, pairs, clusters, leaks, overlap, decisions)
+        tables = (images, pairs, clusters, leaks, overlap, NOTHING)
         capsys.readouterr()
         note_findings(Found(*tables, counts={}), others)
         return capsys.readouterr().out.splitlines()
@@ -49,8 +46,8 @@ def test_copies_are_counted_in_each_pair_of_splits(list_notes):
     assert copies == "· 6 of 6 images have a near-duplicate (2 clusters)."
     assert conflicts == "✓ None of 2 clusters of near-duplicates has two labels."
     assert [leak.split(". LEAKS")[0] for leak in leaks] == [
-        "· 1 of 2 test images has a copy in validation (1 of 1 there)",
         "! 2 of 2 test images have a copy in train (3 of 3 there)",
+        "· 1 of 2 test images has a copy in validation (1 of 1 there)",
         "· 1 of 1 validation images has a copy in train (1 of 3 there)",
     ]
     assert dropped.startswith("· 1 of 2 test images has a copy in train (2 of 3")
@@ -69,17 +66,15 @@ def test_labels_of_test_images_disagree_too(list_notes):
     )
 
 
-def test_a_chain_and_a_cut_without_effect_are_noted(list_notes):
-    """Both ends of the chain are kept; the user's pair is still connected."""
+def test_a_chain_is_noted(list_notes):
+    """Both ends of it are kept."""
     images = make_images("train", "train", "train", "train")
-    cut = pd.DataFrame({"action": ["different"], "a": 0, "b": 1})
     pairs = make_pairs("02", "12", "13")
 
-    _, chain, overrides, _, _ = list_notes(images, pairs, [0, 30, 20, 51], cut)
+    _, chain, *_ = list_notes(images, pairs, [0, 30, 20, 51])
 
     assert chain.startswith("· 1 cluster of near-duplicates with images")
     assert "as in a slow fade: 2 of these are kept." in chain
-    assert overrides.startswith("! 1 pair that OVERRIDES calls different: other")
 
 
 def test_each_dataset_has_its_sentence(list_notes):
