@@ -10,7 +10,7 @@ from scipy.sparse import coo_matrix, csgraph
 from kaggle_tfr.deduplicate.outcomes import match_clusters
 from kaggle_tfr.naming import SPLIT_NAMES
 
-MAX_EQUAL = 20  # images with equal hashes that are still paired each with each
+MAX_EQUAL = 1  # `find_pairs` pairs only the first of equal hashes with others
 RANKS = {"test": 0, "validation": 1, "train": 2}
 COUNTS = ["split", "other", "images", "other_images", "copies"]
 
