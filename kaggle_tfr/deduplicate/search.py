@@ -54,7 +54,7 @@ def near_pairs(codes: np.ndarray, radius: int, limit: int = MAX_PAIRS) -> np.nda
         if len(found) > limit:
             raise TooManyPairs(
                 f"There are more than {limit:,} pairs of images within {radius} bits. "
-                "Set MAX_BITS lower."
+                'Set MAX_BITS lower, and SECOND_LOOK to "auto".'
             )
     return np.stack(np.divmod(found, n_codes))
 
@@ -113,7 +113,7 @@ def _compare_neighbours(
     far as the largest bucket reaches.
     bucket: the bucket's number minus 2**32 times its size, ascending.
     """
-    # Most pairs differ in more than 47 bits of two words.
+    # Two words of 64 bits rule out most pairs of a radius up to 47, three up to 71.
     first_words = words[: 1 + radius // 24]
     found = [np.empty((2, 0), np.int64)]
     n_found = 0

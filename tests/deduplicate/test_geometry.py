@@ -45,20 +45,11 @@ def test_copies_are_accepted_and_other_scenes_are_not(images, pairs, monkeypatch
     verified = verify_geometry(images, pairs)
 
     accepted = verified[verified["accepted"]]
-    others = verified[~verified["accepted"]]
     ends = accepted[["a", "b"]].to_numpy().tolist()
-    assert ends == [
-        [0, 1],
-        [0, 2],
-        [0, 3],
-        [0, 6],
-        [1, 2],
-    ]
+    assert ends == [[0, 1], [0, 2], [0, 3], [0, 6], [1, 2]]
+    assert accepted["is_near"].tolist() == [False, False, True, True, False]
     assert verified["inliers"][5] == -1
-    assert verified["is_near"].sum() == 2
-    assert accepted["inliers"].drop([2, 5]).min() >= 12
-    assert 0 <= verified["inliers"][2] < 12
-    assert others["inliers"].max() <= 6
+    assert verified["inliers"].drop([0, 1, 6]).max() <= 6
 
 
 def test_a_rotated_pair_is_accepted_unverified_within_a_smaller_radius(images, pairs):
@@ -106,12 +97,13 @@ def test_a_copy_is_moved_onto_its_original(tmp_path, is_mirrored):
     if is_mirrored:
         second = ImageOps.mirror(second)
         corners = [(320, 30), (40, 240)]
-    for name, image in {"a": first, "b": second, "c": scene(240, 320, seed=9)}.items():
-        (tmp_path / name).write_bytes(saved(image))
+    paths = [str(tmp_path / f"{name}.png") for name in "abc"]
+    for path, image in zip(paths, (first, second, scene(240, 320, 9)), strict=True):
+        image.save(path)
 
-    matrix = align(str(tmp_path / "a"), str(tmp_path / "b"))
+    matrix = align(*paths[:2])
 
     moved = np.array([(0, 0, 1), (280 / 210, 1, 1)]) @ matrix.T * 240
     assert moved == pytest.approx(np.array(corners), abs=3)
-    assert align(str(tmp_path / "a"), str(tmp_path / "c")) is None
-    assert align(str(tmp_path / "a"), str(tmp_path / "missing")) is None
+    assert align(*paths[1:]) is None
+    assert align(paths[0], "missing") is None
