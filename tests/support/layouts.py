@@ -155,24 +155,21 @@ def ham10000():
     )
 
 
-def slices(first="01"):
+@case(
+    59,
+    groups=None,
+    rejected=(1, 2),
+    labels={"0002/01.png": "b"},
+    answer='PATH_TEMPLATE: "images/{patient}/{slice}.png"',
+    tells="no value[^.]*slice",
+)
+def slices():
+    """The number of a slice is missing."""
     ids = [f"{p:04}_{s:02}" for p in range(1, 13) for s in range(1, 6)]
     put([f"images/{name.replace('_', '/')}.png" for name in ids])
     patients, numbers = zip(*(name.split("_") for name in ids), strict=True)
-    numbers = [first, *numbers[1:]]
+    numbers = ["", *numbers[1:]]
     csv("slices.csv", "image_id,patient,slice,label", ids, patients, numbers, "ab")
-
-
-SLICES = 'PATH_TEMPLATE: "images/{patient}/{slice}.png"'
-case(60, groups=None, labels={"0002/01.png": "b"}, answer=SLICES)(slices)
-case(
-    59,
-    "slices_empty_cell",
-    groups=None,
-    rejected=(1, 2),
-    answer=SLICES,
-    tells="no value[^.]*slice",
-)(partial(slices, first=""))
 
 
 @case(
@@ -199,24 +196,17 @@ def broken_exif():
     draw(3).save("b/text.png", pnginfo=text)
 
 
-def separators(separator):
-    cells = [
-        separator.join(names)
-        for names in (["Class A", "Class B"], ["Class C"], ["Class B", "Class C"])
-    ]
+@case(
+    30,
+    kind="multi",
+    classes=["Class A", "Class B", "Class C"],
+    labels={"train/3.jpg": "Class A|Class B"},
+    answer='LABEL_SEPARATOR: " | "',
+)
+def separators():
+    cells = ["Class A | Class B", "Class C", "Class B | Class C"]
     names = many("{}.jpg", 30)
     put_with_csv("train.csv", "image,labels", "train/{}", names, cells)
-
-
-for separator in (" | ", "||"):
-    case(
-        30,
-        f"separator {separator}",
-        kind="multi",
-        classes=["Class A", "Class B", "Class C"],
-        labels={"train/3.jpg": "Class A|Class B"},
-        answer=f'LABEL_SEPARATOR: "{separator}"',
-    )(partial(separators, separator=separator))
 
 
 @case(
@@ -558,23 +548,6 @@ def chest_xray14():
 
 @case(
     40,
-    test=5,
-    kind="multi",
-    classes=["complex", "frog_eye_leaf_spot", "healthy", "scab"],
-    labels={"3.jpg": "complex|frog_eye_leaf_spot|scab"},
-    answer="LABEL_SEPARATOR: ' '",
-)
-def plant_pathology():
-    names = many("{}.jpg", 40)
-    tests = many("t{}.jpg", 5)
-    header = "image,labels"
-    cells = ["healthy", "scab", "frog_eye_leaf_spot", "scab frog_eye_leaf_spot complex"]
-    put_with_csv("train.csv", header, "train_images/{}", names, cells)
-    put_with_csv("sample_submission.csv", header, "test_images/{}", tests, ["healthy"])
-
-
-@case(
-    40,
     test=10,
     classes=["cat", "frog"],
     labels={"train/4.png": "frog", "test/4.png": ""},
@@ -626,58 +599,6 @@ def cub200():
     make("train_test_split.txt").write_text("".join(lines))
 
 
-BREEDS = ["Abyssinian", "american_bulldog", "Bombay"]
-
-
-@case(
-    36,
-    classes=sorted(BREEDS),
-    rejected=(0, 36),
-    labels={"american_bulldog_7.jpg": "american_bulldog"},
-    answer=r"""PATTERN: "images/*"
-LABEL_COLUMN: 'names: ([^/]+)_\d+$'""",
-)
-def oxford_pets():
-    put(each(BREEDS, "images/{}_{}.jpg", 12))
-    put(each(BREEDS, "annotations/trimaps/{}_{}.png", 12))
-    make("annotations/list.txt").write_text("#Image CLASS-ID\nAbyssinian_1 1\n")
-
-
-@case(
-    18,
-    validation=9,
-    test=9,
-    classes=3,
-    answer="LABELS_CSV: [train.csv, validation.csv, test.csv]\nLABEL_COLUMN: ClassName",
-)
-def eurosat():
-    """A CSV for each split of the same folders, whose first column has no name."""
-    names = each(["AnnualCrop", "Forest", "River"], "{0}/{0}_{1}.jpg", 12)
-    put(names)
-    for split, start, step in ("train", 0, 2), ("validation", 1, 4), ("test", 3, 4):
-        chosen = names[start::step]
-        labels = [name.split("/")[0] for name in chosen]
-        csv(
-            f"{split}.csv",
-            ",Filename,Label,ClassName",
-            range(len(chosen)),
-            chosen,
-            map(sorted({*labels}).index, labels),
-            labels,
-        )
-
-
-@case(
-    30,
-    classes=["0", "1"],
-    labels={"25_1_2_7.jpg.chip.jpg": "1"},
-    recipe=r"LABEL_COLUMN: 'names: (?:^|/)\d+_(\d)_'",
-)
-def utkface():
-    """Age, gender, race and date in the name."""
-    put([f"{18 + n}_{n % 2}_{n % 3 + n % 2}_{n}.jpg.chip.jpg" for n in range(30)])
-
-
 FRUITS = ["Apple Braeburn 1", "Pear 2", "Pear 3"]
 
 
@@ -694,19 +615,6 @@ def fruits360():
     put(each(FRUITS, "Training/{}/r_{}_100.jpg", 8))
     put(each(FRUITS, "Test/{}/r_{}_100.jpg", 3))
     put(many("test-multiple_fruits/{}.jpg", 3))
-
-
-@case(
-    20,
-    test=(0, 8, 12),
-    classes=["forest", "sea"],
-    rejected=None,
-    answer='PATTERN: "seg_train/*"',
-)
-def intel_scenes():
-    put(each(["forest", "sea"], "seg_train/seg_train/{}/{}.jpg", 10))
-    put(each(["forest", "sea"], "seg_test/seg_test/{}/2{}.jpg", 4))
-    put(many("seg_pred/seg_pred/{}.jpg", 4))
 
 
 @case(
@@ -739,29 +647,6 @@ def rsna_pneumonia():
         many("q{}", 4),
         ["0.5 0 0 9 9"],
     )
-
-
-@case(
-    20,
-    test=4,
-    kind="masks",
-    classes=1,
-    rejected=(0, 20),
-    groups=None,
-    tells="RLE_ORDER: rows",
-)
-def carvana():
-    """Masks as files and, by rows, as codes; facts on cars in a second CSV."""
-    names = [f"{n // 4:04x}_{1 + n % 4:02}" for n in range(20)]
-    tests = many("{}_01.jpg", range(7000, 7004))
-    put(many("train/{}.jpg", names), (96, 64))
-    put(many("test/{}", tests), (96, 64))
-    for name in names:
-        Image.new("L", (96, 64)).save(make(f"train_masks/{name}_mask.gif"))
-    code = " ".join(many("{} 40", range(491, 1451, 96)))
-    csv("train_masks.csv", "img,rle_mask", many("{}.jpg", names), [code])
-    csv("metadata.csv", "id,make", many("{:04x}", 5), ["Acura", "BMW"])
-    csv("sample_submission.csv", "img,rle_mask", tests, ["1 1"])
 
 
 @case(
@@ -928,33 +813,6 @@ def nested_copy():
         shutil.copytree(split, f"chest_xray/{split}")
 
 
-@case(
-    24,
-    validation=6,
-    test=6,
-    classes=["ABBOTTS BABBLER", "WREN"],
-    labels={"train/WREN/003.jpg": "WREN"},
-    answer="LABEL_COLUMN: labels",
-)
-def birds525():
-    """Folders of splits and classes, and all of it again in columns."""
-    names = []
-    for split, count in ("train", 12), ("valid", 3), ("test", 3):
-        names += each(["ABBOTTS BABBLER", "WREN"], f"{split}/{{}}/{{:03}}.jpg", count)
-    put(names)
-    splits, labels, _ = zip(*(name.split("/") for name in names), strict=True)
-    numbers = [float(label == "WREN") for label in labels]
-    csv(
-        "birds.csv",
-        "class id,filepaths,labels,data set,scientific name",
-        numbers,
-        names,
-        labels,
-        splits,
-        map(str.title, labels),
-    )
-
-
 def write_metadata():
     names = many("train/{}.jpg", 24)
     csv("labels.csv", "image_id,label", names, PETS)
@@ -1062,27 +920,3 @@ def other_disk():
     Path("photos").symlink_to(Path("../disk").resolve())
 
 
-@case(
-    40,
-    kind="multi",
-    classes=["Bald", "Male", "Smiling"],
-    labels={"000003.jpg": "Male|Smiling"},
-    answer='LABEL_MAP: {"-1": 0}',
-)
-def celeba():
-    """Labels of 1 and -1."""
-    put_with_csv(
-        "list_attr_celeba.csv",
-        "image_id,Bald,Male,Smiling",
-        "img_align_celeba/img_align_celeba/{}",
-        many("{:06}.jpg", range(1, 41)),
-        [1, -1, -1],
-        [-1, 1, 1],
-        [-1, -1, 1, 1],
-    )
-
-
-@case(60, test=20, classes=list("0123456789"), labels={"training/7/1.png": "7"})
-def mnist_png():
-    put(each(range(10), "training/{}/{}.png", 6))
-    put(each(range(10), "testing/{}/9{}.png", 2))
