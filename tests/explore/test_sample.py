@@ -60,17 +60,6 @@ def explored(sample, truth):
     notebook.end()
 
 
-def test_it_has_350_images_of_150_to_1000_pixels(sample, images):
-    """All files together are less than 15 MB."""
-    sides = np.ravel([image.size for image in images.values()])
-    n_bytes = [path.stat().st_size for path in sample.rglob("*.*")]
-
-    assert len(images) >= 350
-    assert 150 <= sides.min() < 160
-    assert 900 < sides.max() <= 1000
-    assert sum(n_bytes) < 15e6
-
-
 def test_plants_are_groups(sample, truth):
     """All photographs of a plant have one label, but for the planted conflicts."""
     table = pd.read_csv(sample / "train.csv", dtype=str)
@@ -146,37 +135,6 @@ def hash_with_imagehash(image):
     small = ImageOps.contain(image.convert("RGB"), (256, 256))
     bits = [make_hash(small).hash.ravel() for make_hash in HASHES]
     return np.concatenate(bits)
-
-
-def test_copies_are_what_they_are_called(sample, truth, images):
-    """Copies share bytes, the size or a part of it."""
-    folder = sample / "train_images"
-    data = {name: (folder / name).read_bytes() for name in images}
-    widths = {name: image.width for name, image in images.items()}
-    pixels = {}
-    for name, image in images.items():
-        pixels[name] = np.asarray(image.convert("RGB"), float)
-
-    def find_redness(name):
-        red, green, _ = pixels[name].mean(axis=(0, 1))
-        return red / green
-
-    for original, copy in truth["exact_copies"]:
-        assert data[original] == data[copy]
-    for original, copy in truth["reencoded_copies"]:
-        assert data[original] != data[copy]
-        assert widths[original] == widths[copy]
-    for original, copy in truth["half_size_copies"]:
-        assert (widths[original] + 1) // 2 == widths[copy]
-    for original, copy in truth["cropped_copies"]:
-        short_side = min(images[original].size)
-        assert widths[copy] == widths[original] - 2 * round(0.06 * short_side)
-    for original, copy in truth["brightened_copies"]:
-        assert pixels[copy].mean() > 1.1 * pixels[original].mean()
-    for original, copy in truth["recoloured_copies"]:
-        assert find_redness(copy) > 1.1 * find_redness(original)
-    for original, copy in truth["mirrored_copies"]:
-        assert abs(pixels[copy][:, ::-1] - pixels[original]).mean() < 9
 
 
 def test_unusual_formats_are_what_they_are_called(sample, truth):

@@ -1,6 +1,5 @@
 """Figures: images in rows, texts that can be read, files that are sharp and small."""
 
-import importlib.util
 import io
 from itertools import pairwise
 
@@ -8,7 +7,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from matplotlib import font_manager
 from matplotlib.text import Text
 from PIL import Image
 from support.scenes import scene
@@ -154,11 +152,3 @@ def test_characters_without_a_font_become_codes(monkeypatch):
     words._drawable_characters.cache_clear()
 
 
-def test_installed_fonts_are_used(monkeypatch):
-    """Matplotlib's own font is first, then the listed fonts that it found."""
-    installed = [font_manager.FontEntry(name=name) for name in ("Arial", "Unifont")]
-    monkeypatch.setattr(font_manager.fontManager, "ttflist", installed)
-    spec = importlib.util.spec_from_file_location("figures_again", style.__file__)
-    again = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(again)
-    assert again.STYLE["font.family"] == ["sans-serif", "Unifont"]

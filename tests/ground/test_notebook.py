@@ -18,7 +18,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from support.pages import Elements
 
 from kaggle_tfr import driver, notebook
-from kaggle_tfr.__main__ import main, make_parser
+from kaggle_tfr.__main__ import main
 from kaggle_tfr.parameters import NOTEBOOKS, format_parameters
 from kaggle_tfr_sample import competition
 
@@ -35,19 +35,6 @@ def run_main(words):
         return main(words)
     except SystemExit as stop:
         return stop.code
-
-
-def test_every_help_text_is_a_sentence(capsys):
-    """It begins with a capital and ends with a point, also that of --help itself."""
-    [action] = make_parser()._subparsers._group_actions
-    for name, command in action.choices.items():
-        with pytest.raises(SystemExit, match="^0$"):
-            main([name, "--help"])
-        printed = capsys.readouterr().out
-        assert printed.startswith(f"usage: kaggle-tfr {name}")
-        texts = [command.description, *(action.help for action in command._actions)]
-        wrong = [text for text in texts if not re.fullmatch(r"[A-Z].+[.…]", text)]
-        assert wrong == []
 
 
 @pytest.mark.parametrize("columns", [80, 100])
@@ -181,16 +168,6 @@ def test_a_full_disk_is_named_with_the_file(tmp_path, monkeypatch, capsys, call,
     assert output.startswith(
         f"error: No space left on device: '{folder}/{file}'. Free disk space"
     ), output
-
-
-def test_a_full_disk_is_named_while_notebooks_are_copied(tmp_path, monkeypatch, capsys):
-    """The message names the file."""
-    file = tmp_path / "full" / "02_deduplicate.ipynb"
-    file.parent.mkdir()
-    file.symlink_to("/dev/full")
-    monkeypatch.setattr(os, "makedirs", lambda _: None)
-    assert main(["notebooks", str(tmp_path / "full")]) == 1
-    assert f"No space left on device: '{file}'. " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -540,16 +517,6 @@ def test_what_a_library_writes_is_shown_without_the_startup_log(drive):
     assert "a warning of C code" in output
     assert "oneDNN" not in output
     assert "KeyboardInterrupt" not in output
-
-
-def test_the_startup_log_after_a_progress_bar_is_removed():
-    """TensorFlow is imported while the bar of 04 is at 0 %."""
-    log = "WARNING: All log messages before absl::InitializeLog() is called are written"
-    begun = f"Writing images:   0%|          | 0/465 [00:00<?, ?it/s]{log}\n"
-    ended = "Writing images: 100%|██████████| 465/465 [00:05<00:00, 78.39it/s]\n"
-    output = {"output_type": "stream", "name": "stderr", "text": [begun, ended]}
-
-    assert driver._clean_output(output)["text"] == ended
 
 
 def test_a_kernel_needs_no_port(drive):

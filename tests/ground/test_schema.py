@@ -282,12 +282,3 @@ def test_any_value_survives(text, number, fraction):
     assert as_text == write(row, schema)
 
 
-def test_numpy_values_are_taken():
-    """NumPy's integers, floats and arrays fit."""
-    fields = {"x": {"type": "int64"}, "y": {"type": "float", "size": 2}}
-    schema = load_schema({"image": "image", **fields})
-    row = {"image_id": "a", "x": np.int8(3), "y": np.array([1, 2], np.float32)}
-
-    assert (
-        round_trip(schema, row)["x"] == round_trip(schema, row | {"x": 3.0})["x"] == 3
-    )

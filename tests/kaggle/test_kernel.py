@@ -313,18 +313,6 @@ def test_the_package_arrives_where_it_is_not_installed(poor, tmp_path):
     assert str(folder / "kaggle_tfr/kaggle/__init__.py") in done.stdout
 
 
-def test_packages_that_the_image_lacks_are_named(poor, tmp_path):
-    """Without internet and wheels the first cell names the missing packages."""
-    modules = {"numpy": "numpy", "faiss-cpu": "faiss", "iterative-stratification": "x"}
-    cell = format_carrier(modules)
-    done = run_cell(cell, poor, tmp_path)
-    assert (
-        "Warning: this image lacks faiss-cpu, iterative-stratification" in done.stdout
-    )
-    assert "pip download -d wheels faiss-cpu iterative-stratification" in done.stdout
-    assert "kaggle_tfr from" in done.stdout
-
-
 def write_wheel(folder, name, version, source):
     """Write a wheel of one module; `pip` does not need more."""
     info = f"{name}-{version}.dist-info"

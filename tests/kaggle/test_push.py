@@ -4,14 +4,13 @@ import json
 import multiprocessing
 import signal
 import time
-from unittest import mock
 
 import pytest
 from support.kaggle_server import USER, fixture_kaggle, write_part  # noqa: F401
 
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.kaggle.metadata import ACCELERATORS
-from kaggle_tfr.kaggle.upload import KaggleError, call, push_kernels
+from kaggle_tfr.kaggle.upload import push_kernels
 from kaggle_tfr.mounts import find_input
 
 OWNER_PLACEHOLDER = "INSERT_USERNAME_HERE"
@@ -141,15 +140,6 @@ def test_a_rejection_in_the_body_is_an_error(kaggle, recipe, tmp_path, capsys):
     assert "Maximum batch CPU session count of 5 reached." in message
     assert f"needs the output of {USER}/tea-plan" in message
     assert kaggle.kernels == {}
-
-
-def test_an_error_without_a_text_is_named_by_its_class(kaggle, monkeypatch):
-    """Libraries of the client raise some without a message."""
-    from kaggle import api
-
-    monkeypatch.setattr(api, "kernels_status", mock.Mock(side_effect=TimeoutError))
-    with pytest.raises(KaggleError, match=r"of 'ada/tea' failed: TimeoutError\. Run"):
-        call("kernels_status", "ada/tea")
 
 
 def test_a_source_that_kaggle_drops_is_an_error(kaggle, tmp_path):

@@ -1,7 +1,7 @@
 """Plans: saved and read again, names of shards, fingerprints and limits."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -213,76 +213,6 @@ def test_parts_are_numbered_after_those_that_the_plan_continues(tmp_path):
         {"fingerprint": "a1", "first_part": 1, "n_parts": 2},
         {"fingerprint": "b2", "first_part": 3, "n_parts": 1},
     ]
-
-
-def test_only_a_plan_that_continues_others_has_them_in_its_fingerprint(
-    planned, tmp_path
-):
-    """Other plans keep the fingerprint of their settings and table alone."""
-    _, plan, table = planned
-    values = json.loads((planned[0] / "plan.json").read_text())
-    decisive = {name: values[name] for name in ("labels", "image", "n_parts")}
-    decisive |= {
-        name: values["settings"][name] for name in ("compression", "shard_name")
-    }
-    decisive["schema"] = asdict(plan.schema)
-    assert plan.fingerprint == fingerprint(table, decisive)
-
-    images = table.drop(columns=["shard", "part", "position"])
-    prints = {
-        plan_images(images, tmp_path, earlier=earlier)[0].fingerprint
-        for earlier in (
-            [],
-            EARLIER,
-            [replace(EARLIER[0], fingerprint="c3"), EARLIER[1]],
-        )
-    }
-    assert len(prints) == 3
-
-
-# An earlier plan as plan.json has it.
-FIRST = {"fingerprint": "a1", "first_part": 1, "n_parts": 1}
-
-
-@pytest.mark.parametrize(
-    ("earlier", "problem"),
-    [
-        ({"fingerprint": "a1"}, "not a list of plans"),
-        (["a1"], "an earlier plan is 'a1'"),
-        ([FIRST | {"n_parts": -1}], "n_parts from 1"),
-        ([FIRST | {"n_parts": 10**9}], "n_parts from 1"),
-        ([FIRST | {"first_part": "1"}], "n_parts from 1"),
-        ([FIRST | {"fingerprint": 7}], "should be a finger"),
-        ([FIRST | {"fingerprint": ""}], "should be a finger"),
-        (
-            [FIRST, FIRST | {"fingerprint": "b2", "first_part": 3}],
-            "begins with part 3, but the next part is 2",
-        ),
-        (
-            [FIRST, FIRST | {"first_part": 2}],
-            "two earlier plans have",
-        ),
-    ],
-)
-def test_earlier_plans_that_cannot_be_are_an_error(planned, tmp_path, earlier, problem):
-    """The message names plan.json and what is wrong in it."""
-    values = json.loads((planned[0] / "plan.json").read_text())
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps(values | {"earlier": earlier}))
-
-    with pytest.raises(ValueError, match=problem) as raised:
-        read_plan(str(tmp_path))
-
-    assert f"'{path}' is not a plan" in str(raised.value)
-
-
-def test_a_plan_of_before_this_key_continues_nothing(planned, tmp_path):
-    """plan.json of parts that are published already lacks it."""
-    values = json.loads((planned[0] / "plan.json").read_text())
-    del values["earlier"]
-    (tmp_path / "plan.json").write_text(json.dumps(values))
-
-    assert read_plan(str(tmp_path)) == planned[1]
 
 
 def test_differences_have_the_parameter_s_name(planned):

@@ -133,13 +133,6 @@ def test_predictions_are_saved_as_numbers(ages, trained):
     assert saved.loc["lost.jpg", "age"] == pytest.approx(expected.mean())
 
 
-def test_the_largest_errors_come_first(trained):
-    """With the true and the predicted number."""
-    worst = trained.oof.nlargest(12, "error").iloc[0]
-    assert len(trained.images) == 12
-    assert trained.captions[0] == f"{worst['label']:.4g} → {worst['predicted']:.4g}"
-
-
 def test_a_trained_model_is_trained_further_from_its_features(ages, trained, tmp_path):
     """Its last layer, and the scale after it, are new."""
     names = run_training(

@@ -206,18 +206,6 @@ def test_each_fold_starts_from_the_same_weights(by_tensorflow):
     assert all(map(np.array_equal, first, second))
 
 
-def test_the_labels_that_are_believed_least_are_displayed(by_tensorflow):
-    """The images have the ids; a caption is the label, the prediction and its share."""
-    names = by_tensorflow.names
-    mistakes = names["mistakes"]
-
-    assert mistakes["loss"].is_monotonic_decreasing
-    levels = [int(image.mean()) for image in names["images"]]
-    assert [CLASSES[(level - 40) // 80] for level in levels] == list(mistakes["label"])
-    for row, caption in zip(mistakes.itertuples(), names["captions"], strict=True):
-        assert caption == f"{row.label}\n→ {row.predicted}\n{row.probability:.0%}"
-
-
 def test_probabilities_of_too_many_classes_are_not_kept(
     by_tensorflow, tmp_path, capsys
 ):
