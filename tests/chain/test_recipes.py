@@ -391,5 +391,3 @@ def test_flowers(tmp_path):
         assert path.suffix == "." + record["image/format"].decode()
         assert path.parent.name == PETALS[record["image/class/label"]]
         assert (record["image/height"], record["image/width"]) == (100, 130)
-
-

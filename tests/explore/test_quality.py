@@ -90,7 +90,6 @@ def test_each_fault_is_found_in_its_image(images, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("counts", "n_bars", "title"),
     [
-        ([10, 30, 14], 3, "The largest class has 3.0 × the images of the smallest"),
         ([10, 30, 4], 3, "1 of 3 classes have too few images for five folds"),
         (
             [9, *[1] * 81_312],

@@ -380,5 +380,3 @@ def test_unusual_labels_are_read(zero, one, last):
     assert labels.classes == (0, 1)
     assert list(images["label"]) == [0, 1, 0, 1 if last else -1]
     assert list(images["problem"]) == ["", "", "", "" if last else "no label"]
-
-

@@ -159,12 +159,6 @@ def test_what_is_cached_needs_no_network(server, monkeypatch, capsys):
             ["there is no such competition. The slug of a dataset"],
         ),
         (
-            CASSAVA,
-            429,
-            ConnectionError,
-            ["Kaggle answered with status 429. Try again later."],
-        ),
-        (
             "ada/tea",
             403,
             PermissionError,
@@ -172,12 +166,6 @@ def test_what_is_cached_needs_no_network(server, monkeypatch, capsys):
                 "/datasets/ada/tea: it is private, or does not exist. Check the name",
                 "/competitions/ada: there is no",
             ],
-        ),
-        (
-            "ada/tea",
-            404,
-            FileNotFoundError,
-            ["there is no such dataset. Check the name."],
         ),
     ],
 )

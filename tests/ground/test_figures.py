@@ -53,22 +53,6 @@ def test_images_fill_rows_in_their_order_and_keep_their_shape():
         assert ratio == pytest.approx(image.shape[1] / image.shape[0])
 
 
-def test_groups_stay_in_a_row_under_their_headings():
-    """A pair is never divided, and its heading is above its first image."""
-    figure = figures.plot_images(
-        [WIDE, HIGH] * 5,
-        columns=3,
-        together=2,
-        headings=[f"{n} bits" for n in range(5)],
-    )
-
-    bottoms = [place(axis)[2] for axis in figure.axes]
-    assert bottoms[::2] == bottoms[1::2]
-    headings = [axis.get_title("left") for axis in figure.axes]
-    assert headings[::2] == [f"{n} bits" for n in range(5)]
-    assert set(headings[1::2]) == {""}
-
-
 def test_named_rows_have_equally_many_images():
     """All texts have at least 9 points, and colours are those of the captions."""
     figure = figures.plot_images(
@@ -150,5 +134,3 @@ def test_characters_without_a_font_become_codes(monkeypatch):
     monkeypatch.setitem(style.STYLE, "font.family", ["sans-serif", "STIXGeneral"])
     assert figures.shorten("⃝") == "⃝"  # not in DejaVu Sans
     words._drawable_characters.cache_clear()
-
-

@@ -37,15 +37,14 @@ def run_main(words):
         return stop.code
 
 
-@pytest.mark.parametrize("columns", [80, 100])
-def test_the_parameters_fit_the_terminal(monkeypatch, capsys, columns):
+def test_the_parameters_fit_the_terminal(monkeypatch, capsys):
     """A long description continues below its beginning, and loses nothing."""
-    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit, match="^0$"):
         main(["run", "--help"])
 
     lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= columns
+    assert max(map(len, lines)) <= 80
     words = " ".join(lines).split()
     assert " ".join(format_parameters().split()) in " ".join(words)
 
@@ -70,24 +69,13 @@ def test_a_call_without_a_command_prints_the_help(capsys):
             'QUALTY is not a parameter. Did you mean "QUALITY"?\n',
         ),
         ("run MINE --until plann", "'plann' is not a step. The steps are"),
-        ("run MINE --until 02 --from 03", "no step is left to run"),
         ("run MINE --only 02 --from 03", "leave out --from and"),
         ("run MINE -p N_FOLDS many", "N_FOLDS is 'many'"),
         ("run MINE -p N_FOLDS", "-p N_FOLDS: it takes a name and a value"),
-        ("run MINE -p N_FOLDS --only 02", "-p N_FOLDS: it takes a"),
-        ("kernel MINE --out OUT -p QUALTY=70", 'Did you mean "QUALITY"?'),
         ("kernel MINE --out OUT --parts 0", "'0' is not a whole number of 1 or"),
-        (
-            "run MINE -p N_FOLDS 3 4",
-            "unrecognized arguments: 4. For help, run: kaggle-tfr",
-        ),
-        ("run ", "'' is not a path on this machine"),
         ("run MINE -p WORK_DIR a\0b", "WORK_DIR is 'a\\x00b'"),
         ("run MINE -p INPUT_DIR \udcff", "bytes that are not UTF-8"),
-        ("kernel MINE --out OUT -p N_FOLDS=", "N_FOLDS is None"),
         ("run MINE -p WORK_DIR gs://", "WORK_DIR is 'gs://'; it must be a folder"),
-        ("sample gs://b/x", "'gs://b/x' is not a path on this machine"),
-        ("kernel MINE --out gs://b/x", "'gs://b/x' is not a path"),
         ("publish gs://b/x", "'gs://b/x' is not a path on this machine"),
         ("runn", "invalid choice: 'runn' (choose from"),
     ],
@@ -181,19 +169,7 @@ def test_a_full_disk_is_named_with_the_file(tmp_path, monkeypatch, capsys, call,
         ),
         ("kernel FOLDER --out FOLDER/k", 2, "'FOLDER' is a folder. Write a recipe"),
         ("run sample -p INPUT_DIR file:///x", 2, "INPUT_DIR is 'file:///x'"),
-        (
-            "run sample -p WORK_DIR file:///x",
-            2,
-            "WORK_DIR is 'file:///x'; it must be a folder",
-        ),
-        ("run sample -p TFREC_DIRS https://x/y", 2, "TFREC_DIRS is 'https://x/y'"),
-        (
-            "run file:///x.yaml",
-            2,
-            "'file:///x.yaml' is not a path on this machine",
-        ),
         ("notebooks FOLDER", 1, "File exists: 'FOLDER'. Name a new folder"),
-        ("sample FOLDER/file.txt", 1, "File exists: 'FOLDER/file.txt'"),
         ("sample FOLDER/file.txt/new", 1, "Not a directory: 'FOLDER/file.txt/new'"),
         ("verify FOLDER/nowhere", 1, "directory: 'FOLDER/nowhere'. Check the name."),
         ("verify file:///x", 1, "'file:///x' is not a part that 04_write wrote"),

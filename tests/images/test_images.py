@@ -547,5 +547,3 @@ def test_the_first_frame_of_an_animation_is_used(kind):
     assert read_header(data).note == "several frames: the first is used"
     assert convert(data, UNCHANGED).data != data
     assert psnr(read_pixels(data), expected) > 40
-
-

@@ -233,9 +233,7 @@ def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):
     assert len(kaggle.kernels[PART]) == 1
 
 
-@pytest.mark.parametrize(
-    "text", ["{", "[]", "null", '{"state": "finished"}', "[" * 100_000]
-)
+@pytest.mark.parametrize("text", ["{", "null", '{"state": "finished"}', "[" * 100_000])
 def test_a_damaged_state_means_that_the_kernel_is_pushed(kaggle, one, tmp_path, text):
     """The file beside the output, as a full disk or a user leaves it."""
     (tmp_path / "got").mkdir()
@@ -250,18 +248,12 @@ def test_a_damaged_state_means_that_the_kernel_is_pushed(kaggle, one, tmp_path, 
         ({"title": "Tea"}, "Kaggle requires 5 to 50"),
         ({"title": "Some other tea"}, "makes the slug 'some-other-tea' of"),
         ({"id": "tea-plan"}, "is not 'owner/slug'"),
-        ({"id": "ada/Tea_plan"}, "is not 'owner/slug'"),
         ({"machine_shape": 5}, "machine_shape: '5' is not one of"),
         (
             {"kernel_sources": "ada/tea"},
             "kernel_sources: 'ada/tea'; Kaggle requires a list of names",
         ),
-        (
-            {"dataset_sources": [5]},
-            r"dataset_sources: \[5\]; Kaggle requires a list of names",
-        ),
         ({"code_file": "other.ipynb"}, "code_file: 'other.ipynb' is not a file in the"),
-        ({"code_file": None}, "code_file: 'None' is not a file"),
     ],
 )
 def test_metadata_of_any_form_is_refused_by_name(kaggle, tmp_path, changes, message):

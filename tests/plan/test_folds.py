@@ -259,16 +259,6 @@ def make_folded():
     return make_table(label, split=split, fold=fold)
 
 
-def test_without_folds_and_a_validation_split_no_class_is_missing():
-    """Nothing validates then."""
-    folded = make_folded()
-    in_train = folded[folded["split"] == "train"]
-    two_classes = Labels(classes=LABELS.classes[:2])
-    assert find_missing_classes(
-        count_by_fold(in_train.assign(fold=0), two_classes)
-    ).empty
-
-
 def test_label_columns_that_a_fold_or_validation_lacks_are_named():
     """A label column is a class; a text marks an image unless it is empty."""
     folded = make_folded()

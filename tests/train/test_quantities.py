@@ -75,17 +75,6 @@ def test_the_readers_return_numbers(ages):
     assert records.classes == ()
 
 
-def test_folds_have_the_same_share_of_each_bin(ages):
-    """They are stratified as those of ten classes."""
-    folds = pd.read_csv(f"{ages.work}/folds.csv")
-    kept = folds[folds["keep"] & (folds["split"] == "train")]
-    counts = kept.pivot_table("image_id", "label_name", "fold", aggfunc="size")
-
-    assert counts.shape == (10, 2)
-    assert np.ptp(counts.to_numpy(), axis=1).max() <= 1
-    assert kept[COLUMN].to_numpy() == pytest.approx(ages.known[kept["image_id"]])
-
-
 def test_verification_compares_the_numbers(ages, tmp_path):
     """All records are as planned; if the table has another number, it is named."""
     part = shutil.copytree(f"{ages.work}/part-1", tmp_path / "part-1")

@@ -12,9 +12,10 @@ import keras
 import numpy as np
 import pandas as pd
 import pytest
+from support.cells import run_cells
 from support.processes import call_python
 from support.readers import make_example, make_picture, write_part
-from support.training import run_cells, run_training
+from support.training import run_training
 
 from kaggle_tfr import read
 from kaggle_tfr.schema import load_schema
@@ -215,7 +216,7 @@ def test_probabilities_of_too_many_classes_are_not_kept(
     names["predict"].__globals__["keeps_scores"] = False
 
     table, scores = names["predict"](names["model"], validation)
-    run_cells("06_train", names, "06-14", "06-23")
+    run_cells("06-14", "06-23", **names)
 
     assert scores.shape == (0, 3)
     assert len(table) == 13
