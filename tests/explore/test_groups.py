@@ -52,7 +52,6 @@ PLANTED = {
         put_ends([f"clip{n:02}_frame_" for n in range(12)], range(20)),
         "clip00",
     ),
-    "folders": (put_ends([f"cat/video_{n}/" for n in range(12)], range(20)), "video_0"),
 }
 
 
@@ -69,12 +68,10 @@ def test_planted_names_are_proposed(kind):
 
 
 UNPLANTED = {
-    "hashes": HASHES,
     "uuids": UUIDS,
     "versions": [f"leaf_{n}_jpg.rf.{name}" for n, name in enumerate(HASHES)],
     "cameras": [f"{RNG.choice(['DSC', 'IMG', 'P'])}_{n:05}" for n in range(300)],
     "numbers": [f"ISIC_{n:07}" for n in range(24306, 24606)],
-    "folders": [f"{name[0]}/{name[1]}/{name}" for name in HASHES],
     "birds": [
         f"{c:03}.Tern/Tern_{n:04}_{c * 20 + n}" for c in range(9) for n in range(20)
     ],

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from PIL import Image, ImageCms, ImageOps
 from support.cells import run_cells
-from support.scenes import saved, scene
+from support.scenes import scene
 
 from kaggle_tfr.explore import measure
 from kaggle_tfr.images.convert import read_pixels
@@ -119,34 +119,3 @@ def test_several_labels_count_each(images):
     names = run_cells("01-13", good=good, labels=labels, **LIBRARIES)
 
     assert names["counts"].to_dict() == {"cat": 4, "owl": 0}
-
-
-def test_damaged_files_are_shown_as_far_as_they_go(tmp_path, capsys):
-    """A truncated JPEG has its upper rows; an empty file is only listed."""
-    data = saved(PHOTO)
-    files = {"a.jpg": data[: len(data) // 2], "b.jpg": b""}
-    for name, content in files.items():
-        (tmp_path / name).write_bytes(content)
-    rejected = pd.DataFrame(
-        {
-            "image_id": list(files),
-            "path": [str(tmp_path / name) for name in files],
-            "problem": ["truncated", "empty file"],
-        }
-    )
-    good = pd.DataFrame({"split": []})
-
-    names = run_cells(
-        "01-29",
-        rejected=rejected,
-        labelled=good,
-        good=good,
-        images=rejected,
-        **LIBRARIES,
-    )
-
-    assert "empty file" in capsys.readouterr().out
-    assert names["captions"] == ["a.jpg\ntruncated"]
-    (tile,) = names["tiles"]
-    assert np.abs(tile[:50] - np.asarray(PHOTO, float)[:50]).mean() < 5
-    assert (tile[-20:] == 128).all()

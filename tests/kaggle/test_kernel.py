@@ -450,27 +450,6 @@ def pushed(root, kaggle, tmp_path):
     return request["text"]
 
 
-def test_a_fresh_clone_is_pushed_and_begins(pushed, poor, tmp_path):
-    """The pushed notebook runs without checkout or network, up to its section 2."""
-    cells = json.loads(pushed)["cells"]
-    end = next(n for n, cell in enumerate(cells) if cell["source"].startswith("## 2. "))
-    code = [cell["source"] for cell in cells[:end] if cell["cell_type"] == "code"]
-    carrier = next(number for number, text in enumerate(code) if "b64decode" in text)
-    shrink = "import functools, kaggle_tfr_sample as s\ndisplay = print\n"
-    shrink += "s.write_sample = functools.partial(s.write_sample, scale=1 / 6)"
-    show = "import glob\nfrom kaggle_tfr.explore import input_or_sample\n"
-    show += "print(glob.glob(input_or_sample(INPUT_DIR, work) + '/*'), work)"
-    script = "\n".join([*code[: carrier + 1], shrink, *code[carrier + 1 :], show])
-    done = run_python(poor, script, tmp_path / "working", {})
-    assert re.search(r"kaggle_tfr from \S*/kaggle_tfr-\w+\n", done.stdout), done.stderr[
-        -3000:
-    ]
-    assert "'/kaggle/temp/sample/train.csv'" in done.stdout
-    assert done.stdout.split()[-1] == "/kaggle/working"
-    saved = {path.name for path in (tmp_path / "working").iterdir()}
-    assert saved >= {"findings.json", "hashes.parquet", "images.parquet", "labels.json"}
-
-
 @pytest.mark.heavy
 @pytest.mark.timeout(900)
 def test_a_fresh_clone_is_pushed_and_runs(pushed, environment, tmp_path):

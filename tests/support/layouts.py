@@ -583,38 +583,6 @@ def fruits360():
 
 
 @case(
-    30,
-    test=4,
-    classes=["0", "1"],
-    rejected=None,
-    labels={"p02.png": "0", "p03.png": "1"},
-    answer="LABELS_CSV: stage_2_train_labels.csv\nLABEL_COLUMN: Target",
-)
-def rsna_pneumonia():
-    """A row for each box, so some images have two."""
-    rows = [
-        f"p{n:02},1.5,{9 + box}.0,30.0,40.0,1" if n % 2 else f"p{n:02},,,,,0"
-        for n in range(30)
-        for box in range(1 + n % 2)
-    ]
-    csv("stage_2_train_labels.csv", "patientId,x,y,width,height,Target", rows)
-    put_with_csv(
-        "stage_2_detailed_class_info.csv",
-        "patientId,class",
-        "stage_2_train_images/{}.png",
-        many("p{:02}", 30),
-        ["Normal", "Lung Opacity"],
-    )
-    put_with_csv(
-        "stage_2_sample_submission.csv",
-        "patientId,PredictionString",
-        "stage_2_test_images/{}.png",
-        many("q{}", 4),
-        ["0.5 0 0 9 9"],
-    )
-
-
-@case(
     24,
     validation=8,
     test=4,
@@ -656,35 +624,24 @@ def yolo():
 SHEET = ["gut", "schlecht"]
 
 
-def excel(encoding="utf-8", separator=";", names=("Prüfung", "Größe")):
-    files = each(names, "{}_{}.jpg", 12)
-    put(many("Bilder/{}", files))
-    header = separator.join(["Datei", "Fläche m²", "Label"])
-    areas = ["1,5", "2,25", "3"]
-    csv("Tabelle1.csv", header, files, areas, SHEET, encoding=encoding)
-
-
-def save_as_utf8(encoding):
+def save_as_utf8():
     path = Path("Tabelle1.csv")
-    path.write_text(path.read_text(encoding=encoding), encoding="utf-8")
+    path.write_text(path.read_text(encoding="cp1252"), encoding="utf-8")
 
 
-case(
+@case(
     24,
-    "excel_cp1252",
     classes=SHEET,
     labels={"Prüfung_1.jpg": "schlecht"},
-    answer=partial(save_as_utf8, encoding="cp1252"),
+    answer=save_as_utf8,
     asks="UTF-8",
-)(partial(excel, encoding="cp1252"))
-case(
-    36,
-    "excel_utf16",
-    classes=SHEET,
-    labels={"画像_1.jpg": "schlecht"},
-    answer=partial(save_as_utf8, encoding="utf-16"),
-    asks="UTF-8",
-)(partial(excel, encoding="utf-16", separator="\t", names=["사진", "画像", "صورة"]))
+)
+def excel():
+    files = each(["Prüfung", "Größe"], "{}_{}.jpg", 12)
+    put(many("Bilder/{}", files))
+    areas = ["1,5", "2,25", "3"]
+    header = "Datei;Fläche m²;Label"
+    csv("Tabelle1.csv", header, files, areas, SHEET, encoding="cp1252")
 
 
 ODD = ["#1 & more", "50% {new}", "R&D: 'a'"]
@@ -728,18 +685,6 @@ def half_downloaded():
     put(names + many("test/{:04}.jpg", 10))
     missing = many("b/{:04}.jpg", 10)
     csv("train.csv", "file,label", names + missing, "xy")
-
-
-def other_machine(top, slash="/"):
-    names = each(["site1", "site2"], "{}/{}.jpg", 12)
-    put(names)
-    paths = [top + name.replace("/", slash) for name in names]
-    csv("annotations.csv", "path,label", paths, "xyz")
-
-
-PATHS = {"classes": [*"xyz"], "labels": {"site2/2.jpg": "z"}}
-case(24, "paths_windows", **PATHS)(partial(other_machine, "C:\\data\\", slash="\\"))
-case(24, "paths_relative", **PATHS)(partial(other_machine, "../images/"))
 
 
 @case(
@@ -840,34 +785,6 @@ VEHICLES = ["bus", "car", "plane", "train"]
 def vehicles():
     """A class that is called like a split."""
     put(each(VEHICLES, "{}/{}.jpg", 12))
-
-
-@case(
-    100,
-    kind="number",
-    test=4,
-    classes=None,
-    labels={"000003.jpg": "4.0"},
-    answer="LABEL_COLUMN: Pawpularity\nLABEL_KIND: number",
-)
-def pawpularity():
-    """Columns of 0 and 1 that are not labels, and a whole number to predict."""
-    header = "Id,Subject Focus,Eyes,Face"
-    ids = many("{:06x}", 100)
-    tests = many("f{}", 4)
-    scores = range(1, 100)
-    put_with_csv(
-        "train.csv",
-        f"{header},Pawpularity",
-        "train/{}.jpg",
-        ids,
-        "0010",
-        "11011",
-        "110",
-        scores,
-    )
-    put_with_csv("test.csv", header, "test/{}.jpg", tests, "01", "10", "1")
-    csv("sample_submission.csv", "Id,Pawpularity", tests, [50.0])
 
 
 def replace_link():
