@@ -21,7 +21,7 @@ def ages(tmp_path_factory):
     """Return the work folder of a written dataset, its ages and its shards."""
     folder = tmp_path_factory.mktemp("ages")
     values = {"IMAGE_SIZE": 48, "N_FOLDS": 2, "SHARD_IMAGES": 20}
-    work = write_ages(folder, values)["WORK_DIR"]
+    work = write_ages(folder, values)
     images, _ = load_images(work)
     known = images[images["label"] >= 0].set_index("image_id")[COLUMN]
     return SimpleNamespace(
