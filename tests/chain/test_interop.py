@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from support.plans import digests, make_images, plan_images, read_plainly, write
+from support.plans import digests, make_images, plan_images, write
 
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.write.metadata import describe_dataset
@@ -27,23 +27,6 @@ def part(table, tmp_path_factory):
     plan_images(table, folder)
     write(folder)
     return folder / "part-1"
-
-
-def test_the_index_alone_finds_every_record(part):
-    """A reader that uses .idx files, such as DALI, gets what TensorFlow reads."""
-    from tensorflow.train import Example
-
-    for shard in sorted(part.glob("*.tfrec")):
-        data, found = shard.read_bytes(), []
-        lines = (part / "index" / f"{shard.name}.idx").read_text().splitlines()
-        for offset, length in (map(int, line.split()) for line in lines):
-            features = Example.FromString(
-                data[offset + 12 : offset + length - 4]
-            ).features.feature
-            image, label = features["image"].bytes_list, features["label"].int64_list
-            found.append((image.value[0], label.value[0]))
-        assert found == [(r["image"], r["label"]) for r in read_plainly([shard])]
-        assert offset + length == len(data)
 
 
 @pytest.mark.parametrize(
