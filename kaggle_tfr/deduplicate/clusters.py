@@ -35,7 +35,7 @@ BEST = "kept: best of its copies"
 def find_clusters(
     images: pd.DataFrame,
     pairs: pd.DataFrame,
-    words: np.ndarray,
+    codes: np.ndarray,
     *,
     max_bits: int = 25,
     keep: str = "largest",
@@ -48,7 +48,7 @@ def find_clusters(
         and optionally source, part (of `join_records`), decision ("keep" or "drop" of
         OVERRIDES) and is_elsewhere (whether another dataset contains the image).
     pairs: accepted pairs: a, b (row numbers of `images`) and verdict.
-    words: of `read_words`, a row per image.
+    codes: of `read_codes`, a row per image.
     keep: "largest" (pixels, then bytes, then name) or "first" image of the lowest
         source of each cluster, or "all".
     conflicts: if labels differ, "drop" the cluster, keep an image of the "majority", or
@@ -69,7 +69,7 @@ def find_clusters(
     members = images.assign(is_test=is_test, is_fixed=is_fixed, is_leak=is_leak)
     members = _number_clusters(members, pairs, np.flatnonzero(is_single))
     members = _compare_labels(members, conflicts)
-    members = _choose_kept(_rank(members, keep), pairs, words, max_bits)
+    members = _choose_kept(_rank(members, keep), pairs, codes, max_bits)
     return _decide(members.sort_index(), keep)[COLUMNS]
 
 
@@ -133,7 +133,7 @@ def _rank(members: pd.DataFrame, keep: str) -> pd.DataFrame:
 
 
 def _choose_kept(
-    ranked: pd.DataFrame, pairs: pd.DataFrame, words: np.ndarray, max_bits: int
+    ranked: pd.DataFrame, pairs: pd.DataFrame, codes: np.ndarray, max_bits: int
 ) -> pd.DataFrame:
     """Add original, the row of the image that each one is a copy of, and distance.
 
@@ -153,7 +153,7 @@ def _choose_kept(
     while len(cluster):
         row = cluster.index.to_series()
         original = row.groupby(cluster).transform("first")
-        distance = count_bits(words, original.to_numpy(), row.to_numpy())
+        distance = count_bits(codes, original.to_numpy(), row.to_numpy())
         kept = row[distance == 0].index.union(always_kept)
         confirmed = ends[is_confirmed & np.isin(other_ends, kept)]
         is_copy = (distance <= 2 * max_bits) | row.isin(confirmed)

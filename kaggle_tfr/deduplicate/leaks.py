@@ -9,10 +9,10 @@ from kaggle_tfr.naming import SPLIT_NAMES
 RANKS = {"test": 0, "validation": 1, "train": 2}
 
 
-def find_leaks(clusters: pd.DataFrame, words: np.ndarray) -> pd.DataFrame:
+def find_leaks(clusters: pd.DataFrame, codes: np.ndarray) -> pd.DataFrame:
     """Pair each image of a leak with the first one of another split in its cluster.
 
-    clusters: of `find_clusters`. words: of `read_words`.
+    clusters: of `find_clusters`. codes: of `read_codes`.
     Columns: distance (bits), dataset (""), and those of both images with the endings _a
     and _b. Image a is the test image, or the validation image of a pair with train. Of
     several first images, one that is kept counts.
@@ -27,7 +27,7 @@ def find_leaks(clusters: pd.DataFrame, words: np.ndarray) -> pd.DataFrame:
     ]
     leaks = pd.concat(tables).drop_duplicates(["row_a", "row_b"])
     leaks = leaks[leaks["rank_a"] < leaks["rank_b"]]
-    leaks["distance"] = count_bits(words, leaks["row_a"], leaks["row_b"])
+    leaks["distance"] = count_bits(codes, leaks["row_a"], leaks["row_b"])
     leaks = leaks.sort_values(["row_a", "distance", "row_b"], ignore_index=True)
     return leaks.assign(dataset="")
 

@@ -121,7 +121,7 @@ def correct_images(
 
 
 def correct_pairs(
-    pairs: pd.DataFrame, decisions: pd.DataFrame, words: np.ndarray
+    pairs: pd.DataFrame, decisions: pd.DataFrame, codes: np.ndarray
 ) -> pd.DataFrame:
     """Return the pairs with those that the user adds and cuts: verdict "user".
 
@@ -130,7 +130,7 @@ def correct_pairs(
     tables = []
     for action in PAIR_ACTIONS:
         ends = decisions.loc[decisions["action"] == action, ["a", "b"]]
-        decided = measure_pairs(words, ends.assign(orientation=1))
+        decided = measure_pairs(codes, ends.assign(orientation=1))
         is_same = action == "same"
         tables.append(decided.assign(inliers=-1, verdict="user", accepted=is_same))
     pairs = pd.concat([*tables, pairs]).drop_duplicates(["a", "b"])

@@ -15,7 +15,7 @@ from kaggle_tfr.deduplicate.search import MAX_PAIRS, near_pairs
 from kaggle_tfr.images.hashing import BITS_BY_ORIENTATION, FLAT, HASHES, ROTATION_BITS
 from kaggle_tfr.images.orientation import INVERSE
 
-SLICE = 1 << 15  # codes that are rotated at a time: each of their bits takes a byte
+COLUMNS = ["a", "b", "distance", "orientation"]
 
 
 def find_pairs(
@@ -36,40 +36,29 @@ def find_pairs(
     images. Images of almost no texture have random hashes: they pair only if their
     files are equal.
     """
-    words = read_words(hashes)
+    codes = read_codes(hashes)
     rows = np.arange(len(hashes))
     first = find_first(hashes)
     is_copy = (first >= 0) & (first < rows)
-    copies = pd.DataFrame({"a": first[is_copy], "b": rows[is_copy], "orientation": 1})
+    tables = [pd.DataFrame({"a": first[is_copy], "b": rows[is_copy], "orientation": 1})]
     searched = rows[(first == rows) & (hashes["texture"] >= FLAT)]
-    radii = {1: max_bits}
-    if rotated_bits is not None:
-        radii |= dict.fromkeys(range(2, 9), rotated_bits)
-
-    tables = [copies]
-    for orientation, radius in radii.items():
-        a, b = searched[_search(words[searched], orientation, radius, limit)]
+    plain = _rotate(codes[searched], 1)
+    found = {1: near_pairs(plain, max_bits, limit)}
+    for orientation in range(2, 2 if rotated_bits is None else 9):
+        both = np.concatenate([plain, _rotate(codes[searched], orientation)])
+        a, b = near_pairs(both, rotated_bits, limit)
+        b -= len(plain)
+        found[orientation] = np.stack([a, b])[:, a < b]  # of a plain and a rotated one
+    for orientation, places in found.items():
+        a, b = searched[places]
         tables.append(pd.DataFrame({"a": a, "b": b, "orientation": orientation}))
-    return measure_pairs(words, pd.concat(tables, ignore_index=True))
+    return measure_pairs(codes, pd.concat(tables))
 
 
-def _search(words: np.ndarray, orientation: int, radius: int, limit: int) -> np.ndarray:
-    """Return the near rows a < b, b in an orientation: int64 (2, m)."""
-    plain = np.ascontiguousarray(words[:, :4])
-    if orientation == 1:
-        return near_pairs(plain.view(np.uint8), radius, limit)
-    both = np.concatenate([plain, _rotate_words(words, orientation)])
-    a, b = near_pairs(both.view(np.uint8), radius, limit)
-    b -= len(plain)
-    # Two plain codes or two rotated ones do not remain: both lists have n rows.
-    is_pair = a < b
-    return np.stack([a[is_pair], b[is_pair]])
-
-
-def read_words(hashes: pd.DataFrame) -> np.ndarray:
-    """Return the hashes and the bits for their rotations: uint64 (n, 10)."""
-    columns = [*HASHES, *ROTATION_BITS]
-    return np.ascontiguousarray(hashes[columns].to_numpy(np.uint64))
+def read_codes(hashes: pd.DataFrame) -> np.ndarray:
+    """Return the hashes and the bits for their rotations: uint8 (n, 80)."""
+    words = hashes[[*HASHES, *ROTATION_BITS]].to_numpy(np.uint64)
+    return words.astype(">u8", order="C").view(np.uint8)
 
 
 def find_first(hashes: pd.DataFrame) -> np.ndarray:
@@ -77,7 +66,7 @@ def find_first(hashes: pd.DataFrame) -> np.ndarray:
 
     For images of almost no texture it is the first row with an equal file.
     """
-    codes = read_words(hashes).view("S80").ravel()
+    codes = read_codes(hashes).view("S80").ravel()
     is_flat = hashes["texture"] < FLAT
     key = np.where(is_flat, hashes["digest"], codes.astype(object))
     key[hashes["problem"] != ""] = None
@@ -87,55 +76,47 @@ def find_first(hashes: pd.DataFrame) -> np.ndarray:
     return np.append(first_rows, -1)[number]
 
 
-def measure_pairs(words: np.ndarray, candidates: pd.DataFrame) -> pd.DataFrame:
+def measure_pairs(codes: np.ndarray, candidates: pd.DataFrame) -> pd.DataFrame:
     """Measure the distances between rows a and b, b in an orientation, as `find_pairs`.
 
-    words: uint64 (n, 4), or (n, 10) where there are other orientations than 1.
+    codes: of `read_codes`, or its first 32 columns if all orientations are 1.
     candidates: columns a, b, orientation. Of a pair with several, the nearest remains.
     """
-    a = candidates["a"].to_numpy()
-    b = candidates["b"].to_numpy()
-    orientation = candidates["orientation"].to_numpy()
-    distance = np.zeros(len(candidates), np.int64)
-    for number in np.unique(orientation).tolist():
-        rows = np.flatnonzero(orientation == number)
-        rotated = _rotate_words(words[b[rows]], number)
-        distance[rows] = np.bitwise_count(words[a[rows], :4] ^ rotated).sum(axis=1)
-
-    inverse = candidates["orientation"].map(INVERSE)
-    pairs = pd.DataFrame(
-        {
-            "a": np.minimum(a, b),
-            "b": np.maximum(a, b),
-            "distance": distance,
-            "orientation": np.where(a < b, orientation, inverse),
+    tables = [pd.DataFrame(columns=COLUMNS, dtype=np.int64)]
+    for orientation, pairs in candidates.groupby("orientation"):
+        is_swapped = pairs["a"] > pairs["b"]
+        measured = {
+            "a": pairs[["a", "b"]].min(axis=1),
+            "b": pairs[["a", "b"]].max(axis=1),
+            "distance": _count_differing(codes, pairs["a"], pairs["b"], orientation),
+            "orientation": np.where(is_swapped, INVERSE[orientation], orientation),
         }
-    )
-    pairs = pairs.sort_values(["a", "b", "distance", "orientation"])
+        tables.append(pd.DataFrame(measured))
+    pairs = pd.concat(tables).sort_values(COLUMNS)
     return pairs.drop_duplicates(["a", "b"], ignore_index=True)
 
 
-def _rotate_words(words: np.ndarray, orientation: int) -> np.ndarray:
-    """Return the hashes that the images have when rotated: uint64 (n, 4)."""
-    if orientation == 1:
-        return words[:, :4]
-    chosen_bits = BITS_BY_ORIENTATION[orientation - 1]
-    rotated = np.empty((len(words), 4), ">u8")
-    for start in range(0, len(words), SLICE):
-        rows = slice(start, start + SLICE)
-        bits = np.unpackbits(words[rows].astype(">u8").view(np.uint8), axis=1)
-        rotated_bits = np.take(bits, chosen_bits, axis=1)
-        rotated[rows] = np.packbits(rotated_bits, axis=1).view(">u8")
-    return rotated.astype(np.uint64)
-
-
-def count_bits(words: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def count_bits(codes: np.ndarray, a: pd.Series, b: pd.Series) -> np.ndarray:
     """Return the bits between the images in rows a and b: int64 (n,).
 
-    words: as for `measure_pairs`; of (n, 10), the nearest orientation of b counts.
+    codes: of `read_codes`; the nearest orientation of b counts. Of its first 32
+    columns, the first orientation counts.
     """
-    orientations = range(1, 2 if words.shape[1] == len(HASHES) else 9)
-    ends = pd.DataFrame({"a": np.minimum(a, b), "b": np.maximum(a, b)})
-    candidates = pd.concat([ends.assign(orientation=number) for number in orientations])
-    distance = measure_pairs(words, candidates).set_index(["a", "b"])["distance"]
-    return distance.loc[pd.MultiIndex.from_frame(ends)].to_numpy()
+    orientations = range(1, 2 if codes.shape[1] == 32 else 9)
+    return np.min([_count_differing(codes, a, b, n) for n in orientations], axis=0)
+
+
+def _count_differing(
+    codes: np.ndarray, a: pd.Series, b: pd.Series, orientation: int
+) -> np.ndarray:
+    """Return the bits between rows a and rows b in this orientation: int64 (n,)."""
+    differing = _rotate(codes[a], 1) ^ _rotate(codes[b], orientation)
+    return np.bitwise_count(differing).sum(axis=1, dtype=np.int64)
+
+
+def _rotate(codes: np.ndarray, orientation: int) -> np.ndarray:
+    """Return the hashes that the images have when rotated: uint8 (n, 32)."""
+    if orientation == 1:
+        return np.ascontiguousarray(codes[:, :32])
+    bits = np.unpackbits(codes, axis=1)[:, BITS_BY_ORIENTATION[orientation - 1]]
+    return np.packbits(bits, axis=1)

@@ -23,7 +23,7 @@ from kaggle_tfr.deduplicate.overrides import (
     correct_pairs,
     read_overrides,
 )
-from kaggle_tfr.deduplicate.pairs import read_words
+from kaggle_tfr.deduplicate.pairs import read_codes
 from kaggle_tfr.mounts import find_beside
 from kaggle_tfr.parameters import Values, make_settings
 
@@ -45,14 +45,14 @@ def run(values: Values) -> Found:
     others = read_datasets([find_beside(part, work) for part in values["COMPARE_WITH"]])
     hashes = explore.load_hashes(images, work)
     settings = make_settings(DuplicateSettings, values)
-    words = read_words(hashes)[:, : 10 if settings.mirrored else 4]
+    codes = read_codes(hashes)[:, : 80 if settings.mirrored else 32]
 
     candidates = find_candidates(hashes, settings)
     print(candidates.explanation)
     pairs = verify_candidates(images, candidates, settings, work)
     confirmed = np.where(pairs["accepted"], "geometry", "rejected")
     pairs["verdict"] = np.where(pairs.pop("is_near"), "hash", confirmed)
-    pairs = correct_pairs(pairs, decisions, words)
+    pairs = correct_pairs(pairs, decisions, codes)
     overlap = find_overlap(hashes, others, settings)
     images = correct_images(images, decisions, labels)
     images["is_elsewhere"] = images.index.isin(overlap["row"])
@@ -60,9 +60,9 @@ def run(values: Values) -> Found:
     rules = {name: values[name.upper()] for name in ("keep", "conflicts", "leaks")}
     accepted = pairs[pairs["accepted"]]
     clusters = find_clusters(
-        images, accepted, words, max_bits=settings.max_bits, **rules
+        images, accepted, codes, max_bits=settings.max_bits, **rules
     )
-    leaks = find_leaks(clusters, words)
+    leaks = find_leaks(clusters, codes)
     facts = match_clusters(images, clusters)[
         ["image_id", "label_name", "split", "keep"]
     ]

@@ -52,16 +52,16 @@ def make_pairs(*names, verdict="hash"):
     return pd.DataFrame(rows, columns=["a", "b"], dtype=int).assign(verdict=verdict)
 
 
-def make_words(places):
+def make_codes(places):
     """Return hashes of images on a line: as many bits differ as they are apart."""
     bits = np.arange(256) < np.array(places)[:, None]
-    return np.packbits(bits, axis=1).view(">u8").astype(np.uint64)
+    return np.packbits(bits, axis=1)
 
 
 def decide(images, pairs, places=None, **rules):
     """Return the clusters of images that are all near, or at these places."""
-    words = make_words(places or [0] * len(images))
-    return find_clusters(images, pairs, words, **rules)
+    codes = make_codes(places or [0] * len(images))
+    return find_clusters(images, pairs, codes, **rules)
 
 
 def draw_pairs(rng, n_images):

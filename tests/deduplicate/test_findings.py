@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from support.splits import make_images, make_pairs, make_words
+from support.splits import make_codes, make_images, make_pairs
 
 from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.findings import Found, note_findings
@@ -16,10 +16,10 @@ def list_notes(capsys):
     """Return the lines that are printed for images with these pairs."""
 
     def run(images, pairs, places=None, overlap=NOTHING, **more):
-        words = make_words(*(places or [0] * len(images)))
+        codes = make_codes(*(places or [0] * len(images)))
         others = more.pop("others", NOTHING)
-        clusters = find_clusters(images, pairs, words, **more)
-        leaks = find_leaks(clusters, words)
+        clusters = find_clusters(images, pairs, codes, **more)
+        leaks = find_leaks(clusters, codes)
         tables = (images, pairs, clusters, leaks, overlap, NOTHING)
         capsys.readouterr()
         note_findings(Found(*tables, counts={}), others)

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pandas as pd
 from hypothesis import given, settings
-from support.splits import make_images, make_pairs, make_words
+from support.splits import make_codes, make_images, make_pairs
 
 from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.leaks import count_leaks, find_leaks
@@ -14,8 +14,8 @@ from kaggle_tfr.deduplicate.outcomes import LEAK_COLUMNS
 
 
 def list_leaks(images, pairs, *places, **rules):
-    words = make_words(*places)
-    return find_leaks(find_clusters(images, pairs, words, **rules), words)
+    codes = make_codes(*places)
+    return find_leaks(find_clusters(images, pairs, codes, **rules), codes)
 
 
 def test_a_leak_has_its_images_in_the_order_of_their_splits():
@@ -55,7 +55,7 @@ def test_every_image_of_a_leak_is_listed_and_counted(seed):
     clusters["label_name"] = ""
     use = clusters["split"].replace({"val": "validation", "dev": "validation"})
 
-    leaks = find_leaks(clusters, make_words(*[0] * 60))
+    leaks = find_leaks(clusters, make_codes(*[0] * 60))
     counts = count_leaks(leaks)
 
     ends = leaks[["image_id_a", "image_id_b"]].astype(int).to_numpy()

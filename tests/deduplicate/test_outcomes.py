@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.splits import make_images, make_pairs, make_words
+from support.splits import make_codes, make_images, make_pairs
 
 from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.leaks import find_leaks
@@ -28,7 +28,7 @@ def images():
 
 
 def decide(images, pairs, **rules):
-    return find_clusters(images, pairs, make_words(*[0] * len(images)), **rules)
+    return find_clusters(images, pairs, make_codes(*[0] * len(images)), **rules)
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,10 @@ def test_a_plan_without_an_image_is_an_error():
 def test_the_files_are_read_again(images, tmp_path):
     """A file of an earlier version, without a newer setting, has its default."""
     expected = DuplicateSettings(leaks="drop")
-    words = make_words(*[0] * len(images))
+    codes = make_codes(*[0] * len(images))
     clusters = decide(images, make_pairs("56"))
 
-    save_clusters(clusters, find_leaks(clusters, words), expected, str(tmp_path))
+    save_clusters(clusters, find_leaks(clusters, codes), expected, str(tmp_path))
 
     assert (tmp_path / "leaks.csv").read_text().splitlines() == [HEADER]
     found, settings = load_clusters(str(tmp_path))

@@ -14,7 +14,8 @@ from kaggle_tfr.deduplicate.overrides import (
     correct_pairs,
     read_overrides,
 )
-from kaggle_tfr.images.hashing import FLAT, HASHES
+from kaggle_tfr.deduplicate.pairs import read_codes
+from kaggle_tfr.images.hashing import FLAT, HASHES, ROTATION_BITS
 from kaggle_tfr.parameters import DEFAULTS, load_recipe
 from kaggle_tfr.plan import assign_folds, check_leakage, read_plan
 from kaggle_tfr.schema import Labels
@@ -56,7 +57,8 @@ def images():
 @pytest.fixture
 def hashes(images):
     """All images differ in one hash, by the bits of their numbers."""
-    columns = dict.fromkeys(HASHES, np.zeros(len(images), np.uint64))
+    names = [*HASHES, *ROTATION_BITS]
+    columns = dict.fromkeys(names, np.zeros(len(images), np.uint64))
     table = pd.DataFrame(columns).assign(path=images["path"], texture=FLAT + 1)
     return table.assign(average=np.arange(len(images), dtype=np.uint64))
 
@@ -69,13 +71,13 @@ def decide(images, hashes, tmp_path):
         path = tmp_path / "mine.csv"
         path.write_text("\n".join(["image_id,action,value", *rows, ""]))
         decisions = read_overrides(str(path), images, labels)
-        words = hashes[[*HASHES]].to_numpy(np.uint64)
+        codes = read_codes(hashes)[:, :32]
         pairs = pd.DataFrame(PAIRS, columns=["a", "b"])
         known = {"distance": 3, "orientation": 1, "inliers": -1}
         pairs = pairs.assign(**known, verdict="hash", accepted=True)
-        pairs = correct_pairs(pairs, decisions, words)
+        pairs = correct_pairs(pairs, decisions, codes)
         images = correct_images(images, decisions, labels).assign(is_elsewhere=False)
-        return images, find_clusters(images, pairs[pairs["accepted"]], words)
+        return images, find_clusters(images, pairs[pairs["accepted"]], codes)
 
     return decide
 

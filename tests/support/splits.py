@@ -24,10 +24,10 @@ def make_pairs(*names):
     return pd.DataFrame(rows, columns=["a", "b"], dtype=int).assign(verdict="hash")
 
 
-def make_words(*places):
+def make_codes(*places):
     """Return hashes of images on a line: as many bits differ as they are apart."""
     bits = np.arange(256) < np.array(places)[:, None]
-    return np.packbits(bits, axis=1).view(">u8").astype(np.uint64)
+    return np.packbits(bits, axis=1)
 
 
 def make_hashes(codes):
