@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr.deduplicate.geometry import are_near, verify_geometry
+from kaggle_tfr.deduplicate.geometry import are_near
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.deduplicate.pairs import find_pairs
 from kaggle_tfr.deduplicate.search import TooManyPairs
@@ -68,23 +68,6 @@ def find_candidates(hashes: pd.DataFrame, settings: DuplicateSettings) -> Candid
 
     pairs = find_pairs(hashes, max_bits, settings.rotated_bits)
     return Candidates(pairs, "", explanation)
-
-
-def verify_candidates(
-    images: pd.DataFrame,
-    candidates: Candidates,
-    settings: DuplicateSettings,
-    work_dir: str = "",
-) -> pd.DataFrame:
-    """Return all candidates, with the result of their geometry.
-
-    Columns: as in `verify_geometry`. Without a second look, all pairs are near.
-    work_dir: see `verify_geometry`.
-    """
-    pairs = candidates.pairs
-    if not candidates.second_look:
-        return pairs.assign(is_near=True, inliers=-1, accepted=True)
-    return verify_geometry(images, pairs, work_dir, max_bits=settings.max_bits)
 
 
 def _choose_likeliest(

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import coo_matrix, csgraph
 
+from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.deduplicate.pairs import count_bits
 from kaggle_tfr.earlier import mark_recorded
 
@@ -36,25 +37,20 @@ def find_clusters(
     images: pd.DataFrame,
     pairs: pd.DataFrame,
     codes: np.ndarray,
-    *,
-    max_bits: int = 25,
-    keep: str = "largest",
-    conflicts: str = "drop",
-    leaks: str = "report",
+    settings: DuplicateSettings,
 ) -> pd.DataFrame:
     """Return one row per image in a cluster of two or more: kept or dropped, and why.
 
     images: columns image_id, path, label, label_name, split, height, width, n_bytes,
         and optionally source, part (of `join_records`), decision ("keep" or "drop" of
         OVERRIDES) and is_elsewhere (whether another dataset contains the image).
-    pairs: accepted pairs: a, b (row numbers of `images`) and verdict.
+    pairs: accepted pairs: a, b (row numbers of `images`).
     codes: of `read_codes`, a row per image.
-    keep: "largest" (pixels, then bytes, then name) or "first" image of the lowest
-        source of each cluster, or "all".
-    conflicts: if labels differ, "drop" the cluster, keep an image of the "majority", or
-        "keep" an image of any label.
-    leaks: "report" (keep) or "drop" the labelled images in a cluster with a test image,
-        or with an image that another dataset contains. Such an image, and one that the
+    settings: keep the "largest" (pixels, then bytes, then name) or "first" image of the
+        lowest source of each cluster, or "all". If labels differ, "drop" the cluster,
+        keep an image of the "majority", or "keep" an image of any label. "report"
+        (keep) or "drop" as leaks the labelled images in a cluster with a test image, or
+        with an image that another dataset contains. Such an image, and one that the
         user drops, is a cluster without a near-duplicate, too.
 
     Index: row numbers of `images`. Columns: `COLUMNS`. cluster counts from 0 in the
@@ -63,14 +59,16 @@ def find_clusters(
     """
     is_test = images["split"] == "test"
     is_fixed = is_test | mark_recorded(images)
-    is_leak = leaks == "drop" and (is_test | images["is_elsewhere"])
+    is_leak = settings.leaks == "drop" and (is_test | images["is_elsewhere"])
     is_dropped = is_leak | (images["decision"] == "drop")
     is_single = is_dropped & ~is_fixed & (images["problem"] == "")
     members = images.assign(is_test=is_test, is_fixed=is_fixed, is_leak=is_leak)
     members = _number_clusters(members, pairs, np.flatnonzero(is_single))
-    members = _compare_labels(members, conflicts)
-    members = _choose_kept(_rank(members, keep), pairs, codes, max_bits)
-    return _decide(members.sort_index(), keep)[COLUMNS]
+    members = _compare_labels(members, settings.conflicts)
+    members = _choose_kept(
+        _rank(members, settings.keep), pairs, codes, settings.max_bits
+    )
+    return _decide(members.sort_index(), settings.keep)[COLUMNS]
 
 
 def _number_clusters(
@@ -138,25 +136,23 @@ def _choose_kept(
     """Add original, the row of the image that each one is a copy of, and distance.
 
     ranked: of `_rank`. The best image of a cluster is an original; so is the best of
-    those that are not its copies, and so on. A copy is within twice `max_bits`; or its
-    pair with the original, or with an image that is kept in any case, is confirmed by
-    geometry or by the user.
+    those that are not its copies, and so on. A copy is within twice `max_bits`, or is
+    paired with the original or with an image that is kept in any case: if it is
+    farther, geometry or the user has confirmed the pair.
     """
     is_always_kept = ranked["is_fixed"] | (ranked["decision"] == "keep")
     always_kept = ranked.index[is_always_kept & ~ranked["is_test"]]
     ends = np.append(pairs["a"], pairs["b"])
     other_ends = np.append(pairs["b"], pairs["a"])
-    is_confirmed = np.tile(pairs["verdict"] != "hash", 2)
-    is_confirmed = is_confirmed | np.isin(other_ends, always_kept)
     ranked = ranked.assign(original=-1, distance=0)
     cluster = ranked["cluster"]
     while len(cluster):
         row = cluster.index.to_series()
         original = row.groupby(cluster).transform("first")
-        distance = count_bits(codes, original.to_numpy(), row.to_numpy())
+        distance = count_bits(codes, original, row)
         kept = row[distance == 0].index.union(always_kept)
-        confirmed = ends[is_confirmed & np.isin(other_ends, kept)]
-        is_copy = (distance <= 2 * max_bits) | row.isin(confirmed)
+        paired = ends[np.isin(other_ends, kept)]
+        is_copy = (distance <= 2 * max_bits) | row.isin(paired)
         ranked.loc[row[is_copy], "original"] = original
         ranked.loc[row[is_copy], "distance"] = distance[is_copy]
         cluster = cluster[~is_copy]

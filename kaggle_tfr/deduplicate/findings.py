@@ -16,7 +16,8 @@ class Found:
 
     images: all images of 01, with the labels of OVERRIDES.
     pairs: one row per pair within MAX_BITS or compared by its geometry, the nearest
-        first. Columns: id, label, split and path of both images (id_a, id_b, …); bits;
+        first. Columns: image_id, label_name, split and path of both images (…_a, …_b);
+        bits;
         matches (-1: not compared); orientation (EXIF), which rotates b as a is;
         verdict: what decided ("hash", "geometry", "rejected" by geometry, "user");
         accepted: whether the pair counts; same_label (1 or 0, NaN without two labels);

@@ -24,7 +24,6 @@ from kaggle_tfr.records import read_image_bytes
 
 SIDE = 192  # pixels of the short side: more costs time and blurs small images
 MIN_INLIERS = 12
-MOST_NEAR = 500  # pairs within MAX_BITS that are compared, too: a second witness
 CACHE = "geometry.parquet"  # in WORK_DIR
 UNKNOWN = {"inliers": -1, "orientation": 1}
 # The EXIF orientation that rotates b as a is, by whether b is mirrored and by the
@@ -43,19 +42,21 @@ def verify_geometry(
     work_dir: str = "",
     *,
     max_bits: int = 25,
+    most_near: int = 500,
 ) -> pd.DataFrame:
-    """Return the pairs with the columns is_near, inliers (int64) and accepted.
+    """Return the pairs with the columns inliers (int64), verdict and accepted.
 
     images: columns path and n_bytes; `pairs` contains its row numbers. A pair whose
     orientation is a mirror image is compared with the mirror image of b.
-    is_near: within `max_bits` (see `are_near`). accepted: near, or by 12 inliers. The
-    first 500 near pairs are compared, too; the others have -1 inliers. The orientation
-    of a pair with 12 inliers becomes that of the transform.
+    verdict: "hash" within `max_bits` (see `are_near`), "geometry" with 12 inliers, else
+    "rejected". The first `most_near` near pairs are compared, too, as a second witness;
+    the others have -1 inliers. The orientation of a pair with 12 inliers becomes that
+    of the transform.
     work_dir: `geometry.parquet` in it is saved during the work; a rerun reads it and
     verifies new pairs only.
     """
     is_near = are_near(pairs, max_bits)
-    compared = pairs[~is_near | (np.cumsum(is_near) <= MOST_NEAR)]
+    compared = pairs[~is_near | (np.cumsum(is_near) <= most_near)]
     # A pair with the same values needs no second verification.
     key = pd.DataFrame(
         {
@@ -79,10 +80,11 @@ def verify_geometry(
     inliers = verified["inliers"].fillna(-1).astype(np.int64)
     is_verified = inliers >= MIN_INLIERS
     orientation = verified["orientation"].where(is_verified, pairs["orientation"])
+    verdicts = {"hash": is_near, "geometry": is_verified}
     return pairs.assign(
         orientation=orientation.astype(np.int64),
-        is_near=is_near,
         inliers=inliers,
+        verdict=np.select([*verdicts.values()], [*verdicts], "rejected"),
         accepted=is_verified | is_near,
     )
 

@@ -50,8 +50,10 @@ class DuplicateSettings(JsonDataclass):
 
     max_bits: int = 25
     second_look: bool | str = "auto"
-    leaks: str = "report"
     mirrored: bool = False
+    keep: str = "largest"
+    conflicts: str = "drop"
+    leaks: str = "report"
 
     @property
     def rotated_bits(self) -> int | None:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.deduplicate.pairs import measure_pairs
+from kaggle_tfr.deduplicate.pairs import count_bits
 from kaggle_tfr.earlier import mark_recorded
 from kaggle_tfr.explore.csvs import parse_text
 from kaggle_tfr.explore.labels import number_names
@@ -39,40 +39,26 @@ def read_overrides(file: str, images: pd.DataFrame, labels: Labels) -> pd.DataFr
     pair.
     Raises: OSError: the file cannot be read. ValueError: it lists the wrong rows.
     """
-    path = file and find_file(file)
     table = pd.DataFrame(columns=COLUMNS, dtype=str)
-    if path:
-        table = parse_text(storage.read_bytes(path), skip_blank_lines=False)
+    if file:
+        data = storage.read_bytes(find_file(file))
+        table = parse_text(data, skip_blank_lines=False)
     if not set(COLUMNS).issubset(table):
         raise ValueError(
-            f"OVERRIDES '{path}' has the columns {', '.join(map(str, table))}. Its "
+            f"OVERRIDES '{file}' has the columns {', '.join(map(str, table))}. Its "
             f"header must be {','.join(COLUMNS)}."
         )
     rows = table[COLUMNS].fillna("")
     rows.index += 2  # row 1 is the header
     rows = rows[(rows != "").any(axis=1)]
-    rows["action"] = rows["action"].str.strip()
-    other = rows["value"].where(rows["action"].isin(PAIR_ACTIONS), rows["image_id"])
+    action = rows["action"].str.strip()
+    value = rows["value"]
+    other = value.where(action.isin(PAIR_ACTIONS), rows["image_id"])
     row_of = _find_images(pd.concat([rows["image_id"], other]), images)
     found = [names.map(row_of).fillna(-1) for names in (rows["image_id"], other)]
-    rows[["a", "b"]] = np.sort(np.stack(found, axis=1).astype(np.int64), axis=1)
-    _check(rows, labels, path)
-    return rows
+    ends = np.sort(np.stack(found, axis=1).astype(np.int64), axis=1)
+    rows = rows.assign(action=action, a=ends[:, 0], b=ends[:, 1])
 
-
-def _find_images(names: pd.Series, images: pd.DataFrame) -> pd.Series:
-    """Return the row of each readable image by its names: split/id, id if unique."""
-    good = images[images["problem"] == ""]
-    full_names = good["split"] + "/" + good["image_id"]
-    keys = pd.concat([full_names, good["image_id"].drop_duplicates(keep=False)])
-    keys = keys[keys.isin(names)].drop_duplicates()
-    return pd.Series(keys.index, keys)
-
-
-def _check(rows: pd.DataFrame, labels: Labels, path: str) -> None:
-    """Raise a ValueError that lists the rows that cannot be applied."""
-    action = rows["action"]
-    value = rows["value"]
     classes = labels.classes if labels.kind == "single" else ()
     subject = action.replace({"drop": "keep", "different": "same"})
     answer = value.where(action.isin(["label", "group"]), action)
@@ -93,9 +79,19 @@ def _check(rows: pd.DataFrame, labels: Labels, path: str) -> None:
     ]
     if lines:
         raise ValueError(
-            f"OVERRIDES '{path}' cannot be applied, {len(lines):,} of its rows are "
+            f"OVERRIDES '{file}' cannot be applied, {len(lines):,} of its rows are "
             f"wrong:{''.join(lines[:MAX_PROBLEMS])}"
         )
+    return rows
+
+
+def _find_images(names: pd.Series, images: pd.DataFrame) -> pd.Series:
+    """Return the row of each readable image by its names: split/id, id if unique."""
+    good = images[images["problem"] == ""]
+    full_names = good["split"] + "/" + good["image_id"]
+    keys = pd.concat([full_names, good["image_id"].drop_duplicates(keep=False)])
+    keys = keys[keys.isin(names)].drop_duplicates()
+    return pd.Series(keys.index, keys)
 
 
 def correct_images(
@@ -127,13 +123,16 @@ def correct_pairs(
 
     pairs: columns a < b, distance, orientation, inliers, verdict, accepted.
     """
-    tables = []
-    for action in PAIR_ACTIONS:
-        ends = decisions.loc[decisions["action"] == action, ["a", "b"]]
-        decided = measure_pairs(codes, ends.assign(orientation=1))
-        is_same = action == "same"
-        tables.append(decided.assign(inliers=-1, verdict="user", accepted=is_same))
-    pairs = pd.concat([*tables, pairs]).drop_duplicates(["a", "b"])
+    is_pair = decisions["action"].isin(PAIR_ACTIONS)
+    decided = decisions[is_pair].drop_duplicates(["a", "b"])
+    table = decided[["a", "b"]].assign(
+        distance=count_bits(codes, decided["a"], decided["b"]),
+        orientation=1,
+        inliers=-1,
+        verdict="user",
+        accepted=decided["action"] == "same",
+    )
+    pairs = pd.concat([table, pairs]).drop_duplicates(["a", "b"])
     return pairs.sort_values(["a", "b"], ignore_index=True)
 
 

@@ -13,9 +13,6 @@ import pandas as pd
 
 from kaggle_tfr.deduplicate.search import MAX_PAIRS, near_pairs
 from kaggle_tfr.images.hashing import BITS_BY_ORIENTATION, FLAT, HASHES, ROTATION_BITS
-from kaggle_tfr.images.orientation import INVERSE
-
-COLUMNS = ["a", "b", "distance", "orientation"]
 
 
 def find_pairs(
@@ -40,19 +37,24 @@ def find_pairs(
     rows = np.arange(len(hashes))
     first = find_first(hashes)
     is_copy = (first >= 0) & (first < rows)
-    tables = [pd.DataFrame({"a": first[is_copy], "b": rows[is_copy], "orientation": 1})]
+    copies = np.stack([first[is_copy], rows[is_copy]])
     searched = rows[(first == rows) & (hashes["texture"] >= FLAT)]
     plain = _rotate(codes[searched], 1)
-    found = {1: near_pairs(plain, max_bits, limit)}
+    near = searched[near_pairs(plain, max_bits, limit)]
+    found = {1: np.hstack([copies, near])}
     for orientation in range(2, 2 if rotated_bits is None else 9):
         both = np.concatenate([plain, _rotate(codes[searched], orientation)])
         a, b = near_pairs(both, rotated_bits, limit)
         b -= len(plain)
-        found[orientation] = np.stack([a, b])[:, a < b]  # of a plain and a rotated one
-    for orientation, places in found.items():
-        a, b = searched[places]
-        tables.append(pd.DataFrame({"a": a, "b": b, "orientation": orientation}))
-    return measure_pairs(codes, pd.concat(tables))
+        found[orientation] = searched[np.stack([a, b])[:, a < b]]
+
+    tables = []
+    for orientation, (a, b) in found.items():
+        table = pd.DataFrame({"a": a, "b": b})
+        table["distance"] = _count_differing(codes, a, b, orientation)
+        tables.append(table.assign(orientation=orientation))
+    pairs = pd.concat(tables).sort_values(["a", "b", "distance", "orientation"])
+    return pairs.drop_duplicates(["a", "b"], ignore_index=True)
 
 
 def read_codes(hashes: pd.DataFrame) -> np.ndarray:
@@ -76,27 +78,7 @@ def find_first(hashes: pd.DataFrame) -> np.ndarray:
     return np.append(first_rows, -1)[number]
 
 
-def measure_pairs(codes: np.ndarray, candidates: pd.DataFrame) -> pd.DataFrame:
-    """Measure the distances between rows a and b, b in an orientation, as `find_pairs`.
-
-    codes: of `read_codes`, or its first 32 columns if all orientations are 1.
-    candidates: columns a, b, orientation. Of a pair with several, the nearest remains.
-    """
-    tables = [pd.DataFrame(columns=COLUMNS, dtype=np.int64)]
-    for orientation, pairs in candidates.groupby("orientation"):
-        is_swapped = pairs["a"] > pairs["b"]
-        measured = {
-            "a": pairs[["a", "b"]].min(axis=1),
-            "b": pairs[["a", "b"]].max(axis=1),
-            "distance": _count_differing(codes, pairs["a"], pairs["b"], orientation),
-            "orientation": np.where(is_swapped, INVERSE[orientation], orientation),
-        }
-        tables.append(pd.DataFrame(measured))
-    pairs = pd.concat(tables).sort_values(COLUMNS)
-    return pairs.drop_duplicates(["a", "b"], ignore_index=True)
-
-
-def count_bits(codes: np.ndarray, a: pd.Series, b: pd.Series) -> np.ndarray:
+def count_bits(codes: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return the bits between the images in rows a and b: int64 (n,).
 
     codes: of `read_codes`; the nearest orientation of b counts. Of its first 32
@@ -107,7 +89,7 @@ def count_bits(codes: np.ndarray, a: pd.Series, b: pd.Series) -> np.ndarray:
 
 
 def _count_differing(
-    codes: np.ndarray, a: pd.Series, b: pd.Series, orientation: int
+    codes: np.ndarray, a: np.ndarray, b: np.ndarray, orientation: int
 ) -> np.ndarray:
     """Return the bits between rows a and rows b in this orientation: int64 (n,)."""
     differing = _rotate(codes[a], 1) ^ _rotate(codes[b], orientation)

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 
 from kaggle_tfr import explore, notebook, storage
-from kaggle_tfr.deduplicate.candidates import find_candidates, verify_candidates
+from kaggle_tfr.deduplicate.candidates import find_candidates
 from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.compare import find_overlap, read_datasets
 from kaggle_tfr.deduplicate.findings import Found, note_findings
+from kaggle_tfr.deduplicate.geometry import verify_geometry
 from kaggle_tfr.deduplicate.leaks import find_leaks
 from kaggle_tfr.deduplicate.outcomes import (
     DuplicateSettings,
@@ -27,8 +27,7 @@ from kaggle_tfr.deduplicate.pairs import read_codes
 from kaggle_tfr.mounts import find_beside
 from kaggle_tfr.parameters import Values, make_settings
 
-# Columns of `Found.images`, and those of both images in `Found.pairs`.
-FACTS = {"image_id": "id", "label_name": "label", "split": "split", "path": "path"}
+FACTS = ["image_id", "label_name", "split", "path"]  # of both images of a pair
 
 
 def run(values: Values) -> Found:
@@ -49,31 +48,36 @@ def run(values: Values) -> Found:
 
     candidates = find_candidates(hashes, settings)
     print(candidates.explanation)
-    pairs = verify_candidates(images, candidates, settings, work)
-    confirmed = np.where(pairs["accepted"], "geometry", "rejected")
-    pairs["verdict"] = np.where(pairs.pop("is_near"), "hash", confirmed)
+    pairs = verify_geometry(
+        images,
+        candidates.pairs,
+        work,
+        max_bits=settings.max_bits,
+        most_near=500 if candidates.second_look else 0,
+    )
     pairs = correct_pairs(pairs, decisions, codes)
     overlap = find_overlap(hashes, others, settings)
     images = correct_images(images, decisions, labels)
     images["is_elsewhere"] = images.index.isin(overlap["row"])
 
-    rules = {name: values[name.upper()] for name in ("keep", "conflicts", "leaks")}
-    accepted = pairs[pairs["accepted"]]
-    clusters = find_clusters(
-        images, accepted, codes, max_bits=settings.max_bits, **rules
-    )
+    clusters = find_clusters(images, pairs[pairs["accepted"]], codes, settings)
     leaks = find_leaks(clusters, codes)
-    facts = match_clusters(images, clusters)[
-        ["image_id", "label_name", "split", "keep"]
-    ]
-    overlap = overlap.join(facts.add_suffix("_b"), on="row")
+    facts = match_clusters(images[FACTS], clusters).add_suffix("_b")
+    overlap = overlap.join(facts, on="row")
 
     storage.write_parquet(decisions, storage.join(work, FILE))
     settings = replace(settings, second_look=candidates.second_look)
     save_clusters(clusters, pd.concat([leaks, overlap]), settings, work)
+    pairs = pairs.sort_values("distance", kind="stable", ignore_index=True)
+    pairs = pairs.rename(columns={"distance": "bits", "inliers": "matches"})
+    for end in ("a", "b"):
+        pairs = pairs.join(images[FACTS].add_suffix(f"_{end}"), on=end)
+    has_labels = (pairs["label_name_a"] != "") & (pairs["label_name_b"] != "")
+    is_same = pairs["label_name_a"] == pairs["label_name_b"]
+    pairs["same_label"] = is_same.astype(float).where(has_labels)
     found = Found(
         images=images,
-        pairs=_describe_pairs(pairs, images),
+        pairs=pairs,
         clusters=clusters,
         leaks=leaks,
         overlap=overlap,
@@ -82,16 +86,3 @@ def run(values: Values) -> Found:
     )
     note_findings(found, others)
     return found
-
-
-def _describe_pairs(pairs: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
-    """Return `Found.pairs`."""
-    pairs = pairs.sort_values("distance", kind="stable", ignore_index=True)
-    pairs = pairs.rename(columns={"distance": "bits", "inliers": "matches"})
-    facts = images[[*FACTS]].rename(columns=FACTS)
-    for end in ("a", "b"):
-        facts_of_end = facts.loc[pairs[end]].reset_index(drop=True)
-        pairs = pairs.join(facts_of_end.add_suffix(f"_{end}"))
-    has_labels = (pairs["label_a"] != "") & (pairs["label_b"] != "")
-    is_same = pairs["label_a"] == pairs["label_b"]
-    return pairs.assign(same_label=is_same.astype(float).where(has_labels))

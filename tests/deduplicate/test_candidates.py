@@ -9,7 +9,8 @@ from support.scenes import scene
 from support.splits import make_hashes
 
 from kaggle_tfr.deduplicate import candidates
-from kaggle_tfr.deduplicate.candidates import find_candidates, verify_candidates
+from kaggle_tfr.deduplicate.candidates import find_candidates
+from kaggle_tfr.deduplicate.geometry import verify_geometry
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.images.hashing import FINE_HASH
 
@@ -84,10 +85,9 @@ def test_without_a_second_look_near_pairs_count(hashes):
     settings = replace(SETTINGS, second_look=False)
 
     chosen = find_candidates(hashes, settings)
-    verified = verify_candidates(hashes, chosen, settings)
 
     assert "SECOND_LOOK is off" in chosen.explanation
-    assert list_partners(verified[verified["accepted"]]) == [1]
+    assert list_partners(chosen.pairs) == [1]
 
 
 def test_files_that_cannot_be_read_only_pair_within_max_bits(hashes, tmp_path):
@@ -97,6 +97,6 @@ def test_files_that_cannot_be_read_only_pair_within_max_bits(hashes, tmp_path):
     images.loc[[1, 3], "path"] = "earlier:part-1/train/scene.jpg"
 
     chosen = find_candidates(hashes, SETTINGS)
-    verified = verify_candidates(images, chosen, SETTINGS)
+    verified = verify_geometry(images, chosen.pairs)
 
     assert list_partners(verified[verified["accepted"]]) == [1, 2, 4, 5]

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from scipy.cluster.hierarchy import DisjointSet
 
 from kaggle_tfr.deduplicate.clusters import find_clusters
+from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.parameters import PARAMETERS
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -46,10 +47,10 @@ def make_images(labels, sizes=10, **columns):
     return images.assign(**columns)
 
 
-def make_pairs(*names, verdict="hash"):
+def make_pairs(*names):
     """Return pairs of rows by the names of their images, such as "ab"."""
     rows = [(ord(a) - 97, ord(b) - 97) for a, b in names]
-    return pd.DataFrame(rows, columns=["a", "b"], dtype=int).assign(verdict=verdict)
+    return pd.DataFrame(rows, columns=["a", "b"], dtype=int)
 
 
 def make_codes(places):
@@ -61,7 +62,7 @@ def make_codes(places):
 def decide(images, pairs, places=None, **rules):
     """Return the clusters of images that are all near, or at these places."""
     codes = make_codes(places or [0] * len(images))
-    return find_clusters(images, pairs, codes, **rules)
+    return find_clusters(images, pairs, codes, DuplicateSettings(**rules))
 
 
 def draw_pairs(rng, n_images):
@@ -69,7 +70,7 @@ def draw_pairs(rng, n_images):
     n_pairs = rng.integers(0, n_images)
     ends = np.sort(rng.integers(0, n_images, (n_pairs, 2)))
     pairs = pd.DataFrame(np.unique(ends, axis=0), columns=["a", "b"])
-    return pairs[pairs["a"] < pairs["b"]].assign(verdict="hash")
+    return pairs[pairs["a"] < pairs["b"]]
 
 
 def kept_ids(clusters):
@@ -130,15 +131,10 @@ def test_of_a_slow_fade_several_images_are_kept():
 def test_a_far_copy_that_is_confirmed_is_dropped():
     """A crop, by its geometry; also if the image kept has the hash of its original."""
     images = make_images(["x"] * 3, [20, 30, 10])
-    hashes_only = make_pairs("ab", "ac")
-    confirmed = make_pairs("ac", verdict="geometry")
-    by_user = make_pairs("bc", verdict="user")
 
-    assert kept_ids(decide(images, hashes_only, [0, 0, 60])) == "bc"
-    pairs = pd.concat([make_pairs("ab"), confirmed])
-    assert kept_ids(decide(images, pairs, [0, 0, 60])) == "b"
-    pairs = pd.concat([make_pairs("ab"), by_user])
-    assert kept_ids(decide(images, pairs, [0, 1, 60])) == "b"
+    assert kept_ids(decide(images, make_pairs("ab", "ac"), [0, 0, 60])) == "b"
+    assert kept_ids(decide(images, make_pairs("ab", "ac"), [0, 1, 60])) == "bc"
+    assert kept_ids(decide(images, make_pairs("ab", "ac", "bc"), [0, 1, 60])) == "b"
 
 
 @pytest.mark.parametrize(
@@ -215,9 +211,8 @@ def test_images_with_a_record_are_kept_and_their_copies_dropped():
         "duplicate",
         BEST,
     ]
-    by_user = make_pairs("ce", verdict="user")
-    clusters = decide(images, pd.concat([pairs, by_user]), [20, 0, 60, 70, 140])
-    assert kept_ids(clusters) == "bc"
+    pairs = make_pairs("ab", "bc", "cd", "ce")
+    assert kept_ids(decide(images, pairs, [20, 0, 60, 70, 140])) == "bc"
 
 
 def test_without_pairs_the_table_is_empty_and_has_the_same_columns():
@@ -288,7 +283,7 @@ def test_labelled_images_are_resolved_as_if_there_were_no_test_images(
         ends += pairwise(row[ids])
         if len(ids) == 1:
             single += ids.tolist()
-    pairs = pd.DataFrame(ends, columns=["a", "b"], dtype=int).assign(verdict="hash")
+    pairs = pd.DataFrame(ends, columns=["a", "b"], dtype=int)
     direct = decide(labelled, pairs, **rules)
     expected = [*single, *direct["image_id"][direct["keep"]]]
     found = clusters["image_id"][clusters["keep"] & ~is_test]

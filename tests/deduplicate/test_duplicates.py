@@ -10,7 +10,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from support.brute_force import find_by_brute_force
 from support.scenes import saved, scene
 
-from kaggle_tfr.deduplicate.candidates import find_candidates, verify_candidates
+from kaggle_tfr.deduplicate.candidates import find_candidates
 from kaggle_tfr.deduplicate.geometry import verify_geometry
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.deduplicate.pairs import find_first, find_pairs
@@ -159,9 +159,8 @@ def test_copies_of_scenes_are_found_and_nothing_else(tmp_path):
     images = make_table(sorted(tmp_path.glob("*.jpg")))
 
     hashes = hash_images(images, tmp_path)
-    settings = DuplicateSettings()
-    candidates = find_candidates(hashes, settings)
-    verified = verify_candidates(images, candidates, settings)
+    candidates = find_candidates(hashes, DuplicateSettings())
+    verified = verify_geometry(images, candidates.pairs)
     pairs = verified[verified["accepted"]]
 
     is_same = pairs["a"] // n_files == pairs["b"] // n_files

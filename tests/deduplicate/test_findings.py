@@ -7,6 +7,7 @@ from support.splits import make_codes, make_images, make_pairs
 from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.findings import Found, note_findings
 from kaggle_tfr.deduplicate.leaks import find_leaks
+from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 
 NOTHING = pd.DataFrame({"dataset": [], "keep_b": []})
 
@@ -18,7 +19,7 @@ def list_notes(capsys):
     def run(images, pairs, places=None, overlap=NOTHING, **more):
         codes = make_codes(*(places or [0] * len(images)))
         others = more.pop("others", NOTHING)
-        clusters = find_clusters(images, pairs, codes, **more)
+        clusters = find_clusters(images, pairs, codes, DuplicateSettings(**more))
         leaks = find_leaks(clusters, codes)
         tables = (images, pairs, clusters, leaks, overlap, NOTHING)
         capsys.readouterr()

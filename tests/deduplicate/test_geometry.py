@@ -37,17 +37,17 @@ def pairs():
     return pairs.assign(distance=60, orientation=1)
 
 
-def test_copies_are_accepted_and_other_scenes_are_not(images, pairs, monkeypatch):
+def test_copies_are_accepted_and_other_scenes_are_not(images, pairs):
     """Geometry is a second witness of the first pairs that are near by their hashes."""
     pairs.loc[[2, 5], "distance"] = 10
-    monkeypatch.setattr(geometry, "MOST_NEAR", 1)
 
-    verified = verify_geometry(images, pairs)
+    verified = verify_geometry(images, pairs, most_near=1)
 
     accepted = verified[verified["accepted"]]
     ends = accepted[["a", "b"]].to_numpy().tolist()
     assert ends == [[0, 1], [0, 2], [0, 3], [0, 6], [1, 2]]
-    assert accepted["is_near"].tolist() == [False, False, True, True, False]
+    by_hash = [False, False, True, True, False]
+    assert (accepted["verdict"] == "hash").tolist() == by_hash
     assert verified["inliers"][5] == -1
     assert verified["inliers"].drop([0, 1, 6]).max() <= 6
 

@@ -28,7 +28,9 @@ def images():
 
 
 def decide(images, pairs, **rules):
-    return find_clusters(images, pairs, make_codes(*[0] * len(images)), **rules)
+    return find_clusters(
+        images, pairs, make_codes(*[0] * len(images)), DuplicateSettings(**rules)
+    )
 
 
 @pytest.mark.parametrize(

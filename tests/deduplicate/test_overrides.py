@@ -8,7 +8,11 @@ from support.plans import digests
 
 from kaggle_tfr import deduplicate, explore, plan
 from kaggle_tfr.deduplicate.clusters import find_clusters
-from kaggle_tfr.deduplicate.outcomes import choose_rows, count_outcomes
+from kaggle_tfr.deduplicate.outcomes import (
+    DuplicateSettings,
+    choose_rows,
+    count_outcomes,
+)
 from kaggle_tfr.deduplicate.overrides import (
     correct_images,
     correct_pairs,
@@ -77,7 +81,9 @@ def decide(images, hashes, tmp_path):
         pairs = pairs.assign(**known, verdict="hash", accepted=True)
         pairs = correct_pairs(pairs, decisions, codes)
         images = correct_images(images, decisions, labels).assign(is_elsewhere=False)
-        return images, find_clusters(images, pairs[pairs["accepted"]], codes)
+        return images, find_clusters(
+            images, pairs[pairs["accepted"]], codes, DuplicateSettings()
+        )
 
     return decide
 

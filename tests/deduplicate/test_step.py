@@ -69,14 +69,14 @@ def test_each_pair_has_its_verdict(found):
 def test_the_transform_of_a_pair_moves_its_second_image_onto_the_first(found):
     """The original is moved up by 30 of 240 pixels, in units of the crop's 210."""
     pairs = found.pairs
-    (pair,) = pairs[pairs["id_a"] == "test/part.jpg"].to_dict("records")[:1]
-    assert (pair["split_a"], pair["label_a"]) == ("test", "")
+    (pair,) = pairs[pairs["image_id_a"] == "test/part.jpg"].to_dict("records")[:1]
+    assert (pair["split_a"], pair["label_name_a"]) == ("test", "")
     assert pd.isna(pair["same_label"])
     (x_x, _, _), (_, _, y_0) = deduplicate.align(pair["path_a"], pair["path_b"])
     assert x_x == pytest.approx(240 / 210, abs=0.01)
     assert y_0 == pytest.approx(-30 / 210, abs=0.02)
     rows = found.images.iloc[[pair["a"], pair["b"]]]
-    assert rows["image_id"].tolist() == [pair["id_a"], pair["id_b"]]
+    assert rows["image_id"].tolist() == [pair["image_id_a"], pair["image_id_b"]]
 
 
 def test_tables_and_files_agree(found, values):

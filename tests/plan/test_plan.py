@@ -1,7 +1,7 @@
 """Plans: saved and read again, names of shards, fingerprints and limits."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pandas as pd
 import pyarrow.parquet as pq
