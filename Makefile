@@ -34,8 +34,7 @@ test: $(READY)  ## lint, types, imports, then the tests
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-test-all: $(READY)  ## all tests, with the heavy ones and those in a browser
-	$(BIN)/$(PIP) --editable '.[dev,browser]'
+test-all: $(READY)  ## all tests, with the heavy ones
 	$(BIN)/python -m pytest -m "heavy or not heavy"
 
 bench: $(READY)  ## the benchmarks' tables

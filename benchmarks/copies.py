@@ -25,6 +25,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from benchmarks.duplicates import list_photos
 from kaggle_tfr import deduplicate, explore, parallel
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
+from kaggle_tfr.deduplicate.pairs import find_first
 
 T = Image.Transpose
 # One flower of each pair that shows the same scene twice.
@@ -79,9 +80,23 @@ def find(images, hashes, work, settings):
     """Return the accepted pairs, as notebook 02 finds them, and the seconds."""
     start = time.perf_counter()
     candidates = deduplicate.find_candidates(hashes, settings)
-    verified = deduplicate.verify_candidates(images, hashes, candidates, settings, work)
-    pairs = verified[verified["accepted"]]
+    verified = deduplicate.verify_candidates(images, candidates, settings, work)
+    pairs = expand(verified[verified["accepted"]], find_first(hashes))
     return pairs, time.perf_counter() - start
+
+
+def expand(pairs, first):
+    """Return the pairs a < b of all images, not only of the first with equal hashes.
+
+    first: of `find_first`.
+    """
+    ends = pd.concat([pd.DataFrame({"a": first, "b": first}), pairs[["a", "b"]]])
+    ends = ends.apply(lambda rows: first[rows]).drop_duplicates()
+    for end in ("a", "b"):
+        members = pd.DataFrame({end: first, f"row_{end}": range(len(first))})
+        ends = ends.merge(members, on=end)
+    rows = np.sort(ends[["row_a", "row_b"]], axis=1)
+    return pd.DataFrame(rows[rows[:, 0] < rows[:, 1]], columns=["a", "b"])
 
 
 def read(paths, work):

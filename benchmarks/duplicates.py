@@ -8,8 +8,6 @@ Pairs: random hashes in which each bit is 1 as often as in the photographs of DI
 any two bits are equal as often; one in 33 is a copy of another with 0 to 32 bits
 changed. Recall is against brute force. --mirrored adds the pairs in the eight
 orientations.
-Growth: 1 % of these hashes are new, and only pairs with one of them are searched,
-alternating with the search of all. Recall is against the pairs of that search.
 """
 
 import argparse
@@ -30,7 +28,7 @@ from PIL import Image, ImageOps
 from scipy.stats import norm
 
 from benchmarks.write import mosaic
-from kaggle_tfr.deduplicate.pairs import find_pairs
+from kaggle_tfr.deduplicate.pairs import find_first, find_pairs
 from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.hashing import (
     BITS_BY_ORIENTATION,
@@ -45,7 +43,6 @@ LANDMARK = 1_580_470
 SIZES = 10_000, 100_000, 1_000_000, LANDMARK
 MAX_BITS = 25
 ROTATED_BITS = 20  # the limit of 02 with MIRRORED
-NEW_SHARE = 0.01
 MOST_CHANGED = 32
 SAMPLE = 1000
 MOSAICS = 6
@@ -191,6 +188,7 @@ def measure_pairs(real, n):
     rng = np.random.default_rng(n)
     codes, copies, originals, changed = draw_codes(real, n, rng)
     table = _make_table(codes, HASHES)
+    table[[*ROTATION_BITS]] = np.uint64(0)
     before = _peak_mb()
     start = time.perf_counter()
     start_cpu = time.process_time()
@@ -198,17 +196,14 @@ def measure_pairs(real, n):
     seconds = time.perf_counter() - start
     cpu_seconds = time.process_time() - start_cpu
     peak = _peak_mb()
-    found = set(zip(pairs["a"], pairs["b"], strict=True))
     near = changed <= MAX_BITS
-    sought = {(min(p), max(p)) for p in zip(copies[near], originals[near], strict=True)}
+    sought = set(zip(copies[near], originals[near], strict=True))
     sample = np.concatenate([copies[: SAMPLE // 2], rng.permutation(n)[: SAMPLE // 2]])
     for row in sample:
         others = np.flatnonzero(
             np.bitwise_count(codes ^ codes[row]).sum(axis=1) <= MAX_BITS
         )
-        sought |= {
-            (min(row, other), max(row, other)) for other in others if other != row
-        }
+        sought |= {(row, other) for other in others if other != row}
     return {
         "n": n,
         "pairs": len(pairs),
@@ -216,43 +211,25 @@ def measure_pairs(real, n):
         "cpu_seconds": round(cpu_seconds, 1),
         "pairs_peak_mb": round(peak),
         "peak_before_mb": round(before),
-        "pairs_recall": len(sought & found) / len(sought),
+        "pairs_recall": _count_recall(pairs, sought, table),
     }
+
+
+def _count_recall(pairs, sought, table):
+    """Return the share of the pairs sought that are found.
+
+    Images with equal hashes are found by the first of them.
+    """
+    first = find_first(table)
+    found = set(zip(pairs["a"], pairs["b"], strict=True))
+    sought = {tuple(sorted(first[[a, b]])) for a, b in sought if first[a] != first[b]}
+    return len(sought & found) / len(sought)
 
 
 def _make_table(codes, columns):
     words = codes.view(">u8").astype(np.uint64)
     table = pd.DataFrame(dict(zip(columns, words.T, strict=True)))
     return table.assign(texture=FLAT, digest="", problem="")
-
-
-def measure_growth(real, n, rounds):
-    """Return the figures of n codes of which 1 % are new; call it in a new process."""
-    rng = np.random.default_rng(n)
-    table = _make_table(draw_codes(real, n, rng)[0], HASHES)
-    is_new = np.zeros(n, bool)
-    is_new[rng.permutation(n)[: round(NEW_SHARE * n)]] = True
-    new_seconds, all_seconds, peaks = [], [], []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        new_pairs = find_pairs(table, MAX_BITS, is_new=is_new)
-        new_seconds.append(time.perf_counter() - start)
-        peaks.append(_peak_mb())
-        start = time.perf_counter()
-        pairs = find_pairs(table, MAX_BITS)
-        all_seconds.append(time.perf_counter() - start)
-    sought = pairs[is_new[pairs["a"]] | is_new[pairs["b"]]]
-    shared = sought.merge(new_pairs)
-    ratios = np.divide(all_seconds, new_seconds)
-    return {
-        "growth_pairs_ratio": round(statistics.median(ratios), 1),
-        "growth_seconds": round(statistics.median(new_seconds), 1),
-        "growth_all_seconds": round(statistics.median(all_seconds), 1),
-        "growth_peak_mb": round(peaks[0]),
-        "growth_all_peak_mb": round(_peak_mb()),
-        "growth_recall": len(shared) / len(sought),
-        "growth_false": len(new_pairs) - len(shared),
-    }
 
 
 def measure_orientations(real, n):
@@ -271,7 +248,6 @@ def measure_orientations(real, n):
     seconds = time.perf_counter() - start
     cpu_seconds = time.process_time() - start_cpu
     peak = _peak_mb()
-    found = set(zip(pairs["a"], pairs["b"], strict=True))
     sought = set()
     for row in np.append(copies[: SAMPLE // 8], rng.permutation(n)[: SAMPLE // 8]):
         for chosen_bits in BITS_BY_ORIENTATION:
@@ -283,25 +259,12 @@ def measure_orientations(real, n):
         "turned_seconds": round(seconds, 1),
         "turned_cpu_seconds": round(cpu_seconds, 1),
         "turned_peak_mb": round(peak),
-        "turned_recall": len(sought & found) / len(sought),
+        "turned_recall": _count_recall(pairs, sought, table),
     }
 
 
 def _peak_mb():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def measure_faiss(real, n):
-    """Return the seconds of faiss's exact index, 13 tables of 19 bits, one flip."""
-    import faiss
-
-    codes = draw_codes(real, n, np.random.default_rng(n))[0]
-    start = time.perf_counter()
-    index = faiss.IndexBinaryMultiHash(256, 13, 19)
-    index.nflip = 1
-    index.add(codes)
-    index.range_search(codes, MAX_BITS + 1)
-    return time.perf_counter() - start
 
 
 def apart(function, *arguments):
@@ -339,10 +302,7 @@ def main():
     )
     real = in_orientations[:, :32]
     sizes = [options.n or LANDMARK] if options.json or options.n else SIZES
-    rows = [
-        apart(measure_pairs, real, n) | apart(measure_growth, real, n, options.rounds)
-        for n in sizes
-    ]
+    rows = [apart(measure_pairs, real, n) for n in sizes]
     if options.mirrored:
         rows = [
             row | apart(measure_orientations, in_orientations, row["n"]) for row in rows
@@ -354,9 +314,7 @@ def main():
         return
     for name, figure in hashing.items():
         print(f"{name:24}{figure:8.2f}")
-    table = pd.DataFrame(rows)
-    faiss = [apart(measure_faiss, real, n) if n <= SIZES[1] else np.nan for n in sizes]
-    print(table.assign(faiss_seconds=np.round(faiss, 1)).to_string(index=False))
+    print(pd.DataFrame(rows).to_string(index=False))
 
 
 if __name__ == "__main__":

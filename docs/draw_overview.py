@@ -83,7 +83,10 @@ def show_rejected(images: pd.DataFrame, count: int, n_decided: int) -> Column:
 
 def show_duplicates(images: pd.DataFrame, copies: pd.DataFrame, count: int) -> Column:
     """Return the copy that is smallest beside the image kept."""
-    originals = copies["reason"].str.extract("^duplicate of (.*)")[0].dropna()
+    kept = copies[copies["keep"] & (copies["split"] != "test")]
+    original_of = pd.Series(kept.index, kept["cluster"]).groupby(level=0).first()
+    dropped = copies[copies["reason"] == "duplicate"]
+    originals = dropped["cluster"].map(original_of).dropna()
     width = images["width"]
     scales = width[originals.index] / width[originals].to_numpy()
     copy = scales.idxmin()

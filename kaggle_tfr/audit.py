@@ -22,7 +22,7 @@ from kaggle_tfr.explore.features import UnclearLabelError
 from kaggle_tfr.explore.files import list_files
 from kaggle_tfr.explore.layout import Recipe, format_recipe, propose_recipe, to_line
 from kaggle_tfr.mounts import locate_input, output_dir
-from kaggle_tfr.naming import is_shard_name
+from kaggle_tfr.naming import SPLIT_NAMES, is_shard_name
 from kaggle_tfr.notebook import MARKS, Finding
 from kaggle_tfr.parameters import (
     DEFAULTS,
@@ -141,8 +141,8 @@ def _format_command(
     input_dir = values["INPUT_DIR"]
     name = f"{os.path.basename(input_dir)}/" if os.path.isabs(input_dir) else source
     words = ["kaggle-tfr", "audit", name]
-    for part in deduplicate.name_datasets(against).values():
-        words += ["--against", part]
+    for part in against:
+        words += ["--against", deduplicate.name_dataset(part)]
     for parameter, value in parameters.items():
         text = value if isinstance(value, str) else json.dumps(value)
         words += ["-p", f"{parameter}={text}"]
@@ -165,8 +165,9 @@ def _run(values: Values, work: str) -> Audit:
     images["file"] = images["path"].str.removeprefix(f"{folder}/")
     overlap = found.overlap
     copies = _list_copies(images, found.pairs)
-    counts = _count(images, copies)
-    counts["images_in_other_datasets"] = overlap["a"].nunique()
+    counts = _count(images, found)
+    counts["conflicting_pairs"] = int(copies["conflict"].sum())
+    counts["images_in_other_datasets"] = overlap["row"].nunique()
     _note_unread(folder, images["path"])
     _note_limits(settings, labels)
 
@@ -184,14 +185,20 @@ def _run(values: Values, work: str) -> Audit:
             labels,
             None,
             settings.max_bits,
-            work_dir=work,
         ),
     )
     ends = images[["file", "split", "label_name"]].iloc[copies["b"]]
     here = _tabulate(images, copies.assign(dataset_b=""), ends)
-    ends = overlap[["test_id", "test_split", "test_label"]]
+    ends = overlap[["image_id_a", "split_a", "label_name_a"]]
     # Another dataset may have other names for the same classes.
-    overlap = overlap.assign(conflict=False, dataset_b=overlap["dataset"])
+    match = np.where(overlap["orientation"] == 1, "hash", "mirrored")
+    is_equal = images["digest"].loc[overlap["row"]].to_numpy() == overlap["digest_a"]
+    overlap = overlap.assign(
+        a=overlap["row"],
+        match=np.where(is_equal, "file", match),
+        conflict=False,
+        dataset_b=overlap["dataset"],
+    )
     elsewhere = _tabulate(images, overlap, ends)
     table = pd.concat([here, elsewhere], ignore_index=True)
     return Audit(headline, findings, table, counts, values["OUT_DIR"])
@@ -216,43 +223,45 @@ def _explore(values: Values) -> None:
 def _list_copies(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     """Return the copies: a, b (row numbers of `images`), distance, match, conflict.
 
-    pairs: of `deduplicate.Found`. match: "file" for equal files, "hash" within
-    MAX_BITS, "mirrored" within four fifths of it in another orientation, "details" if
-    the second look confirmed the pair.
+    pairs: of `deduplicate.Found`. a is of the first split. match: "file" for equal
+    files, "hash" within MAX_BITS, "mirrored" within four fifths of it in another
+    orientation, "details" if the second look confirmed the pair.
     """
     pairs = pairs[pairs["accepted"]]
-    is_confirmed = pairs["verdict"] == "geometry"
-    is_rotated = pairs["orientation"] != 1
-    match = np.select([is_confirmed, is_rotated], ["details", "mirrored"], "hash")
-    columns = pairs[["a", "b"]].assign(distance=pairs["bits"], match=match)
-    copies = deduplicate.find_copies(images, columns)
-
-    a = copies["a"]
-    b = copies["b"]
+    rank_a, rank_b = (
+        pairs[f"split_{end}"].map(SPLIT_NAMES).map(deduplicate.RANKS) for end in "ab"
+    )
+    is_swapped = rank_a > rank_b
+    a = pairs["a"].mask(is_swapped, pairs["b"])
+    b = pairs["b"].mask(is_swapped, pairs["a"])
     digest = images["digest"].to_numpy()
+    matches = {
+        "file": digest[a] == digest[b],
+        "details": pairs["verdict"] == "geometry",
+        "mirrored": pairs["orientation"] != 1,
+    }
     label = images["label"].to_numpy()
     is_labelled = (label[a] >= 0) & (label[b] >= 0)
-    is_equal = digest[a] == digest[b]
-    return copies.assign(
-        match=copies["match"].mask(is_equal, "file"),
-        conflict=is_labelled & (label[a] != label[b]),
-    )
+    copies = pd.DataFrame({"a": a, "b": b, "distance": pairs["bits"]})
+    copies["match"] = np.select([*matches.values()], [*matches], "hash")
+    copies["conflict"] = is_labelled & (label[a] != label[b])
+    return copies.sort_values(["a", "distance", "b"], ignore_index=True)
 
 
-def _count(images: pd.DataFrame, copies: pd.DataFrame) -> dict[str, Any]:
+def _count(images: pd.DataFrame, found: deduplicate.Found) -> dict[str, Any]:
     """Return the counts of audit.json."""
     good = images[images["problem"] == ""]
     reasons = name_reasons(images["problem"].drop(good.index))
-    split = images["split"].to_numpy()
-    is_leak = split[copies["a"]] != split[copies["b"]]
+    clusters = found.clusters
+    by_cluster = clusters.groupby("cluster")["split"]
     return {
         "images": len(good),
         "rejected": len(images) - len(good),
         "reasons": reasons.value_counts().to_dict(),
         "splits": good["split"].value_counts().to_dict(),
-        "leaking_images": np.unique(copies.loc[is_leak, ["a", "b"]]).size,
-        "copies": deduplicate.count_copies(images, copies).to_dict("records"),
-        "conflicting_pairs": int(copies["conflict"].sum()),
+        "copied_images": int((by_cluster.transform("size") > 1).sum()),
+        "leaking_images": int((by_cluster.transform("nunique") > 1).sum()),
+        "leaks": deduplicate.count_leaks(found.leaks).to_dict("records"),
     }
 
 
@@ -296,7 +305,7 @@ def _format_headline(
     n_copied = counts["leaking_images"]
     verb = "leak"
     if len(counts["splits"]) == 1:
-        n_copied = counts["copies"][0]["images"]
+        n_copied = counts["copied_images"]
         verb = "have a copy"
     text = f"{n_copied:,} of {counts['images']:,} images {verb}"
     text += f" at {settings.max_bits} bits"

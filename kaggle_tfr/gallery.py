@@ -1,17 +1,16 @@
 """The clusters of near-duplicates with small images, for the gallery of a page."""
 
-import csv
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import BytesIO, StringIO
+from io import BytesIO
 from typing import Any
 
 import pandas as pd
 from PIL import Image
 
 from kaggle_tfr import parallel, storage
-from kaggle_tfr.deduplicate import geometry
+from kaggle_tfr.deduplicate import geometry, overrides
 from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.images.convert import load_pixels
 from kaggle_tfr.schema import Labels
@@ -23,7 +22,7 @@ SIDE = 160  # pixels of a thumbnail
 QUALITY = 60  # of WebP
 # Clusters with two labels are first, then those in two splits, then the farthest; in a
 # cluster the kept images are first, and of these the one that the others are copies of.
-ORDER = ["is_conflict", "is_leak", "farthest", "cluster", "keep", "steps"]
+ORDER = ["is_conflict", "is_leak", "farthest", "cluster", "keep", "distance"]
 
 Row = dict[Any, Any]  # values by the names of columns
 
@@ -54,13 +53,11 @@ def make_gallery(
     labels: Labels,
     decisions: Sequence[Sequence[str]] | None = (),
     max_bits: int = 256,
-    *,
-    work_dir: str = "",
 ) -> Gallery:
     """Return the clusters in `ORDER` with thumbnails, at most `MAX_IMAGES` images.
 
-    images, clusters: of 01 and 02. max_bits: the radius of 02. work_dir: has the
-    geometry of the pairs beyond it.
+    images, clusters: of 01 and 02. max_bits: the radius of 02; images beyond it are
+    aligned by their geometry.
     """
     displayed = _choose_displayed(
         clusters.assign(is_far=clusters["distance"] > max_bits)
@@ -70,16 +67,16 @@ def make_gallery(
         group.to_dict("records")
         for _, group in displayed.groupby("cluster", sort=False)
     ]
-    pairs = [(row, group[0]) for group in groups for row in group]
-    paths = [row["path"] for row, _ in pairs]
-    thumbnails = parallel.run(_draw, paths, label="Thumbnails", ordered=True)
-    transforms = geometry.load_transforms(work_dir)
-    for (row, first), thumbnail in zip(pairs, thumbnails, strict=True):
+    rows = [row for group in groups for row in group]
+    tasks = [
+        (row["path"], group[0]["path"] if row["is_far"] else "")
+        for group in groups
+        for row in group
+    ]
+    drawn = parallel.run(_draw, tasks, label="Thumbnails", ordered=True)
+    for row, (thumbnail, matrix) in zip(rows, drawn, strict=True):
         row["thumbnail"] = thumbnail
-        row["matrix"] = []
-        matrix = transforms.get((first["path"], row["path"]))
-        if matrix is not None and row["is_far"]:
-            row["matrix"] = matrix.T.ravel().tolist()
+        row["matrix"] = matrix
     is_single = labels.kind == "single"
     return Gallery(
         clusters=groups,
@@ -100,7 +97,7 @@ def _choose_displayed(clusters: pd.DataFrame) -> pd.DataFrame:
         is_leak=of_cluster["split"].transform("nunique") > 1,
         farthest=of_cluster["distance"].transform("max"),
     )
-    is_ascending = [column == "steps" for column in ORDER]
+    is_ascending = [column == "distance" for column in ORDER]
     members = members.sort_values(ORDER, ascending=is_ascending)
     position = members.groupby("cluster").cumcount()
     return members[position < MAX_OF_CLUSTER].head(MAX_IMAGES)
@@ -118,18 +115,24 @@ def _name_images(images: pd.DataFrame) -> pd.DataFrame:
     return good.assign(name=good["image_id"].mask(is_repeated, full_name))
 
 
-def _draw(path: str) -> str:
-    """Return the thumbnail of an image."""
+def _draw(task: tuple[str, str]) -> tuple[str, list[float]]:
+    """Return the thumbnail of an image, and the matrix that puts it on another one.
+
+    task: the paths of both; "" for no other one.
+    """
+    path, other_path = task
     (pixels,) = load_pixels([path], SIDE)
     thumbnail = Image.fromarray(pixels)
     thumbnail.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
     webp = BytesIO()
     thumbnail.save(webp, "WEBP", quality=QUALITY)
-    return b64encode(webp.getvalue()).decode()
+    matrix = geometry.align(other_path, path) if other_path else None
+    numbers = [] if matrix is None else matrix.T.ravel().tolist()
+    return b64encode(webp.getvalue()).decode(), numbers
 
 
 def read_decisions(work_dir: str) -> list[list[str]]:
     """Return image_id, action and value of each decision that 02 has applied."""
-    text = storage.read_text(storage.join(work_dir, "decisions.csv"))
-    rows = csv.reader(StringIO(text, newline=""))
-    return [row[:3] for row in rows][1:]
+    path = storage.join(work_dir, overrides.FILE)
+    columns = overrides.COLUMNS
+    return storage.read_parquet(path, columns=columns).to_numpy().tolist()

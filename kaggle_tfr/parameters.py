@@ -179,7 +179,6 @@ TABLE = (
         also=bool,
         choices=("auto", True, False),
     ),
-    Parameter("CANDIDATE_BITS", 70, "02", "the radius of these pairs", high=256),
     Parameter(
         "KEEP",
         "largest",

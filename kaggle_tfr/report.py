@@ -139,9 +139,7 @@ def _load_gallery(work: str, n_jobs: int) -> Gallery | None:
     images, labels = load_images(work)
     parallel.use_backend(n_jobs)
     decisions = read_decisions(work)
-    return make_gallery(
-        images, clusters, labels, decisions, settings.max_bits, work_dir=work
-    )
+    return make_gallery(images, clusters, labels, decisions, settings.max_bits)
 
 
 def _link_notebooks(

@@ -2,16 +2,18 @@
 copies in other datasets.
 """
 
-from kaggle_tfr.deduplicate.candidates import find_candidates, verify_candidates
+from kaggle_tfr.deduplicate.candidates import find_candidates
 from kaggle_tfr.deduplicate.clusters import find_clusters
-from kaggle_tfr.deduplicate.compare import name_datasets, read_datasets
-from kaggle_tfr.deduplicate.leaks import count_copies, find_copies
+from kaggle_tfr.deduplicate.compare import name_dataset, read_datasets
+from kaggle_tfr.deduplicate.findings import Found
+from kaggle_tfr.deduplicate.geometry import align
+from kaggle_tfr.deduplicate.leaks import RANKS, count_leaks
 from kaggle_tfr.deduplicate.outcomes import (
     DuplicateSettings,
     choose_rows,
     count_outcomes,
     load_clusters,
 )
-from kaggle_tfr.deduplicate.overrides import list_cut_pairs, load_corrected
+from kaggle_tfr.deduplicate.overrides import load_corrected
 from kaggle_tfr.deduplicate.pairs import find_pairs
-from kaggle_tfr.deduplicate.step import Found, run
+from kaggle_tfr.deduplicate.step import run

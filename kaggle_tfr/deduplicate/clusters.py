@@ -2,29 +2,22 @@
 
 Images that are connected by pairs form one cluster. Example: image a is 4 bits from b,
 and b is 3 bits from c. All three are one cluster, although a and c may be far apart.
-The largest image, say c, is kept. The reasons read "kept: largest of 3" for c,
-"duplicate of c" for b, and "duplicate of c by way of b" for a, which is two steps from
-c.
+The best image, by KEEP, is kept, and its copies are dropped: all images within twice
+MAX_BITS of it, and those that geometry or the user confirms as its copies. If others
+remain, as in a slow fade, the best of these is kept, too, and so on.
 
-Test images are always kept. They do not influence which labelled images are kept,
-unless leaks are dropped. Neither do images of compared datasets. A cluster of test
-images and one other image has the reason "kept: the only labelled image".
-
-The user's decisions come first. An image that the user drops has no vote on the label
-of its cluster, and another image is kept in its place; it still connects its
-neighbours.
-
-When a dataset grows, images with a record in an earlier part are always kept.
+Test images are always kept, and do not influence which labelled images are kept, unless
+leaks are dropped. An image that the user drops has no vote on the label of its cluster.
+Images with a record in an earlier part are always kept.
 """
-
-from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import csgraph, csr_matrix
+from scipy.sparse import coo_matrix, csgraph
 
+from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
+from kaggle_tfr.deduplicate.pairs import count_bits
 from kaggle_tfr.earlier import mark_recorded
-from kaggle_tfr.parameters import check_parameters
 
 COLUMNS = [
     "image_id",
@@ -35,135 +28,82 @@ COLUMNS = [
     "path",
     "label_name",
     "split",
-    "steps",
-    "chain",
     "conflict",
 ]
-MAX_STEPS = 2  # images further from the keeper make their cluster a chain
-STEP_COST = 1_000_000  # of a pair, plus its bits: more than all bits on a way
-EQUAL_COST = 1000  # of a pair with equal hashes
+BEST = "kept: best of its copies"
 
 
 def find_clusters(
     images: pd.DataFrame,
     pairs: pd.DataFrame,
-    *,
-    keep: str = "largest",
-    conflicts: str = "drop",
-    leaks: str = "report",
-    copies: Mapping[int, str] | None = None,
-    kept_rows: Sequence[int] = (),
-    dropped_rows: Sequence[int] = (),
+    codes: np.ndarray,
+    settings: DuplicateSettings,
 ) -> pd.DataFrame:
     """Return one row per image in a cluster of two or more: kept or dropped, and why.
 
     images: columns image_id, path, label, label_name, split, height, width, n_bytes,
-        and optionally source and part; `pairs` contains its row
-        numbers.
-    pairs: columns a, b, distance (bits).
-    keep: "largest" (pixels, then bytes, then name) or "first" image of the lowest
-        source of each cluster, or "all".
-    conflicts: if labels differ, "drop" the cluster, keep an image of the "majority", or
-        "keep" an image of any label.
-    leaks: "report" (keep) or "drop" the labelled images in a cluster with a test image,
-        or with an image that another dataset also contains.
-    copies: the names of the images in other datasets that show the same, by row
-        numbers, of `name_copies`.
-    kept_rows, dropped_rows: labelled images that the user keeps and drops, by their row
-        numbers. An image without a near-duplicate that is dropped is a cluster, too.
+        and optionally source, part (of `join_records`), decision ("keep" or "drop" of
+        OVERRIDES) and is_elsewhere (whether another dataset contains the image).
+    pairs: accepted pairs: a, b (row numbers of `images`).
+    codes: of `read_codes`, a row per image.
+    settings: keep the "largest" (pixels, then bytes, then name) or "first" image of the
+        lowest source of each cluster, or "all". If labels differ, "drop" the cluster,
+        keep an image of the "majority", or "keep" an image of any label. "report"
+        (keep) or "drop" as leaks the labelled images in a cluster with a test image, or
+        with an image that another dataset contains. Such an image, and one that the
+        user drops, is a cluster without a near-duplicate, too.
 
-    Columns: `COLUMNS`. cluster counts from 0 in the order of the table. steps: number
-    of pairs on the way to the keeper, the image kept. distance: of the last of these
-    pairs (bits). chain: an image of the cluster is more than two steps from the keeper.
+    Index: row numbers of `images`. Columns: `COLUMNS`. cluster counts from 0 in the
+    order of the table. distance: bits to the nearest kept image, as far as it decides.
     conflict: the cluster has several labels; never true for a test image.
-    Raises: ValueError: `keep`, `conflicts` or `leaks` is unknown.
     """
-    check_parameters({"KEEP": keep, "CONFLICTS": conflicts, "LEAKS": leaks})
-    copies = copies if copies and leaks == "drop" else {}
-    single_rows = [*dropped_rows, *_list_leaking(images, copies)]
-    rows, graph = build_graph(pairs, single_rows)
-    members = images.iloc[rows].reset_index(drop=True)
-    members["cluster"] = _number_clusters(graph)
-    members["test"] = members["split"] == "test"
-    members["user_keeps"] = np.isin(rows, kept_rows)
-    members["user_drops"] = np.isin(rows, dropped_rows)
-    members["copy"] = pd.Series(rows).map(copies)
-    members["recorded"] = mark_recorded(members)
-
-    members = _compare_labels(members, conflicts)
-    members["keeper"] = _choose_keepers(members, keep)
-    members = _trace_steps(members, graph)
-    members = _decide(members, keep, leaks)
-    members["reason"] = _explain(members, keep)
-    return members[COLUMNS]
-
-
-def _list_leaking(images: pd.DataFrame, copies: Iterable[int]) -> list[int]:
-    """Return the rows of `copies` that are dropped: no test images and no records."""
-    is_kept = (images["split"] == "test") | mark_recorded(images)
-    kept_rows = set(np.flatnonzero(is_kept))
-    return [row for row in copies if row not in kept_rows]
-
-
-def build_graph(
-    pairs: pd.DataFrame,
-    single_rows: Sequence[int] = (),
-) -> tuple[np.ndarray, csr_matrix]:
-    """Return the sorted rows in pairs, and the costs of the steps between them.
-
-    The shortest way by these costs has the fewest steps, then the fewest bits.
-    single_rows: rows that are nodes even if no pair has them.
-    """
-    ends = pairs[["a", "b"]].to_numpy(np.int64)
-    rows = np.union1d(ends, np.array(single_rows, np.int64))
-    node_a, node_b = np.searchsorted(rows, ends).T
-    graph = csr_matrix(
-        (_count_costs(pairs), (node_a, node_b)),
-        shape=(len(rows), len(rows)),
+    is_test = images["split"] == "test"
+    is_fixed = is_test | mark_recorded(images)
+    is_leak = settings.leaks == "drop" and (is_test | images["is_elsewhere"])
+    is_dropped = is_leak | (images["decision"] == "drop")
+    is_single = is_dropped & ~is_fixed & (images["problem"] == "")
+    members = images.assign(is_test=is_test, is_fixed=is_fixed, is_leak=is_leak)
+    members = _number_clusters(members, pairs, np.flatnonzero(is_single))
+    members = _compare_labels(members, settings.conflicts)
+    members = _choose_kept(
+        _rank(members, settings.keep), pairs, codes, settings.max_bits
     )
-    return rows, graph
+    return _decide(members.sort_index(), settings.keep)[COLUMNS]
 
 
-def _number_clusters(graph: csr_matrix) -> np.ndarray:
-    """Return the number of each node's cluster, from 0: int64 (n,)."""
-    _, component = csgraph.connected_components(graph, directed=False)
-    return component.astype(np.int64)
-
-
-def _count_costs(pairs: pd.DataFrame) -> np.ndarray:
-    """Return the cost of the step between the images of each pair: int64 (n,).
-
-    Equal hashes are not a step, but a direct pair is preferred to a way through them.
-    """
-    bits = pairs["distance"].to_numpy(np.int64)
-    return np.where(bits > 0, STEP_COST + bits, EQUAL_COST)
-
-
-def _compare_labels(
-    members: pd.DataFrame,
-    conflicts: str,
+def _number_clusters(
+    images: pd.DataFrame, pairs: pd.DataFrame, single_rows: np.ndarray
 ) -> pd.DataFrame:
-    """Add conflict, and candidate: whether the labels allow that the image is kept.
+    """Return the images in pairs and in `single_rows`, with the number of a cluster."""
+    ends = pairs[["a", "b"]].to_numpy(np.int64)
+    rows = np.union1d(ends, single_rows)
+    node_a, node_b = np.searchsorted(rows, ends).T
+    edges = (np.ones(len(ends), bool), (node_a, node_b))
+    graph = coo_matrix(edges, shape=(len(rows), len(rows)))
+    _, cluster = csgraph.connected_components(graph, directed=False)
+    return images.iloc[rows].assign(cluster=cluster.astype(np.int64))
+
+
+def _compare_labels(members: pd.DataFrame, conflicts: str) -> pd.DataFrame:
+    """Add conflict, and may_stay: whether labels and user allow that it is kept.
 
     An image without a label agrees with every other image.
     """
-    is_test = members["test"]
-    is_dropped = members["user_drops"]
     cluster = members["cluster"]
-    has_vote = (members["label"] >= 0) & ~is_test & ~is_dropped
+    is_dropped = members["decision"] == "drop"
+    has_vote = (members["label"] >= 0) & ~members["is_test"] & ~is_dropped
     label = members["label"].where(has_vote)
-    conflict = (_count_distinct(label, cluster) > 1) & ~is_test
-    candidate = ~conflict | (conflicts == "keep")
+    conflict = label.groupby(cluster).transform("nunique") > 1
+    may_stay = ~conflict | (conflicts == "keep")
     if conflicts == "majority":
-        candidate |= _is_of_majority(label, cluster)
-    candidate = (candidate & ~is_dropped) | members["recorded"]
-    return members.assign(conflict=conflict, candidate=candidate)
+        may_stay |= _is_of_majority(label, cluster)
+    return members.assign(
+        conflict=conflict & ~members["is_test"],
+        may_stay=may_stay & ~is_dropped,
+    )
 
 
-def _is_of_majority(
-    label: pd.Series,
-    cluster: pd.Series,
-) -> pd.Series:
+def _is_of_majority(label: pd.Series, cluster: pd.Series) -> pd.Series:
     """Return whether more images of its cluster have an image's label than any other.
 
     label: NaN for an image without a vote.
@@ -171,167 +111,74 @@ def _is_of_majority(
     votes = label.groupby([cluster, label]).transform("size")
     most_votes = votes.groupby(cluster).transform("max")
     winner = label.where(votes == most_votes)
-    return winner.notna() & (_count_distinct(winner, cluster) == 1)
+    n_winners = winner.groupby(cluster).transform("nunique")
+    return winner.notna() & (n_winners == 1)
 
 
-def _count_distinct(
-    values: pd.Series,
-    cluster: pd.Series,
-) -> pd.Series:
-    """Return for each row the number of distinct values in its cluster, without NaN."""
-    return values.groupby(cluster).transform("nunique")
-
-
-def _choose_keepers(
-    members: pd.DataFrame,
-    keep: str,
-) -> pd.Series:
-    """Return whether each image is the best one of its cluster to keep: bool."""
-    ranks = _rank(members, keep)
-    ranks = ranks.sort_values([*ranks])
-    is_best = ~ranks["cluster"].duplicated()
-    return is_best.sort_index()
-
-
-def _rank(
-    members: pd.DataFrame,
-    keep: str,
-) -> pd.DataFrame:
-    """Return the columns that decide which image is the best, the first column first.
-
-    The image with the lowest values is the best one.
-    """
-    ranks = {
-        "cluster": members["cluster"],
-        "test": members["test"],
-        "not_recorded": ~members["recorded"],
-        "minority": ~members["candidate"],
-        "source": members.get("source", 0),
-    }
+def _rank(members: pd.DataFrame, keep: str) -> pd.DataFrame:
+    """Return the members, the best ones first."""
+    columns = ["is_test", "is_new", "is_barred", "source"]
     if keep != "first":
-        height = members["height"].astype(np.int64)
-        ranks["pixels"] = -height * members["width"]
-        ranks["n_bytes"] = -members["n_bytes"]
-        ranks["name"] = members["image_id"]
-    return pd.DataFrame(ranks)
-
-
-def _trace_steps(
-    members: pd.DataFrame,
-    graph: csr_matrix,
-) -> pd.DataFrame:
-    """Add steps, distance, chain, and through: the next image towards the keeper."""
-    keepers = np.flatnonzero(members["keeper"])
-    cost, following = _find_ways(graph, keepers)
-    last_cost = cost - cost[following]
-    steps = pd.Series(cost // STEP_COST)
-    most_steps = steps.groupby(members["cluster"]).transform("max")
-    return members.assign(
-        steps=steps,
-        distance=last_cost % EQUAL_COST,
-        chain=most_steps > MAX_STEPS,
-        through=members["image_id"].to_numpy()[following],
+        columns += ["pixels", "bytes", "image_id"]
+    height = members["height"].astype(np.int64)
+    ranks = members.assign(
+        is_new=~members["is_fixed"],
+        is_barred=~members["may_stay"],
+        pixels=-height * members["width"],
+        bytes=-members["n_bytes"],
     )
+    return members.loc[ranks.sort_values(columns).index]
 
 
-def _find_ways(
-    graph: csr_matrix,
-    ends: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cost of the cheapest way from each node to an end, and its next node.
+def _choose_kept(
+    ranked: pd.DataFrame, pairs: pd.DataFrame, codes: np.ndarray, max_bits: int
+) -> pd.DataFrame:
+    """Add original, the row of the image that each one is a copy of, and distance.
 
-    The next node of an end is the end.
+    ranked: of `_rank`. The best image of a cluster is an original; so is the best of
+    those that are not its copies, and so on. A copy is within twice `max_bits`, or is
+    paired with the original or with an image that is kept in any case: if it is
+    farther, geometry or the user has confirmed the pair.
     """
-    cost, following, _ = csgraph.dijkstra(
-        graph,
-        directed=False,
-        indices=ends,
-        min_only=True,
-        return_predecessors=True,
-    )
-    following[ends] = ends
-    return cost.astype(np.int64), following
+    is_always_kept = ranked["is_fixed"] | (ranked["decision"] == "keep")
+    always_kept = ranked.index[is_always_kept & ~ranked["is_test"]]
+    ends = np.append(pairs["a"], pairs["b"])
+    other_ends = np.append(pairs["b"], pairs["a"])
+    ranked = ranked.assign(original=-1, distance=0)
+    cluster = ranked["cluster"]
+    while len(cluster):
+        row = cluster.index.to_series()
+        original = row.groupby(cluster).transform("first")
+        distance = count_bits(codes, original, row)
+        kept = row[distance == 0].index.union(always_kept)
+        paired = ends[np.isin(other_ends, kept)]
+        is_copy = (distance <= 2 * max_bits) | row.isin(paired)
+        ranked.loc[row[is_copy], "original"] = original
+        ranked.loc[row[is_copy], "distance"] = distance[is_copy]
+        cluster = cluster[~is_copy]
+    return ranked
 
 
-def _decide(
-    members: pd.DataFrame,
-    keep: str,
-    leaks: str,
-) -> pd.DataFrame:
-    """Add keep, and leak: whether an image is dropped because of the image shown_by."""
-    test_id = _find_id(members, members["test"])
-    copy_of_cluster = members["copy"].groupby(members["cluster"]).transform("first")
-    shown_by = "test image " + test_id
-    shown_by = shown_by.fillna(members["copy"]).fillna(copy_of_cluster)
-    is_leak = shown_by.notna() & (leaks == "drop") & ~members["recorded"]
-    is_chosen = members["keeper"] | (keep == "all")
-    is_kept = (is_chosen & members["candidate"] & ~is_leak) | members["user_keeps"]
+def _decide(members: pd.DataFrame, keep: str) -> pd.DataFrame:
+    """Add keep and reason; of the reasons that fit, the first counts."""
+    cluster = members["cluster"]
+    is_test = members["is_test"]
+    is_recorded = members["is_fixed"] & ~is_test
+    user_keeps = members["decision"] == "keep"
+    is_leak = members["is_leak"].groupby(cluster).transform("any")
+    is_original = members["original"] == members.index
+    is_chosen = members["may_stay"] & ~is_leak & (is_original | (keep == "all"))
+    reasons = {
+        "test image: always kept": is_test,
+        "earlier": is_recorded,
+        "override: dropped": members["decision"] == "drop",
+        "override: kept": user_keeps,
+        "leak": is_leak,
+        "conflict": ~members["may_stay"],
+        "duplicate": ~is_chosen,
+        "kept: KEEP is all": ~is_original,
+    }
     return members.assign(
-        shown_by=shown_by,
-        leak=is_leak,
-        keep=is_kept | members["recorded"] | members["test"],
+        keep=is_chosen | user_keeps | members["is_fixed"],
+        reason=np.select([*reasons.values()], [*reasons], BEST),
     )
-
-
-def _find_id(
-    members: pd.DataFrame,
-    is_chosen: pd.Series,
-) -> pd.Series:
-    """Return for each row the id of the first chosen image of its cluster, or NaN."""
-    chosen_id = members["image_id"].where(is_chosen)
-    return chosen_id.groupby(members["cluster"]).transform("first")
-
-
-def _explain(
-    members: pd.DataFrame,
-    keep: str,
-) -> pd.Series:
-    """Return for each row why the image is kept or dropped; the last rule counts."""
-    is_test = members["test"]
-    is_counted = ~is_test & ~members["user_drops"]
-    n_counted = is_counted.groupby(members["cluster"]).transform("sum")
-    n_labelled = (~is_test).groupby(members["cluster"]).transform("sum")
-    kept = f"kept: {keep} of " + n_counted.astype(str)
-    kept = kept.mask(n_counted == 1, "kept: the others are dropped by overrides")
-    kept = kept.mask(n_labelled == 1, "kept: the only labelled image")
-    leak = "leak: " + members["shown_by"] + " shows the same"
-
-    reason = _name_original(members)
-    reason = reason.mask(members["keep"], kept)
-    reason = reason.mask(~members["candidate"], _name_conflict(members))
-    reason = reason.mask(members["leak"], leak)
-    reason = reason.mask(members["user_keeps"], "override: kept")
-    reason = reason.mask(members["user_drops"], "override: dropped")
-    if "part" in members:
-        record = "earlier: part " + members["part"].astype(str)
-        reason = reason.mask(members["recorded"], record)
-    return reason.mask(is_test, "test image: always kept")
-
-
-def _name_original(members: pd.DataFrame) -> pd.Series:
-    """Return the text that names the keeper of each image, and the way to it."""
-    original = _find_id(members, members["keeper"])
-    through = members["through"]
-    direct = "duplicate of " + original
-    return direct.mask(through != original, direct + " by way of " + through)
-
-
-def _name_conflict(members: pd.DataFrame) -> pd.Series:
-    """Return the text that names the labels of each image's cluster, NaN for one."""
-    has_label = (members["label"] >= 0) & ~members["user_drops"]
-    is_labelled = members["conflict"] & has_label
-    labelled = members[is_labelled]
-    names = pd.DataFrame(
-        {"cluster": labelled["cluster"], "name": _name_labels(labelled)}
-    )
-    names = names.drop_duplicates().sort_values("name")
-    labels = names.groupby("cluster")["name"].agg(", ".join)
-    return members["cluster"].map("conflict: " + labels)
-
-
-def _name_labels(images: pd.DataFrame) -> pd.Series:
-    """Return the label names, with the source if an image is of a further input."""
-    names = images["label_name"]
-    if "source" in images and images["source"].any():
-        names = names + " (source " + images["source"].astype(str) + ")"
-    return names

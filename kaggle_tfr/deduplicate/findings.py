@@ -1,156 +1,116 @@
-"""Note what 02 found: copies, labels that disagree, leaks, and other datasets."""
+"""What 02 found, and its notes: copies, labels that disagree, leaks, other datasets."""
 
-from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
-from kaggle_tfr.deduplicate.corrections import Corrections
-from kaggle_tfr.deduplicate.leaks import count_copies, find_copies, list_splits
-from kaggle_tfr.deduplicate.outcomes import match_clusters
+from kaggle_tfr.deduplicate.clusters import BEST
+from kaggle_tfr.deduplicate.leaks import count_leaks
 from kaggle_tfr.notebook import note
-from kaggle_tfr.tables import count_of, join_words
+from kaggle_tfr.tables import count_of
 
 
-def note_findings(
-    corrected: Corrections,
-    leaks: pd.DataFrame,
-    others: pd.DataFrame,
-    overlap: pd.DataFrame,
-) -> None:
-    """Note the copies, conflicts and leaks, and the copies in other datasets.
+@dataclass(frozen=True)
+class Found:
+    """What 02 found.
 
-    corrected: of `apply_overrides`. leaks: of `find_leaks`. others: of `read_datasets`.
-    overlap: of `list_overlap`.
+    images: all images of 01, with the labels of OVERRIDES.
+    pairs: one row per pair within MAX_BITS or compared by its geometry, the nearest
+        first. Columns: image_id, label_name, split and path of both images (…_a, …_b);
+        bits;
+        matches (-1: not compared); orientation (EXIF), which rotates b as a is;
+        verdict: what decided ("hash", "geometry", "rejected" by geometry, "user");
+        accepted: whether the pair counts; same_label (1 or 0, NaN without two labels);
+        a, b: row numbers of `images`.
+    clusters: as in duplicates.parquet; the index has the row numbers of `images`.
+    leaks: of `find_leaks`.
+    overlap: the images that COMPARE_WITH contains, too: see `find_overlap`.
+    decisions: the rows of OVERRIDES.
+    counts: number of images by outcome; their sum is len(images).
     """
-    images = corrected.images
-    clusters = corrected.clusters
-    copies = find_copies(images, corrected.pairs[["a", "b", "distance"]])
-    counts = count_copies(images, copies)
-    counts = counts[counts["copies"] > 0]
-    n_images = images["split"][images["problem"] == ""].value_counts().to_dict()
-    n_clusters = (clusters["cluster"].value_counts() > 1).sum()
 
-    _note_copies(copies, counts, n_images, n_clusters)
-    columns = images[["image_id", "split", "label", "problem"]]
-    matched = match_clusters(columns, clusters, ["reason"])
-    _note_conflicts(matched, n_clusters)
-    keep = matched["keep"].to_numpy()
-    is_whole = keep[leaks["a"]] & keep[leaks["b"]]
-    _note_leaks(counts, n_images, set(leaks["test_split"][is_whole]))
-    _note_overlap(others, overlap, sum(n_images.values()))
+    images: pd.DataFrame
+    pairs: pd.DataFrame
+    clusters: pd.DataFrame
+    leaks: pd.DataFrame
+    overlap: pd.DataFrame
+    decisions: pd.DataFrame
+    counts: dict[str, int]
 
 
-def _note_copies(
-    copies: pd.DataFrame,
-    counts: pd.DataFrame,
-    n_images: Mapping[Hashable, int],
-    n_clusters: int,
-) -> None:
-    """Note how many images have a copy, and how many in their own split."""
-    n_copied = np.unique(copies[["a", "b"]]).size
-    total = count_of(sum(n_images.values()), "image")
-    if not n_copied:
-        text = f"None of {total} has a near-duplicate."
-        note("✓", text, "copies")
-        return
+def note_findings(found: Found, others: pd.DataFrame) -> None:
+    """Note the copies, chains, conflicts and leaks. others: of `read_datasets`."""
+    images = found.images[found.images["problem"] == ""]
+    size = found.clusters.groupby("cluster")["keep"].transform("size")
+    copied = found.clusters[size > 1].join(images["label"])
+    n_clusters = copied["cluster"].nunique()
+    total = count_of(len(images), "image")
+    text = f"None of {total} has a near-duplicate."
+    if n_clusters:
+        counted = count_of(n_clusters, "cluster")
+        text = f"{len(copied):,} of {total} have a near-duplicate ({counted})."
+    note("·" if n_clusters else "✓", text, "copies")
+    n_kept = copied["cluster"][copied["reason"] == BEST].value_counts()
+    n_kept = n_kept[n_kept > 1]
+    if len(n_kept):
+        note(
+            "·",
+            f"{count_of(len(n_kept), 'cluster')} of near-duplicates with images that "
+            f"are far apart, as in a slow fade: {n_kept.sum():,} of these are kept.",
+            "chains",
+            "They share a fold. Set MAX_BITS lower if they are not copies.",
+        )
+    _note_conflicts(copied, n_clusters)
+    _note_leaks(found.leaks, images["split"].value_counts())
+    _note_overlap(found.overlap, others, total)
 
-    text = (
-        f"{n_copied:,} of {total} have a near-duplicate "
-        f"({count_of(n_clusters, 'cluster')})."
-    )
-    within = counts[counts["split"] == counts["other"]]
-    places = [
-        f"{row['images']:,} of {n_images[row['split']]:,} {row['split']} images"
-        for row in within.to_dict("records")
-    ]
-    if places:
-        text += f" Copies in the same split: {', '.join(places)}."
-    note("·", text, "copies")
 
-
-def _note_conflicts(images: pd.DataFrame, n_clusters: int) -> None:
+def _note_conflicts(copied: pd.DataFrame, n_clusters: int) -> None:
     """Note the clusters whose labels disagree, also with those of test images."""
-    has_vote = (images["cluster"] >= 0) & (images["label"] >= 0)
-    # A rejected row may repeat the id of an image in a cluster.
-    has_vote &= images["problem"] == ""
-    has_vote &= images["reason"] != "override: dropped"
-    labelled = images[has_vote]
-    n_labels = labelled.groupby("cluster")["label"].transform("nunique")
-    conflicts = labelled[n_labels > 1]
+    has_vote = (copied["label"] >= 0) & (copied["reason"] != "override: dropped")
+    n_labels = copied[has_vote].groupby("cluster")["label"].transform("nunique")
+    conflicts = copied.loc[n_labels.index[n_labels > 1]]
+    counted = f"{count_of(n_clusters, 'cluster')} of near-duplicates"
     if len(conflicts):
-        n_conflicts = conflicts["cluster"].nunique()
-        n_dropped = (~conflicts["keep"]).sum()
         note(
             "!",
-            f"Labels disagree in {n_conflicts:,} of {n_clusters:,} clusters of "
-            f"near-duplicates ({len(conflicts):,} images).",
+            f"Labels disagree in {conflicts['cluster'].nunique():,} of {counted} "
+            f"({count_of(len(conflicts), 'image')}).",
             "conflicts",
-            f"CONFLICTS drops {n_dropped:,} of them, and never test images. Inspect "
-            "their clusters, and correct labels by OVERRIDES.",
+            f"CONFLICTS drops {(~conflicts['keep']).sum():,} of them, and never test "
+            "images. Inspect their clusters, and correct labels by OVERRIDES.",
         )
-    elif labelled["cluster"].duplicated().any():
-        counted = count_of(n_clusters, "cluster")
-        text = f"None of {counted} of near-duplicates has two labels."
-        note("✓", text, "conflicts")
+    elif len(n_labels):
+        note("✓", f"None of {counted} has two labels.", "conflicts")
 
 
-def _note_leaks(
-    counts: pd.DataFrame, n_images: Mapping[Hashable, int], leaking_splits: set[str]
-) -> None:
-    """Note the copies in two splits, with all copies of a split in one finding.
-
-    leaking_splits: those of which both images of some pair are kept.
-    """
-    between = counts[counts["split"] != counts["other"]]
-    for split, rows in between.groupby("split"):
-        mark = "·"
-        advice = "At least one image of each pair is dropped."
-        if split == "test" and split in leaking_splits:
-            mark = "!"
-            advice = (
-                "Copies are kept, so a test score will be too good. LEAKS = drop "
-                "leaves them out."
-            )
-        elif split in leaking_splits:
-            advice = "03 puts the images of a pair in one split."
-        texts = []
-        for row in rows.to_dict("records"):
-            other = row["other"]
-            verb = "has" if row["images"] == 1 else "have"
-            texts.append(
-                f"{row['images']:,} of {n_images[str(split)]:,} {split} images {verb} "
-                f"a copy in {other} ({row['other_images']:,} of {n_images[other]:,} "
-                "there)."
-            )
-        note(mark, " ".join(texts), f"leaks: {split}", advice)
-    if between.empty:
-        others = list_splits(map(str, n_images))[:-1]
-        n_others = sum(n_images[split] for split in others)
-        text = "The input has one split, so no copy is in another one."
-        if others:
-            text = (
-                f"None of {n_others:,} {join_words(others)} images has a copy in "
-                "another split."
-            )
-        note("✓", text, "leaks")
+def _note_leaks(leaks: pd.DataFrame, n_images: pd.Series) -> None:
+    """Note the copies in each two splits. n_images: of each split."""
+    for row in count_leaks(leaks).itertuples():
+        verb = "has" if row.images == 1 else "have"
+        note(
+            "!" if row.kept and row.split == "test" else "·",
+            f"{row.images:,} of {n_images[row.split]:,} {row.split} images {verb} a "
+            f"copy in {row.other} ({row.other_images:,} of {n_images[row.other]:,} "
+            "there).",
+            f"leaks: {row.split}, {row.other}",
+            "LEAKS = drop leaves labelled copies of test images out. 03 puts the "
+            "images of other pairs in one split.",
+        )
+    if leaks.empty:
+        note("✓", "No image has a copy in another split.", "leaks")
 
 
-def _note_overlap(others: pd.DataFrame, overlap: pd.DataFrame, n_images: int) -> None:
+def _note_overlap(overlap: pd.DataFrame, others: pd.DataFrame, total: str) -> None:
     """Note for each other dataset how many images are also in it."""
     for dataset, n_there in others["dataset"].value_counts(sort=False).items():
-        found = overlap[overlap["dataset"] == dataset]
-        found = found.drop_duplicates(["image_id", "split"])
-        size = count_of(n_there, "image")
-        text = f"None of {n_images:,} images is also in {dataset} ({size})."
-        mark = "✓"
-        advice = ""
-        if len(found):
-            verb = "is" if len(found) == 1 else "are"
-            text = (
-                f"{len(found):,} of {n_images:,} images {verb} also in {dataset} "
-                f"({size})."
-            )
-            mark = "!" if found["keep"].any() else "·"
-            advice = "leaks.csv lists them; LEAKS = drop leaves labelled images out."
-        note(mark, text, f"leaks: {dataset}", advice)
+        kept = overlap["keep_b"][overlap["dataset"] == dataset]
+        verb = "is" if len(kept) == 1 else "are"
+        mark = "!" if kept.any() else "·"
+        note(
+            mark if len(kept) else "✓",
+            f"{len(kept):,} of {total} {verb} also in {dataset} "
+            f"({count_of(n_there, 'image')}).",
+            f"leaks: {dataset}",
+            "LEAKS = drop leaves these out." if len(kept) else "",
+        )

@@ -8,7 +8,7 @@ the other (the inliers of RANSAC), both show the same scene.
 Sources: Lowe, 2004 (SIFT, ratio test); Arandjelović and Zisserman, 2012 (RootSIFT).
 """
 
-from dataclasses import dataclass, replace
+from contextlib import suppress
 from functools import lru_cache
 
 import cv2
@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.earlier import GONE
 from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.images.convert import read_pixels
 from kaggle_tfr.images.header import RejectedImage
@@ -25,52 +24,16 @@ from kaggle_tfr.records import read_image_bytes
 
 SIDE = 192  # pixels of the short side: more costs time and blurs small images
 MIN_INLIERS = 12
-MOST_NEAR = 500  # pairs within MAX_BITS that are compared, too: a second witness
 CACHE = "geometry.parquet"  # in WORK_DIR
-# Columns of geometry.parquet: see `load_transforms`.
-TRANSFORM = ["x_x", "x_y", "x_0", "y_x", "y_y", "y_0"]
-MIRROR_X = np.array([-1, 1], np.float32)  # times x and y
+UNKNOWN = {"inliers": -1, "orientation": 1}
 # The EXIF orientation that rotates b as a is, by whether b is mirrored and by the
 # number of quarter turns to the right from a to b, or to b mirrored.
 UNDO = np.array(
-    [
-        [INVERSE[turn] for turn in CLOCKWISE_TURNS],
-        [compose(2, INVERSE[turn]) for turn in CLOCKWISE_TURNS],
-    ]
+    [[compose(mirror, INVERSE[turn]) for turn in CLOCKWISE_TURNS] for mirror in (1, 2)]
 )
 
-
-@dataclass(frozen=True)
-class Features:
-    """SIFT features of an image, maybe none.
-
-    places: x and y in pixels, float32 (n, 2).
-    descriptors: uint8 (n, 128).
-    strength: float32 (n,).
-    """
-
-    places: np.ndarray
-    descriptors: np.ndarray
-    strength: np.ndarray
-
-    def mirror(self) -> "Features":
-        """Return the features of the mirror image."""
-        # A descriptor is a grid of 4 rows × 4 columns × 8 directions of edges.
-        grid = self.descriptors.reshape(-1, 4, 4, 8)
-        directions = -np.arange(8) % 8
-        mirrored = grid[:, ::-1, :, directions]
-        return replace(
-            self,
-            places=self.places * MIRROR_X,
-            descriptors=mirrored.reshape(-1, 128),
-        )
-
-
-NO_FEATURES = Features(
-    places=np.empty((0, 2), np.float32),
-    descriptors=np.empty((0, 128), np.uint8),
-    strength=np.empty(0, np.float32),
-)
+# Places x and y in pixels, float32 (n, 2), and their descriptors, uint8 (n, 128).
+Features = tuple[np.ndarray, np.ndarray]
 
 
 def verify_geometry(
@@ -79,133 +42,94 @@ def verify_geometry(
     work_dir: str = "",
     *,
     max_bits: int = 25,
+    most_near: int = 500,
 ) -> pd.DataFrame:
-    """Return the pairs with the columns is_near, inliers (int64) and accepted.
+    """Return the pairs with the columns inliers (int64), verdict and accepted.
 
     images: columns path and n_bytes; `pairs` contains its row numbers. A pair whose
     orientation is a mirror image is compared with the mirror image of b.
-    is_near: within `max_bits` (see `are_near`). accepted: near, or by 12 inliers. The
-    first 500 near pairs are compared, too; the others have -1 inliers. The orientation
-    of a pair with 12 inliers becomes that of the transform.
+    verdict: "hash" within `max_bits` (see `are_near`), "geometry" with 12 inliers, else
+    "rejected". The first `most_near` near pairs are compared, too, as a second witness;
+    the others have -1 inliers. The orientation of a pair with 12 inliers becomes that
+    of the transform.
     work_dir: `geometry.parquet` in it is saved during the work; a rerun reads it and
-    verifies new pairs only. It contains the transforms: see `load_transforms`.
+    verifies new pairs only.
     """
     is_near = are_near(pairs, max_bits)
-    is_first = np.cumsum(is_near) <= MOST_NEAR
-    compared = pairs[~is_near | is_first]
-    key = _identify(images, compared)
+    compared = pairs[~is_near | (np.cumsum(is_near) <= most_near)]
+    # A pair with the same values needs no second verification.
+    key = pd.DataFrame(
+        {
+            f"{column}_{end}": images[column].to_numpy()[compared[end]]
+            for column in ("path", "n_bytes")
+            for end in ("a", "b")
+        }
+    )
+    key["mirrored"] = np.isin(compared["orientation"], UNDO[1])
     table = compute_columns(
         _verify_block,
-        key.assign(inliers=-1, orientation=1, **dict.fromkeys(TRANSFORM, np.nan)),
-        names=["inliers", "orientation", *TRANSFORM],
+        key.assign(**UNKNOWN),
+        names=[*UNKNOWN],
         key=[*key],
         path=work_dir and storage.join(work_dir, CACHE),
         label="Verifying geometry",
     )
     find_features.cache_clear()  # the files may change before the next call
 
-    table.index = compared.index
-    inliers = table["inliers"].reindex(pairs.index, fill_value=-1)
+    verified = table.set_axis(compared.index).reindex(pairs.index)
+    inliers = verified["inliers"].fillna(-1).astype(np.int64)
     is_verified = inliers >= MIN_INLIERS
-    orientation = pairs["orientation"].mask(is_verified, table["orientation"])
+    orientation = verified["orientation"].where(is_verified, pairs["orientation"])
+    verdicts = {"hash": is_near, "geometry": is_verified}
     return pairs.assign(
         orientation=orientation.astype(np.int64),
-        is_near=is_near,
         inliers=inliers,
+        verdict=np.select([*verdicts.values()], [*verdicts], "rejected"),
         accepted=is_verified | is_near,
     )
 
 
-def _identify(
-    images: pd.DataFrame,
-    pairs: pd.DataFrame,
-) -> pd.DataFrame:
-    """Return the paths and sizes of the files of each pair, and whether b is mirrored.
-
-    A pair with the same values needs no second verification.
-    """
-    a = pairs["a"]
-    b = pairs["b"]
-    path = images["path"].to_numpy()
-    n_bytes = images["n_bytes"].to_numpy()
-    return pd.DataFrame(
-        {
-            "path_a": path[a],
-            "path_b": path[b],
-            "bytes_a": n_bytes[a],
-            "bytes_b": n_bytes[b],
-            "mirrored": np.isin(pairs["orientation"], UNDO[1]),
-        }
-    )
-
-
-def are_near(
-    pairs: pd.DataFrame,
-    max_bits: int,
-) -> np.ndarray:
-    """Return which pairs count without verification: bool (n,).
+def are_near(pairs: pd.DataFrame, max_bits: int) -> pd.Series:
+    """Return which pairs count without verification: bool, with the index of `pairs`.
 
     The radius of rotated pairs is four fifths of `max_bits`, because eight orientations
     are eight chances for two different images to have similar hashes.
     """
     is_rotated = pairs["orientation"] != 1
-    radius = np.where(is_rotated, max_bits * 4 // 5, max_bits)
-    return pairs["distance"].to_numpy() <= radius
+    return 5 * pairs["distance"] <= max_bits * (5 - is_rotated)
 
 
-def have_files(images: pd.DataFrame) -> np.ndarray:
-    """Return which images still have the file from which they were hashed: bool (n,).
-
-    The others are records of earlier parts.
-    """
-    return ~images["path"].str.startswith(GONE).to_numpy()
+def _verify_block(table: pd.DataFrame) -> list[tuple[int, int]]:
+    """Return inliers and orientation of each pair."""
+    pairs = table[["path_a", "path_b", "mirrored"]]
+    return [_verify_pair(*pair) for pair in pairs.itertuples(index=False)]
 
 
-def _verify_block(table: pd.DataFrame) -> list[tuple[float, ...]]:
-    """Return inliers, orientation and `TRANSFORM` of each pair."""
-    pairs = zip(table["path_a"], table["path_b"], table["mirrored"], strict=True)
-    return [_verify_pair(*pair) for pair in pairs]
-
-
-def _verify_pair(path_a: str, path_b: str, is_mirrored: bool) -> tuple[float, ...]:
-    """Return inliers, orientation and `TRANSFORM` of a pair."""
-    features_a = find_features(path_a)
-    features_b = find_features(path_b)
-    if is_mirrored:
-        features_b = features_b.mirror()
-    transform, inliers = find_transform(features_a, features_b)
+def _verify_pair(path_a: str, path_b: str, is_mirrored: bool) -> tuple[int, int]:
+    """Return inliers and orientation of a pair."""
+    transform, inliers = find_transform(path_a, path_b, is_mirrored)
     # The complex number by which the transform multiplies x + yi; 0 if there is none.
     factor = complex(*transform[:, 0])
     quarters = round(np.angle(factor, deg=True) / 90) % 4
-    orientation = int(UNDO[int(is_mirrored), quarters])
-
-    onto_a = np.full((2, 3), np.nan)
-    if inliers >= MIN_INLIERS:
-        onto_a = np.asarray(cv2.invertAffineTransform(transform))
-        onto_a[:, 2] /= SIDE
-        if is_mirrored:
-            onto_a[:, 0] *= -1
-    return inliers, orientation, *onto_a.ravel()
+    return inliers, int(UNDO[int(is_mirrored), quarters])
 
 
-def load_transforms(work_dir: str) -> dict[tuple[str, str], np.ndarray]:
-    """Return the transforms of the pairs with 12 inliers by their paths (a, b).
+def align(path_a: str, path_b: str) -> np.ndarray | None:
+    """Return the transform that moves image b onto image a, None without 12 inliers.
 
-    A transform, float64 (2, 3), moves image b onto image a: the point (x, y) of b to
-    [[x_x, x_y, x_0], [y_x, y_y, y_0]] @ (x, y, 1) of a. Both are measured from the
-    upper left corner, in units of the short side of their image. Each pair is there as
-    (b, a), too.
+    A transform, float64 (2, 3), moves the point (x, y) of b to the point of a in row
+    and column: transform @ (x, y, 1). Both are measured from the upper left corner, in
+    units of the short side of their image.
     """
-    path = storage.join(work_dir, CACHE)
-    if not storage.exists(path):
-        return {}
-    table = storage.read_parquet(path).reindex(columns=["path_a", "path_b", *TRANSFORM])
-    transforms = {}
-    for path_a, path_b, *values in table.dropna().itertuples(index=False):
-        onto_a = np.array(values, np.float64).reshape(2, 3)
-        transforms[path_a, path_b] = onto_a
-        transforms[path_b, path_a] = np.asarray(cv2.invertAffineTransform(onto_a))
-    return transforms
+    for is_mirrored in (False, True):
+        transform, inliers = find_transform(path_a, path_b, is_mirrored)
+        if inliers >= MIN_INLIERS:
+            onto_a = np.asarray(cv2.invertAffineTransform(transform))
+            onto_a[:, 2] /= SIDE
+            if is_mirrored:
+                onto_a[:, 0] *= -1
+            return onto_a
+    return None
 
 
 def root_sift(descriptors: np.ndarray) -> np.ndarray:
@@ -217,50 +141,48 @@ def root_sift(descriptors: np.ndarray) -> np.ndarray:
 # At most 56 kB each, mostly half of it. Unit vectors would need four times as much, and
 # are computed from these in a hundredth of the time that the features take.
 @lru_cache(1 << 15)
-def find_features(path: str) -> Features:
-    """Return at most 400 features of an image, none if it cannot be read."""
-    try:
-        grey = read_grey(path)
-    except (OSError, RejectedImage):
-        return NO_FEATURES
+def find_features(path: str, is_mirrored: bool = False) -> Features:
+    """Return at most 400 features of an image, none if it cannot be read.
 
-    # Half of OpenCV's contrast threshold, because small images have few features.
-    sift = cv2.SIFT.create(400, contrastThreshold=0.02)
-    points, descriptors = sift.detectAndCompute(grey, None)
-    if descriptors is None:
-        return NO_FEATURES
-    return Features(
-        places=np.array([point.pt for point in points], np.float32),
-        descriptors=descriptors.astype(np.uint8),
-        strength=np.array([point.response for point in points], np.float32),
-    )
-
-
-def read_grey(path: str) -> np.ndarray:
-    """Return the image in grey, uint8 (height, width), its short side `SIDE` long.
-
-    The places of `find_features` are in its pixels. Raises: OSError, RejectedImage.
+    Their places are those in the image with a short side of `SIDE` pixels; the x of its
+    mirror image are negative, as if it were mirrored at its left edge.
     """
-    pixels = read_pixels(read_image_bytes(path), at_least=(SIDE, SIDE))
-    grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
+    grey = np.zeros((SIDE, SIDE), np.uint8)
+    with suppress(OSError, RejectedImage):
+        pixels = read_pixels(read_image_bytes(path), at_least=(SIDE, SIDE))
+        grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
+
     height, width = grey.shape
     scale = SIDE / min(height, width)
     # Without the limit a narrow strip would become a huge image.
     size = [min(round(side * scale), 4 * SIDE) for side in (width, height)]
     method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
-    return cv2.resize(grey, size, interpolation=method)
+    grey = cv2.resize(grey, size, interpolation=method)
+    if is_mirrored:
+        grey = grey[:, ::-1].copy()
+    # Half of OpenCV's contrast threshold, because small images have few features.
+    sift = cv2.SIFT.create(400, contrastThreshold=0.02)
+    points, descriptors = sift.detectAndCompute(grey, None)
+    if descriptors is None:
+        return np.empty((0, 2), np.float32), np.empty((0, 128), np.uint8)
+    places = np.array(cv2.KeyPoint.convert(points))
+    places[:, 0] -= size[0] * is_mirrored
+    return places, descriptors.astype(np.uint8)
 
 
 def find_transform(
-    features: Features,
-    others: Features,
+    path_a: str, path_b: str, is_mirrored: bool
 ) -> tuple[np.ndarray, int]:
-    """Return the transform of places to places of the other image, and its inliers.
+    """Return the transform of places of image a to those of b, and its inliers.
 
     The transform, float64 (2, 3), is a shift, rotation and scale as in
-    `cv2.warpAffine`; it is 0 where none is found.
+    `cv2.warpAffine`; it is 0 where none is found. is_mirrored: b is mirrored before.
     """
     nothing = (np.zeros((2, 3)), 0)
+    features = find_features(path_a)
+    others = find_features(path_b, is_mirrored)
+    if not len(others[0]):
+        return nothing
     places, other_places = _match(features, others)
     if len(places) < 3:
         return nothing
@@ -269,46 +191,25 @@ def find_transform(
         other_places,
         ransacReprojThreshold=4,
     )
-    if transform is None:
-        return nothing
     # Copies are at most twice as large as the other image.
-    if not 0.5 <= np.hypot(*transform[:, 0]) <= 2:
+    if transform is None or not 0.5 <= np.hypot(*transform[:, 0]) <= 2:
         return nothing
     return transform, int(is_inlier.sum())
 
 
-def _match(
-    features: Features,
-    others: Features,
-) -> tuple[np.ndarray, np.ndarray]:
+def _match(features: Features, others: Features) -> tuple[np.ndarray, np.ndarray]:
     """Return the places of matching features in both images, float32 (n, 2) each."""
-    if not len(others.places):
-        return NO_FEATURES.places, NO_FEATURES.places
-    nearest, distance, second_distance = _find_nearest(features, others)
+    places, descriptors = features
+    other_places, other_descriptors = others
+    cosine = root_sift(descriptors) @ root_sift(other_descriptors).T
+    nearest = cosine.argmax(axis=1)
+    # Half the squared distance of unit vectors.
+    distance = 1 - cosine.max(axis=1)
+    np.put_along_axis(cosine, nearest[:, None], -1, axis=1)
+    second_distance = 1 - cosine.max(axis=1)
     # Lowe's ratio test: the best match must be clearly nearer than the second best.
     matched = np.flatnonzero(distance < 0.8**2 * second_distance)
     # Each feature of the other image is matched once, or it would count several times.
-    matched = matched[_find_best(nearest[matched], distance[matched])]
-    return features.places[matched], others.places[nearest[matched]]
-
-
-def _find_best(group: np.ndarray, distance: np.ndarray) -> np.ndarray:
-    """Return the position of the lowest distance of each group."""
-    order = np.argsort(distance, kind="stable")
-    _, first = np.unique(group[order], return_index=True)
-    return order[first]
-
-
-def _find_nearest(
-    features: Features,
-    others: Features,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the nearest other feature of each, its distance and that of the second.
-
-    A distance is half the squared one of unit vectors: 1 - cosine.
-    """
-    cosine = root_sift(features.descriptors) @ root_sift(others.descriptors).T
-    nearest = cosine.argmax(axis=1)
-    distance = 1 - cosine.max(axis=1)
-    np.put_along_axis(cosine, nearest[:, None], -1, axis=1)
-    return nearest, distance, 1 - cosine.max(axis=1)
+    matched = matched[np.argsort(distance[matched], kind="stable")]
+    matched = matched[np.unique(nearest[matched], return_index=True)[1]]
+    return places[matched], other_places[nearest[matched]]

@@ -4,22 +4,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.earlier import mark_recorded
 from kaggle_tfr.schema import JsonDataclass
 
-LEAK_COLUMNS = [
-    "test_id",
-    "image_id",
-    "label_name",
-    "distance",
-    "test_split",
-    "split",
-    "keep",
-    "dataset",
-]
 # The first word of the reason why an image is not written, and its outcome.
 REASONS = {
     "duplicate": "duplicates dropped",
@@ -27,6 +18,24 @@ REASONS = {
     "leak": "leaks dropped",
     "override": "dropped by overrides",
     "between": "between folds dropped",
+}
+OUTCOMES = [
+    "labelled records",
+    "test records",
+    *REASONS.values(),
+    "rejected",
+    "in earlier parts",
+]
+# Columns of `find_leaks` and `find_overlap`, and those of leaks.csv.
+LEAK_COLUMNS = {
+    "image_id_a": "test_id",
+    "image_id_b": "image_id",
+    "label_name_b": "label_name",
+    "distance": "distance",
+    "split_a": "test_split",
+    "split_b": "split",
+    "keep_b": "keep",
+    "dataset": "dataset",
 }
 # The outcomes that are listed without an image, too.
 USUAL = ("labelled records", "duplicates dropped", "conflicts dropped", "rejected")
@@ -41,9 +50,10 @@ class DuplicateSettings(JsonDataclass):
 
     max_bits: int = 25
     second_look: bool | str = "auto"
-    candidate_bits: int = 70
-    leaks: str = "report"
     mirrored: bool = False
+    keep: str = "largest"
+    conflicts: str = "drop"
+    leaks: str = "report"
 
     @property
     def rotated_bits(self) -> int | None:
@@ -56,126 +66,87 @@ def save_clusters(
     leaks: pd.DataFrame,
     settings: DuplicateSettings,
     work_dir: str,
-    overlap: pd.DataFrame | None = None,
 ) -> None:
     """Write leaks.csv, duplicates.json, and last duplicates.parquet.
 
-    leaks: of `find_leaks`. overlap: of `list_overlap`, to follow them in leaks.csv.
+    leaks: of `find_leaks`, and of `find_overlap` with this dataset's images as b.
     """
     storage.remove_leftovers(work_dir)
-    rows = leaks[LEAK_COLUMNS]
-    if overlap is not None and len(overlap):
-        found = overlap[LEAK_COLUMNS]
-        rows = pd.concat([rows, found]) if len(rows) else found
+    leaks = leaks[[*LEAK_COLUMNS]].rename(columns=LEAK_COLUMNS)
     # Readers take a carriage return for the end of a line.
-    rows = rows.replace("\r", r"\\r", regex=True)
+    leaks = leaks.replace("\r", r"\\r", regex=True)
     texts = {
-        "leaks.csv": rows.to_csv(index=False),
+        "leaks.csv": leaks.to_csv(index=False),
         "duplicates.json": settings.to_json(),
     }
     for name, text in texts.items():
         storage.write_atomically(storage.join(work_dir, name), text.encode())
+    clusters = clusters.rename_axis("row").reset_index()
     storage.write_parquet(clusters, storage.join(work_dir, "duplicates.parquet"))
 
 
 def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
-    """Read what `save_clusters` wrote.
+    """Read what `save_clusters` wrote; the index has the rows of images.parquet.
 
     Raises: FileNotFoundError: 02_deduplicate has not run.
     """
-    clusters_file = storage.join(work_dir, "duplicates.parquet")
-    if not storage.exists(clusters_file):
+    path = storage.join(work_dir, "duplicates.parquet")
+    settings_path = storage.join(work_dir, "duplicates.json")
+    if not storage.exists(path):
         raise FileNotFoundError(
-            f"There is no '{clusters_file}'. "
-            "Run 02_deduplicate with this WORK_DIR first."
+            f"There is no '{path}'. Run 02_deduplicate with this WORK_DIR first."
         )
-    settings_file = storage.join(work_dir, "duplicates.json")
-    settings = DuplicateSettings.parse(
-        storage.read_bytes(settings_file),
-        settings_file,
-        "Run 02_deduplicate again.",
-    )
-    return storage.read_parquet(clusters_file), settings
+    data = storage.read_bytes(settings_path)
+    settings = DuplicateSettings.parse(data, settings_path, "Run 02_deduplicate again.")
+    return storage.read_parquet(path).set_index("row"), settings
 
 
-def choose_rows(
-    images: pd.DataFrame,
-    clusters: pd.DataFrame,
-) -> pd.DataFrame:
+def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
     """Return the good rows that are kept, with their `cluster` (-1: none).
 
-    Rows of one cluster must share a fold. Raises: ValueError: no row is left.
+    They have the index of `images`. Rows of one cluster must share a fold.
+    Raises: ValueError: no row is left.
     """
     table = match_clusters(images, clusters)
-    table = table.drop(columns="input_dir", errors="ignore")  # no column of records
+    # No columns of records.
+    table = table.drop(columns=["input_dir", "decision"], errors="ignore")
     is_kept = (table["problem"] == "") & table.pop("keep")
     if not is_kept.any():
         raise ValueError(
-            f"No image is left of {len(images):,}: "
-            f"{_list_outcomes(images, clusters)}. "
-            "Set CONFLICTS, LEAKS or MAX_BITS so that 02_deduplicate keeps images."
+            f"No image is left: {count_outcomes(images, clusters)}. Set CONFLICTS, "
+            "LEAKS or MAX_BITS so that 02_deduplicate keeps images."
         )
-    return table[is_kept].reset_index(drop=True)
-
-
-def _list_outcomes(
-    images: pd.DataFrame,
-    clusters: pd.DataFrame,
-) -> str:
-    """Return what happened to the images, such as "2 conflicts dropped, 1 rejected"."""
-    counts = count_outcomes(images, clusters)
-    return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    return table[is_kept]
 
 
 def match_clusters(
-    images: pd.DataFrame,
-    clusters: pd.DataFrame,
-    columns: Sequence[str] = (),
+    images: pd.DataFrame, clusters: pd.DataFrame, columns: Sequence[str] = ()
 ) -> pd.DataFrame:
     """Return the table with columns cluster (-1: none) and keep.
 
-    columns: others of `clusters` to add; they are missing (NA) without a cluster.
+    images, clusters: have the same index. columns: others of `clusters` to add; they
+    are missing (NA) without a cluster.
     """
-    # A test image may have the name of a labelled image.
-    table = images.merge(
-        clusters[["image_id", "split", "cluster", "keep", *columns]],
-        how="left",
-        on=["image_id", "split"],
-    )
+    table = images.join(clusters[["cluster", "keep", *columns]])
     table["cluster"] = table["cluster"].fillna(-1).astype("int64")
     table["keep"] = table["keep"].ne(False)
     return table
 
 
-def count_outcomes(
-    images: pd.DataFrame,
-    clusters: pd.DataFrame,
-) -> dict[str, int]:
+def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, int]:
     """Count the images by outcome; each image is counted once.
 
-    Keys: those of `USUAL`, of which rejected counts labelled and test images; and, only
-    if there are any, test records, leaks dropped, dropped by overrides, between folds
-    dropped, and in earlier parts. Records are images to be written.
+    Keys: those of `USUAL`, of which rejected counts labelled and test images; and those
+    of `OUTCOMES` that an image has. Records are images to be written.
     """
-    is_test = images["split"] == "test"
-    is_good = images["problem"] == ""
-    matched = match_clusters(images[["image_id", "split"]], clusters)
-    is_kept = is_good & matched["keep"].to_numpy() & ~mark_recorded(images)
-    n_dropped = _count_reasons(clusters)
-    counts = {
-        "labelled records": (is_kept & ~is_test).sum(),
-        "test records": (is_kept & is_test).sum(),
-        **{name: n_dropped[word] for word, name in REASONS.items()},
-        "rejected": (~is_good).sum(),
-        "in earlier parts": mark_recorded(images).sum(),
+    table = match_clusters(images, clusters, ["reason"])
+    word = table["reason"].astype(str).str.extract(r"^(\w+)", expand=False)
+    outcomes = {
+        "rejected": table["problem"] != "",
+        "in earlier parts": mark_recorded(table),
+        "test records": table["keep"] & (table["split"] == "test"),
+        "labelled records": table["keep"],
     }
-    return {
-        name: int(count) for name, count in counts.items() if count or name in USUAL
-    }
-
-
-def _count_reasons(clusters: pd.DataFrame) -> Counter[str]:
-    """Count the images dropped by the first word of the reason."""
-    # Without clusters the column is empty, and not of text.
-    reason = clusters["reason"][~clusters["keep"]].astype(str)
-    return Counter(reason.str.extract(r"^(\w+)", expand=False))
+    outcome = np.select([*outcomes.values()], [*outcomes], word.map(REASONS))
+    counts = Counter(outcome)
+    return {name: counts[name] for name in OUTCOMES if counts[name] or name in USUAL}

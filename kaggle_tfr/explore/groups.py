@@ -4,6 +4,8 @@ The frames of a recording, the slices of a patient and the versions of a photogr
 look alike without being near-duplicates, so a random split has them on both sides.
 """
 
+import re
+
 import pandas as pd
 
 from kaggle_tfr.explore.columns import SITE_NAME, SUBJECT_NAME
@@ -16,15 +18,18 @@ from kaggle_tfr.explore.rows import FOLDER, NAMES, match_names
 # What the names of images of one source have in common. The first rule that is
 # verified is proposed.
 RULES = [
-    r"([^/]+)\.rf\.[0-9a-f]{8,}$",  # Roboflow's versions of an image
-    r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22})",  # a UUID, copies after it
-    r"(.*?[^/ _-])(?:[ _-]+(?i:flip|rot|aug|copy|mirror|noise|bright|crop)[^/]*)?$",
-    r"([^/]+)[ _.-][xX][0-9]+[ _.-]?[yY][0-9]+",  # tiles of an image
+    r"names: ([^/]+)\.rf\.[^/]+$",  # Roboflow's versions of an image
+    r"names: ([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22})",  # a UUID, copies after it
+    r"names: ([^/]+)[ _.-][xX][0-9]+[ _.-]?[yY][0-9]+",  # tiles of an image
+    r"names: ([^/]+)[ _.-](?i:left|right)$",  # eyes of a patient
 ]
-RULES += [f"([^/]*(?i:{word})[ _.-]?[0-9]+)[^0-9]" for word in SUBJECTS.split("|")]
-MIN_GROUPS = 3  # of two or more images
-MIN_IMAGES = 10  # in groups of two or more
+RULES += [
+    rf"names: ([^/]*(?i:(?<![a-z]){word})[ _.-]?[0-9]+)[^0-9]"
+    for word in SUBJECTS.split("|")
+]
+MIN_GROUPS = 3  # of two or more images, in most classes
 MIN_SHARE = 0.05  # of all images, in groups of two or more
+MAX_ENDS = 20  # of the names of copies
 SAMPLE = 20_000  # names by which a rule is found
 
 
@@ -35,7 +40,7 @@ def add_groups(images: pd.DataFrame, group_column: str) -> pd.DataFrame:
     of the column that is added; "exif_time" and "exif_camera" are known later.
     Raises: ValueError: there is no such column, or the rule fits no image.
     """
-    if not group_column or group_column.startswith("exif_"):
+    if not group_column or group_column in RESERVED:
         return images
     if group_column in images:
         groups = images[group_column].fillna("").astype(str)
@@ -46,8 +51,6 @@ def add_groups(images: pd.DataFrame, group_column: str) -> pd.DataFrame:
     else:
         check_column(group_column, images, "GROUP_COLUMN")
     groups = groups.mask(groups.isin(MISSING), "")
-    if group_column in RESERVED:  # numbers stay numbers
-        return images
     return images.assign(**{group_column: groups})
 
 
@@ -60,42 +63,43 @@ def list_names(images: pd.DataFrame) -> pd.Series:
 
 
 def find_groups(images: pd.DataFrame) -> str:
-    """Return the column or the rule whose groups are verified, "" for none.
+    """Return the first column or rule of which enough images share groups, "" for none.
 
-    Of several columns it is that of the fewest subjects, else of the fewest sites.
+    Columns of subjects precede those of sites, and fewer groups precede more. Most
+    classes have several groups: groups are not classes.
     """
-    classes = images["label_name"]
-    for name_of in (SUBJECT_NAME, SITE_NAME):
-        columns = filter(name_of.fullmatch, map(str, images))
-        verified = [name for name in columns if _are_groups(images[name], classes)]
-        if verified:
-            return str(images[verified].nunique().idxmin())
-    sample = images.loc[images["path"].sort_values().index[:SAMPLE]]
-    return find_rule(list_names(sample), sample["label_name"])
-
-
-def find_rule(names: pd.Series, classes: pd.Series) -> str:
-    """Return the first rule whose groups are verified, "" for none.
-
-    names: paths without endings. classes: of each, "" for an unknown one.
-    """
-    for regex in RULES:
-        if _are_groups(names.str.extract(regex)[0], classes):
-            return NAMES + regex
+    images = images.sort_values("path").head(SAMPLE)
+    columns = images.nunique().sort_values().index
+    subjects = filter(SUBJECT_NAME.fullmatch, columns)
+    sites = filter(SITE_NAME.fullmatch, columns)
+    rules = [*RULES, *_match_originals(list_names(images))]
+    for rule in [*subjects, *sites, *rules]:
+        try:
+            groups = add_groups(images, rule)[rule]
+        except ValueError:  # it matches no name
+            continue
+        shared = groups[(groups != "") & groups.duplicated(keep=False)]
+        n_groups = shared.groupby(images["label_name"]).nunique()
+        if len(shared) >= MIN_SHARE * len(images) and n_groups.median() >= MIN_GROUPS:
+            return rule
     return ""
 
 
-def _are_groups(groups: pd.Series, classes: pd.Series) -> bool:
-    """Return whether enough images share their groups, and the groups are not classes.
+def _match_originals(names: pd.Series) -> list[str]:
+    """Return the rule that reads the original's name from the names of its copies.
 
-    groups: of each image, "" or NaN for none.
+    The name of a copy is that of another image and an end such as "_90deg". There is no
+    rule if an image has such an end, but no original.
     """
-    sizes = groups[~groups.isin(MISSING)].value_counts()
-    shared = sizes[sizes > 1]
-    n_groups = groups[groups.isin(shared.index)].groupby(classes).nunique()
-    return (
-        len(shared) >= MIN_GROUPS
-        and shared.sum() >= max(MIN_IMAGES, MIN_SHARE * len(groups))
-        and shared.max() <= len(groups) / 2
-        and n_groups.median() > 1
-    )
+    ends = set()
+    original = "/"
+    for name in sorted(names):
+        end = name.removeprefix(original)
+        if re.match("[ _.(-]", end):
+            ends.add(re.sub("[0-9]+", "[0-9]+", re.escape(end)))
+        else:
+            original = name
+    regex = f"(.+?)(?:{'|'.join(sorted(ends))})?$"
+    if len(ends) > MAX_ENDS or not names.str.extract(regex)[0].isin(names).all():
+        return []
+    return [NAMES + regex]

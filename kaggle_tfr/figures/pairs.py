@@ -31,7 +31,9 @@ def plot_pairs(pairs: pd.DataFrame, most: int = 12, title: str = "") -> Figure |
         second = apply_orientation(load(pair["path_b"]), pair["orientation"])
         images += [load(pair["path_a"]), second]
         for side in "ab":
-            texts = [pair[f"{name}_{side}"] for name in ("id", "split", "label")]
+            texts = [
+                pair[f"{name}_{side}"] for name in ("image_id", "split", "label_name")
+            ]
             captions.append(
                 "\n".join(text for text in texts if text not in ("", "train"))
             )
@@ -65,7 +67,7 @@ def plot_aligned(pairs: pd.DataFrame, headings: Sequence[str]) -> Figure | None:
         numbers = count_of(pair["bits"], "bit")
         if pair["matches"] >= 0:  # it was compared
             numbers += f"\n{pair['matches']} matches"
-        captions += [pair["id_a"], pair["id_b"], numbers]
+        captions += [pair["image_id_a"], pair["image_id_b"], numbers]
     return plot_images(tiles, captions, together=3, headings=headings)
 
 

@@ -25,7 +25,6 @@ MODULES = {
     "imagehash": "imagehash",
     "numpy": "numpy",
     "scipy": "scipy",
-    "faiss-cpu": "faiss",
     "scikit-learn": "sklearn",
     "iterative-stratification": "iterstrat",
     "pandas": "pandas",

@@ -67,7 +67,7 @@ def drop_between(
     are none in the results.
     """
     if "part" not in rows:
-        return rows, clusters
+        return rows.reset_index(drop=True), clusters
     is_test = rows["split"] == "test"
     is_placed = (rows["part"] != 0) & ~is_test
     place = rows.groupby(["split", "fold"]).ngroup().where(is_placed)
@@ -84,8 +84,7 @@ def drop_between(
     split_clusters = rows["cluster"][n_places > 1]
     dropped = rows.loc[is_dropped, ["image_id", "split"]]
     dropped = dropped.assign(cluster=-1, keep=False, reason=BETWEEN)
-    clusters = pd.concat([clusters, dropped], ignore_index=True)
-    clusters = clusters.drop_duplicates(["image_id", "split"], keep="last")
+    clusters = pd.concat([clusters.drop(dropped.index, errors="ignore"), dropped])
     rows = rows[~is_dropped].reset_index(drop=True)
     rows["cluster"] = rows["cluster"].mask(rows["cluster"].isin(split_clusters), -1)
     is_split = clusters["cluster"].isin(split_clusters)

@@ -50,7 +50,7 @@ def run(values: Values) -> Planned:
     fulfil the parameters, or the folds leak.
     """
     work = notebook.begin("03_plan", values)
-    images, labels, overrides = deduplicate.load_corrected(work)
+    images, labels, cut_pairs = deduplicate.load_corrected(work)
     clusters, duplicates = deduplicate.load_clusters(work)
     rows = deduplicate.choose_rows(images, clusters)
     earlier = load_earlier(work)
@@ -78,7 +78,7 @@ def run(values: Values) -> Planned:
         hashes=hashes,
         max_bits=duplicates.max_bits,
         group_column=group_column,
-        cut_pairs=deduplicate.list_cut_pairs(images, overrides),
+        cut_pairs=cut_pairs,
     )
     by_fold = count_by_fold(folded, labels)
     note_folds(folded, by_fold, checks, duplicates.max_bits, group_column)

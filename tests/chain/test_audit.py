@@ -287,7 +287,7 @@ def test_an_audit_compares_with_published_parts(leaves, at, capsys):
     printed = capsys.readouterr().out
     assert nothing.exists()
     assert "1 of 4 images is also in leaves/part-1" in printed
-    assert "None of 4 images is also in none" in printed
+    assert "0 of 4 images are also in none" in printed
 
     assert main(["audit", "photos", *options]) == 3
     folder = at / "audit-photos"

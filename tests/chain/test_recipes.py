@@ -391,11 +391,3 @@ def test_flowers(tmp_path):
         assert path.suffix == "." + record["image/format"].decode()
         assert path.parent.name == PETALS[record["image/class/label"]]
         assert (record["image/height"], record["image/width"]) == (100, 130)
-
-
-def test_each_line_of_a_recipe_has_a_comment(root):
-    """The comment explains the setting."""
-    for path in sorted((root / "recipes").glob("*.yaml")):
-        lines = path.read_text().splitlines()
-        bare = [line for line in lines if "# " not in line]
-        assert bare == [], path.name

@@ -20,10 +20,10 @@ from support.pages import HOSTILE, Elements
 from support.scenes import scene
 
 from kaggle_tfr import gallery, notebook, report
-from kaggle_tfr.deduplicate import load_clusters
+from kaggle_tfr.deduplicate import load_clusters, overrides
 from kaggle_tfr.deduplicate.geometry import verify_geometry
 from kaggle_tfr.explore import load_images
-from kaggle_tfr.gallery import make_gallery, read_decisions
+from kaggle_tfr.gallery import make_gallery
 from kaggle_tfr.notebook import Finding
 from kaggle_tfr.report import decide, write_chapter, write_page, write_report
 from kaggle_tfr.schema import Labels
@@ -115,8 +115,9 @@ def work(tmp_path_factory):
     values = {**VALUES, "INPUT_DIR": str(folder / "input")}
     run_values(values, str(folder / "work"))
     note_all(str(folder / "work"))
-    rows = "image_id,action,value,effect\na0,keep,,\nb1,label,a,\n"
-    (folder / "work" / "decisions.csv").write_text(rows)
+    rows = [("a0", "keep", ""), ("b1", "label", "a")]
+    decisions = pd.DataFrame(rows, columns=overrides.COLUMNS)
+    decisions.to_parquet(folder / "work" / overrides.FILE)
     return folder / "work"
 
 
@@ -359,8 +360,8 @@ def test_ids_are_written_exactly(root, tmp_path):
     script = (root / "kaggle_tfr" / "report.js").read_text()
     script += f"process.stdout.write(formatCsv({json.dumps(rows)}));"
     done = subprocess.run([node, "-e", script], capture_output=True, check=True)
-    (tmp_path / "decisions.csv").write_bytes(done.stdout)
-    assert read_decisions(str(tmp_path)) == rows[1:]
+    text = done.stdout.decode()
+    assert list(csv.reader(io.StringIO(text, newline=""))) == rows
 
 
 # What a person does with the page; the file is sent to the page around it instead of

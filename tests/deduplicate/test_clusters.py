@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from scipy.cluster.hierarchy import DisjointSet
 
 from kaggle_tfr.deduplicate.clusters import find_clusters
+from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.parameters import PARAMETERS
 
 SEEDS = st.integers(0, 2**32 - 1)
 KEEP = st.sampled_from(PARAMETERS["KEEP"].choices)
 CONFLICTS = st.sampled_from(PARAMETERS["CONFLICTS"].choices)
+BEST = "kept: best of its copies"
 
 
 def make_images(labels, sizes=10, **columns):
@@ -32,6 +34,9 @@ def make_images(labels, sizes=10, **columns):
             "height": 10,
             "n_bytes": 1000,
             "problem": "",
+            "source": 0,
+            "decision": "",
+            "is_elsewhere": False,
         }
     )
     is_test = images["label_name"] == "test"
@@ -42,27 +47,29 @@ def make_images(labels, sizes=10, **columns):
     return images.assign(**columns)
 
 
-def make_pairs(**bits):
-    """Return pairs of rows by the names of their images: ab=3 is a and b, 3 bits."""
-    rows = [(ord(a) - 97, ord(b) - 97) for a, b in bits]
-    pairs = pd.DataFrame(
-        rows,
-        columns=["a", "b"],
-        dtype=int,
-    )
-    pairs["distance"] = list(bits.values())
-    return pairs
+def make_pairs(*names):
+    """Return pairs of rows by the names of their images, such as "ab"."""
+    rows = [(ord(a) - 97, ord(b) - 97) for a, b in names]
+    return pd.DataFrame(rows, columns=["a", "b"], dtype=int)
+
+
+def make_codes(places):
+    """Return hashes of images on a line: as many bits differ as they are apart."""
+    bits = np.arange(256) < np.array(places)[:, None]
+    return np.packbits(bits, axis=1)
+
+
+def decide(images, pairs, places=None, **rules):
+    """Return the clusters of images that are all near, or at these places."""
+    codes = make_codes(places or [0] * len(images))
+    return find_clusters(images, pairs, codes, DuplicateSettings(**rules))
 
 
 def draw_pairs(rng, n_images):
-    """Return up to `n_images` different pairs of rows, 0 to 29 bits apart."""
+    """Return up to `n_images` different pairs of rows."""
     n_pairs = rng.integers(0, n_images)
     ends = np.sort(rng.integers(0, n_images, (n_pairs, 2)))
-    pairs = pd.DataFrame(
-        np.unique(ends, axis=0),
-        columns=["a", "b"],
-    )
-    pairs["distance"] = pairs.sum(axis=1) % 30
+    pairs = pd.DataFrame(np.unique(ends, axis=0), columns=["a", "b"])
     return pairs[pairs["a"] < pairs["b"]]
 
 
@@ -72,34 +79,62 @@ def kept_ids(clusters):
 
 
 def test_the_largest_image_is_kept_whatever_the_order():
-    """The two smaller copies name the image kept, and the way to it."""
-    images = make_images(
-        ["x"] * 4,
-        [10, 10, 30, 20],
-    )
-    pairs = make_pairs(ab=3, bc=4)
+    """The distance of the others is that to the image kept."""
+    images = make_images(["x"] * 4, [10, 10, 30, 20])
 
-    clusters = find_clusters(images, pairs)
+    clusters = decide(images, make_pairs("ab", "bc"), [0, 3, 7, 90])
 
     assert "".join(clusters["image_id"]) == "abc"
-    assert clusters["distance"].tolist() == [3, 4, 0]
-    assert clusters["steps"].tolist() == [2, 1, 0]
+    assert clusters["distance"].tolist() == [7, 4, 0]
     assert clusters["reason"].tolist() == [
-        "duplicate of c by way of b",
-        "duplicate of c",
-        "kept: largest of 3",
+        "duplicate",
+        "duplicate",
+        BEST,
     ]
 
 
 def test_pixels_then_bytes_then_name_decide():
     """Of images of equal size, the one of more bytes is kept, then the first name."""
     images = make_images(["x"] * 3)
-    pairs = make_pairs(ab=0, bc=0)
+    pairs = make_pairs("ab", "bc")
 
-    assert kept_ids(find_clusters(images.iloc[::-1], pairs)) == "a"
+    assert kept_ids(decide(images[::-1].reset_index(drop=True), pairs)) == "a"
     images.loc[1, "n_bytes"] = 2000
-    assert kept_ids(find_clusters(images, pairs)) == "b"
-    assert kept_ids(find_clusters(images, pairs, keep="first")) == "a"
+    assert kept_ids(decide(images, pairs)) == "b"
+    assert kept_ids(decide(images, pairs, keep="first")) == "a"
+
+
+def test_an_image_of_the_main_source_is_kept_first():
+    """The source decides before the size; within a source the size decides."""
+    images = make_images(["x"] * 4, [30, 10, 20, 40], source=[1, 0, 0, 2])
+    pairs = make_pairs("ab", "bc", "cd")
+
+    assert kept_ids(decide(images, pairs)) == "c"
+    assert kept_ids(decide(images, pairs, keep="first")) == "b"
+
+
+def test_of_a_slow_fade_several_images_are_kept():
+    """Each image is within 50 bits of one that is kept; the cluster stays one."""
+    images = make_images(["x"] * 20, [*range(20, 0, -1)])
+    places = [12 * number for number in range(20)]
+    names = [f"{a}{b}" for a, b in pairwise(images["image_id"])]
+
+    clusters = decide(images, make_pairs(*names), places)
+
+    kept = np.array(places)[clusters["keep"]]
+    assert kept.tolist() == [0, 60, 120, 180]
+    assert clusters["cluster"].unique().tolist() == [0]
+    assert set(clusters["reason"]) == {BEST, "duplicate"}
+    assert clusters["distance"].max() <= 50
+
+
+def test_a_far_copy_that_is_confirmed_is_dropped():
+    """A crop, by its geometry; also if the image kept has the hash of its original."""
+    images = make_images(["x"] * 3, [20, 30, 10])
+
+    assert kept_ids(decide(images, make_pairs("ab", "ac"), [0, 0, 60])) == "b"
+    assert kept_ids(decide(images, make_pairs("ab", "ac"), [0, 1, 60])) == "bc"
+    assert kept_ids(decide(images, make_pairs("ab", "ac", "bc"), [0, 1, 60])) == "b"
 
 
 @pytest.mark.parametrize(
@@ -118,69 +153,74 @@ def test_conflicts_decides_which_image_of_several_labels_is_kept(
 ):
     """An image without a label agrees with all images."""
     images = make_images(labels.split(", "), [30, 20, 10])
-    pairs = make_pairs(ab=2, bc=2)
 
-    clusters = find_clusters(images, pairs, conflicts=conflicts)
+    clusters = decide(images, make_pairs("ab", "bc"), conflicts=conflicts)
 
     assert kept_ids(clusters) == expected
+    is_conflict = clusters["reason"] == "conflict"
+    assert is_conflict.any() == (clusters["conflict"].any() and conflicts != "keep")
 
 
-@pytest.mark.parametrize("conflicts", ["drop", "majority"])
-def test_the_reason_of_a_conflict_names_all_labels_of_the_cluster(conflicts):
-    """The reason is the same whether the labels tie or one has the majority."""
-    images = make_images(
-        ["rose", "tulip", "tulip", "lily", "rose"],
-        [9, 8, 7, 6, 5],
-    )
-    pairs = make_pairs(ab=2, bc=2, de=2)
+def test_an_image_that_the_user_drops_has_no_vote():
+    """Another image is kept in its place; a single image is a cluster then."""
+    images = make_images(["rose", "tulip", "rose"], [30, 20, 10])
+    images["decision"] = ["drop", "", "drop"]
 
-    clusters = find_clusters(images, pairs, conflicts=conflicts)
+    clusters = decide(images, make_pairs("ab"))
 
-    reason = clusters.set_index("image_id")["reason"]
-    assert reason["a"] == "conflict: rose, tulip"
-    assert set(reason[["d", "e"]]) == {"conflict: lily, rose"}
+    assert kept_ids(clusters) == "b"
+    assert clusters["cluster"].tolist() == [0, 0, 1]
+    assert clusters["reason"].tolist()[::2] == ["override: dropped"] * 2
+    assert not clusters["conflict"].any()
 
 
-def test_a_chain_far_beyond_the_radius_is_flagged():
-    """In a row of five similar images, the last is four steps from the one kept."""
-    images = make_images(["x"] * 8)
-    pairs = make_pairs(ab=20, bc=20, cd=20, de=20, fg=20, gh=20)
+def test_an_image_that_the_user_keeps_stays_beside_the_best():
+    """In a cluster with a test image too, whatever LEAKS is."""
+    images = make_images(["rose", "rose", "test"], [30, 20, 10])
+    images["decision"] = ["", "keep", ""]
+    pairs = make_pairs("ab", "bc")
 
-    clusters = find_clusters(images, pairs)
-
-    assert clusters["steps"].tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
-    assert clusters["chain"].tolist() == [True] * 5 + [False] * 3
+    assert kept_ids(decide(images, pairs)) == "abc"
+    assert kept_ids(decide(images, pairs, leaks="drop")) == "bc"
 
 
-def test_equal_hashes_are_no_step():
-    """A pair without a distance adds no step, but a direct pair is preferred to it."""
-    images = make_images(["x"] * 3, [30, 20, 10])
-    pairs = make_pairs(ab=3, ac=5, bc=0)
+def test_leaks_drops_images_of_test_and_of_other_datasets():
+    """Also an image without a near-duplicate here, but no test image."""
+    images = make_images(["rose", "test", "rose", "rose", "test"])
+    images["is_elsewhere"] = [False, False, False, True, True]
+    pairs = make_pairs("ab")
 
-    clusters = find_clusters(images, pairs)
-    clusters_without_direct_pair = find_clusters(images, pairs.drop(1))
+    clusters = decide(images, pairs, leaks="drop")
 
-    assert clusters["steps"].tolist() == [0, 1, 1]
-    assert clusters["distance"].tolist() == [0, 3, 5]
-    assert clusters_without_direct_pair["steps"].tolist() == [0, 1, 1]
-    assert clusters_without_direct_pair["distance"].tolist() == [0, 3, 0]
+    assert clusters["image_id"].tolist() == ["a", "b", "d"]
+    assert clusters["reason"].tolist()[::2] == ["leak", "leak"]
+    assert kept_ids(clusters) == "b"
+    assert kept_ids(decide(images, pairs)) == "ab"
+
+
+def test_images_with_a_record_are_kept_and_their_copies_dropped():
+    """The best new image is dropped, too, if it is a copy of any of them."""
+    images = make_images(["x"] * 5, [50, 40, 30, 20, 10], part=[0, 1, 2, 0, 0])
+    pairs = make_pairs("ab", "bc", "cd", "de")
+
+    clusters = decide(images, pairs, [20, 0, 60, 70, 140])
+
+    assert clusters["reason"].tolist() == [
+        "duplicate",
+        *["earlier"] * 2,
+        "duplicate",
+        BEST,
+    ]
+    pairs = make_pairs("ab", "bc", "cd", "ce")
+    assert kept_ids(decide(images, pairs, [20, 0, 60, 70, 140])) == "bc"
 
 
 def test_without_pairs_the_table_is_empty_and_has_the_same_columns():
     """It has no rows, as of a dataset without near-duplicates."""
     images = make_images(["x"] * 4)
-
-    clusters = find_clusters(images, make_pairs(ab=60))
-    no_clusters = find_clusters(images, make_pairs())
-
+    no_clusters = decide(images, make_pairs())
     assert no_clusters.empty
-    assert list(no_clusters) == list(clusters)
-
-
-def test_an_unknown_rule_is_an_error_that_names_the_parameter():
-    """The error also lists the values that are allowed."""
-    with pytest.raises(ValueError, match=r"KEEP is 'biggest'\..*It can be"):
-        find_clusters(make_images(["x"]), make_pairs(), keep="biggest")
+    assert list(no_clusters) == list(decide(images, make_pairs("ab")))
 
 
 @settings(max_examples=12)
@@ -196,14 +236,11 @@ def test_every_cluster_keeps_at_most_one_image_unless_all_are_kept(
     images = make_images(rng.choice(list("xyz"), 300).tolist())
     pairs = draw_pairs(rng, 300)
 
-    clusters = find_clusters(images, pairs, keep=keep, conflicts=conflicts)
+    clusters = decide(images, pairs, keep=keep, conflicts=conflicts)
 
     sets = DisjointSet(images["image_id"])
     for a, b in pairs[["a", "b"]].to_numpy():
-        sets.merge(
-            images["image_id"][a],
-            images["image_id"][b],
-        )
+        sets.merge(images["image_id"][a], images["image_id"][b])
     expected = sorted(sorted(ids) for ids in sets.subsets() if len(ids) > 1)
     found = clusters.groupby("cluster")["image_id"].apply(sorted)
     assert sorted(found) == expected
@@ -219,41 +256,7 @@ def test_every_cluster_keeps_at_most_one_image_unless_all_are_kept(
             assert n_kept <= most
         else:
             assert n_kept == most
-    reason = clusters["reason"]
-    assert reason.str.match("kept: |duplicate of |conflict: ").all()
-    assert (reason.str.startswith("kept: ") == clusters["keep"]).all()
-
-
-def test_a_test_image_is_kept_and_drops_no_labelled_image():
-    """The best labelled image is kept beside it, and its label has no vote."""
-    images = make_images(["rose", "test", "rose", "test", "test", "rose", "test"])
-    images.loc[[1, 2], "width"] = 40, 20
-    images.loc[[1, 6], "label"] = 7  # as class folders of a test split have them
-    pairs = make_pairs(ab=9, bc=8, de=1, fg=2)
-
-    clusters = find_clusters(images, pairs)
-
-    assert clusters["cluster"].tolist() == [0, 0, 0, 1, 1, 2, 2]
-    assert kept_ids(clusters) == "bcdefg"
-    assert not clusters["conflict"].any()
-    is_test = clusters["split"] == "test"
-    assert set(clusters["reason"][is_test]) == {"test image: always kept"}
-    assert clusters["reason"][~is_test].tolist() == [
-        "duplicate of c by way of b",
-        "kept: largest of 2",
-        "kept: the only labelled image",
-    ]
-
-
-def test_the_last_image_after_overrides_is_not_the_largest_of_one():
-    """The reason is that the user dropped the others."""
-    clusters = find_clusters(
-        make_images(["rose"] * 2), make_pairs(ab=2), dropped_rows=[0]
-    )
-    assert clusters["reason"].tolist() == [
-        "override: dropped",
-        "kept: the others are dropped by overrides",
-    ]
+    assert (clusters["reason"].str.startswith("kept: ") == clusters["keep"]).all()
 
 
 @settings(max_examples=12)
@@ -265,10 +268,9 @@ def test_labelled_images_are_resolved_as_if_there_were_no_test_images(
     rng = np.random.default_rng(seed)
     labels = rng.choice(["x", "y", "test"], 200).tolist()
     images = make_images(labels, rng.integers(5, 9, 200))
-    pairs = draw_pairs(rng, 200)
     rules = {"keep": keep, "conflicts": conflicts}
 
-    clusters = find_clusters(images, pairs, **rules)
+    clusters = decide(images, draw_pairs(rng, 200), **rules)
 
     is_test = clusters["split"] == "test"
     assert clusters["keep"][is_test].all()
@@ -281,38 +283,8 @@ def test_labelled_images_are_resolved_as_if_there_were_no_test_images(
         ends += pairwise(row[ids])
         if len(ids) == 1:
             single += ids.tolist()
-    direct_pairs = pd.DataFrame(
-        ends,
-        columns=["a", "b"],
-        dtype=int,
-    )
-    direct = find_clusters(labelled, direct_pairs.assign(distance=1), **rules)
+    pairs = pd.DataFrame(ends, columns=["a", "b"], dtype=int)
+    direct = decide(labelled, pairs, **rules)
     expected = [*single, *direct["image_id"][direct["keep"]]]
     found = clusters["image_id"][clusters["keep"] & ~is_test]
     assert sorted(found) == sorted(expected)
-
-
-def test_an_image_of_the_main_source_is_kept_first():
-    """The source decides before the size; within a source the size decides."""
-    images = make_images(
-        ["x"] * 4,
-        [30, 10, 20, 40],
-        source=[1, 0, 0, 2],
-    )
-    pairs = make_pairs(ab=1, bc=1, cd=1)
-
-    assert kept_ids(find_clusters(images, pairs)) == "c"
-    assert kept_ids(find_clusters(images, pairs, keep="first")) == "b"
-
-
-def test_conflicts_between_sources_name_the_sources():
-    """The reason contains the source of each label, and no image without a label."""
-    images = make_images(
-        ["rose", "tulip", ""],
-        source=[0, 1, 1],
-    )
-
-    clusters = find_clusters(images, make_pairs(ab=4, bc=5))
-
-    reason = "conflict: rose (source 0), tulip (source 1)"
-    assert set(clusters["reason"]) == {reason}

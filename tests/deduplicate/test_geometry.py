@@ -7,7 +7,7 @@ from PIL import Image, ImageOps
 from support.scenes import saved, scene
 
 from kaggle_tfr.deduplicate import geometry
-from kaggle_tfr.deduplicate.geometry import load_transforms, verify_geometry
+from kaggle_tfr.deduplicate.geometry import align, verify_geometry
 
 
 @pytest.fixture
@@ -37,28 +37,19 @@ def pairs():
     return pairs.assign(distance=60, orientation=1)
 
 
-def test_copies_are_accepted_and_other_scenes_are_not(images, pairs, monkeypatch):
+def test_copies_are_accepted_and_other_scenes_are_not(images, pairs):
     """Geometry is a second witness of the first pairs that are near by their hashes."""
     pairs.loc[[2, 5], "distance"] = 10
-    monkeypatch.setattr(geometry, "MOST_NEAR", 1)
 
-    verified = verify_geometry(images, pairs)
+    verified = verify_geometry(images, pairs, most_near=1)
 
     accepted = verified[verified["accepted"]]
-    others = verified[~verified["accepted"]]
     ends = accepted[["a", "b"]].to_numpy().tolist()
-    assert ends == [
-        [0, 1],
-        [0, 2],
-        [0, 3],
-        [0, 6],
-        [1, 2],
-    ]
+    assert ends == [[0, 1], [0, 2], [0, 3], [0, 6], [1, 2]]
+    by_hash = [False, False, True, True, False]
+    assert (accepted["verdict"] == "hash").tolist() == by_hash
     assert verified["inliers"][5] == -1
-    assert verified["is_near"].sum() == 2
-    assert accepted["inliers"].drop([2, 5]).min() >= 12
-    assert 0 <= verified["inliers"][2] < 12
-    assert others["inliers"].max() <= 6
+    assert verified["inliers"].drop([0, 1, 6]).max() <= 6
 
 
 def test_a_rotated_pair_is_accepted_unverified_within_a_smaller_radius(images, pairs):
@@ -83,7 +74,7 @@ def test_a_rerun_verifies_only_pairs_of_new_and_changed_images(
 
     def record_block(block):
         verified_rows.extend(block.index)
-        return [(7, 1, *[0.5] * 6)] * len(block)
+        return [(7, 1)] * len(block)
 
     first_result = verify_geometry(images, pairs, work_dir)
     monkeypatch.setattr(geometry, "_verify_block", record_block)
@@ -97,29 +88,22 @@ def test_a_rerun_verifies_only_pairs_of_new_and_changed_images(
     assert sorted(verified_rows) == np.flatnonzero(has_changed).tolist()
 
 
-@pytest.mark.parametrize("orientation", [1, 2])
-def test_a_confirmed_pair_has_its_transform(tmp_path, orientation):
-    """It moves points of b onto a; the short side of each is 1 long."""
+@pytest.mark.parametrize("is_mirrored", [False, True])
+def test_a_copy_is_moved_onto_its_original(tmp_path, is_mirrored):
+    """The short side of each image is 1 long."""
     first = scene(240, 320, seed=1)
     second = first.crop((40, 30, 320, 240))  # 280 × 210
-    if orientation == 2:
-        second = ImageOps.mirror(second)
-    paths = [tmp_path / "a.jpg", tmp_path / "b.jpg"]
-    for path, image in zip(paths, (first, second), strict=True):
-        path.write_bytes(saved(image))
-    images = pd.DataFrame({"path": map(str, paths), "n_bytes": 1})
-    pair = pd.DataFrame({"a": [0], "b": [1], "distance": 60})
-
-    work = str(tmp_path)
-    verify_geometry(images, pair.assign(orientation=orientation), work)
-    transforms = load_transforms(work)
-
-    matrix = transforms[images["path"][0], images["path"][1]]
-    left, right = np.array([(0, 0, 1), (280 / 210, 1, 1)]) @ matrix.T * 240
     corners = [(40, 30), (320, 240)]
-    if orientation == 2:
+    if is_mirrored:
+        second = ImageOps.mirror(second)
         corners = [(320, 30), (40, 240)]
-    assert np.array([left, right]) == pytest.approx(np.array(corners), abs=3)
-    moved_back = transforms[images["path"][1], images["path"][0]]
-    corner = moved_back @ (*np.divide(corners[0], 240), 1)
-    assert corner == pytest.approx(np.zeros(2), abs=0.02)
+    paths = [str(tmp_path / f"{name}.png") for name in "abc"]
+    for path, image in zip(paths, (first, second, scene(240, 320, 9)), strict=True):
+        image.save(path)
+
+    matrix = align(*paths[:2])
+
+    moved = np.array([(0, 0, 1), (280 / 210, 1, 1)]) @ matrix.T * 240
+    assert moved == pytest.approx(np.array(corners), abs=3)
+    assert align(*paths[1:]) is None
+    assert align(paths[0], "missing") is None

@@ -1,96 +1,76 @@
-"""The rows that are kept, and the counts of what happened to all images."""
+"""The rows that are kept, the counts of what happened to all images, and the files."""
 
-import pandas as pd
+import json
+
 import pytest
-from support.splits import make_pairs
+from support.splits import make_codes, make_images, make_pairs
 
 from kaggle_tfr.deduplicate.clusters import find_clusters
-from kaggle_tfr.deduplicate.outcomes import choose_rows, count_outcomes
+from kaggle_tfr.deduplicate.leaks import find_leaks
+from kaggle_tfr.deduplicate.outcomes import (
+    DuplicateSettings,
+    choose_rows,
+    count_outcomes,
+    load_clusters,
+    save_clusters,
+)
 
-
-def make_images(*names):
-    """Return images of one size, labelled with their names; "test" is no label."""
-    images = pd.DataFrame({"label_name": names})
-    is_test = images["label_name"] == "test"
-    images["image_id"] = list("abcdefghij")[: len(names)]
-    images["split"] = is_test.map({True: "test", False: "train"})
-    images["label"] = pd.factorize(images["label_name"])[0]
-    images.loc[is_test, ["label", "label_name"]] = -1, ""
-    sizes = {"height": 10, "width": 10, "n_bytes": 1000}
-    return images.assign(path="", problem="", **sizes)
+HEADER = "test_id,image_id,label_name,distance,test_split,split,keep,dataset"
 
 
 @pytest.fixture
-def leaking_images():
-    """Ten images; the second shows the same as the first and the third."""
-    first_half = ["rose", "test", "tulip", "test", "rose"]
-    second_half = ["rose", "lily", "rose", "lily", "test"]
-    images = make_images(*first_half, *second_half)
+def images():
+    """Nine images with two leaks, two labels, a copy, and two rejected ones."""
+    images = make_images(*["train", "test", "train", "test"], *["train"] * 4, "test")
+    images["label"] = [0, -1, 1, -1, 0, 2, 2, 2, -1]
     images.loc[[3, 7], "problem"] = "truncated"
     return images
 
 
-@pytest.fixture
-def leaking_pairs():
-    return make_pairs(
-        (0, 1, 3),
-        (1, 2, 3),
-        (4, 5, 0),
-        (8, 9, 1),
+def decide(images, pairs, **rules):
+    return find_clusters(
+        images, pairs, make_codes(*[0] * len(images)), DuplicateSettings(**rules)
     )
 
 
-def test_dropped_leaks_are_counted(leaking_images, leaking_pairs):
-    """LEAKS = "drop" drops each labelled image that shows the same as a test image."""
-    clusters = find_clusters(leaking_images, leaking_pairs, leaks="drop")
+@pytest.mark.parametrize(
+    ("leaks", "kept", "counts"),
+    [
+        ("report", "te1 tr4 tr5 te8", (2, 2, 1, 2, 0, 2)),
+        ("drop", "te1 tr5 te8", (1, 2, 1, 0, 3, 2)),
+    ],
+)
+def test_each_image_is_counted_once(images, leaks, kept, counts):
+    """LEAKS = "drop" drops each labelled image in a cluster with a test image."""
+    clusters = decide(images, make_pairs("01", "12", "48", "56"), leaks=leaks)
 
-    rows = choose_rows(leaking_images, clusters)
+    rows = choose_rows(images, clusters)
 
-    leak = "leak: test image b shows the same"
-    kept = "test image: always kept"
-    assert clusters["reason"][:3].tolist() == [leak, kept, leak]
-    assert "".join(rows["image_id"]) == "begj"
-    assert count_outcomes(leaking_images, clusters) == {
-        "labelled records": 2,
-        "test records": 2,
-        "duplicates dropped": 1,
-        "conflicts dropped": 0,
-        "leaks dropped": 3,
-        "rejected": 2,
+    assert " ".join(rows["image_id"]) == kept
+    names = ("labelled records", "test records", "duplicates dropped")
+    names += ("conflicts dropped", "leaks dropped", "rejected")
+    expected = dict(zip(names, counts, strict=True))
+    found = count_outcomes(images, clusters)
+    assert found == {
+        name: n for name, n in expected.items() if n or name != "leaks dropped"
     }
+    assert sum(found.values()) == len(images)
 
 
-def test_reported_leaks_are_records(leaking_images, leaking_pairs):
-    """The count of dropped leaks is absent where no leak is dropped."""
-    clusters = find_clusters(leaking_images, leaking_pairs)
-
-    assert count_outcomes(leaking_images, clusters) == {
-        "labelled records": 3,
-        "test records": 2,
-        "duplicates dropped": 1,
-        "conflicts dropped": 2,
-        "rejected": 2,
-    }
-
-
-def test_without_clusters_and_test_images_four_counts_remain(leaking_images):
-    """An empty table of clusters is no special case."""
-    labelled = leaking_images[leaking_images["split"] == "train"]
-    clusters = find_clusters(leaking_images, make_pairs())
-
-    assert count_outcomes(labelled, clusters) == {
-        "labelled records": 6,
-        "duplicates dropped": 0,
-        "conflicts dropped": 0,
-        "rejected": 1,
-    }
+def test_records_of_earlier_parts_are_an_outcome_of_their_own(images):
+    """They are kept, and not records to be written."""
+    images = images.assign(part=[2, 1, 0, 0, 0, 0, 0, 0, 0])
+    clusters = decide(images, make_pairs("01"))
+    counts = count_outcomes(images, clusters)
+    assert counts["in earlier parts"] == 2
+    assert sum(counts.values()) == len(images)
 
 
 def test_a_test_image_may_have_the_id_of_a_labelled_image():
     """Where both folders have a 1.jpg, the outcome of one does not affect the other."""
-    images = make_images("rose", "rose", "test")
+    images = make_images("train", "train", "test")
     images["image_id"] = ["1.jpg", "2.jpg", "1.jpg"]
-    clusters = find_clusters(images, make_pairs((0, 1, 3)), keep="first")
+    clusters = decide(images, make_pairs("01"), keep="first")
 
     rows = choose_rows(images, clusters)
 
@@ -101,9 +81,32 @@ def test_a_test_image_may_have_the_id_of_a_labelled_image():
 
 def test_a_plan_without_an_image_is_an_error():
     """If all images conflict, the error names the outcomes and parameters to change."""
-    images = make_images("rose", "lily")
-    clusters = find_clusters(images, make_pairs((0, 1, 0)))
-    message = r"of 2: 2 conflicts dropped\. Set CONFLICTS"
-
-    with pytest.raises(ValueError, match=message):
+    images = make_images("train", "train").assign(label=[0, 1])
+    clusters = decide(images, make_pairs("01"))
+    with pytest.raises(ValueError, match=r"conflicts dropped': 2.* Set CONFLICTS"):
         choose_rows(images, clusters)
+
+
+def test_the_files_are_read_again(images, tmp_path):
+    """A file of an earlier version, without a newer setting, has its default."""
+    expected = DuplicateSettings(leaks="drop")
+    codes = make_codes(*[0] * len(images))
+    clusters = decide(images, make_pairs("56"))
+
+    save_clusters(clusters, find_leaks(clusters, codes), expected, str(tmp_path))
+
+    assert (tmp_path / "leaks.csv").read_text().splitlines() == [HEADER]
+    found, settings = load_clusters(str(tmp_path))
+    assert found.to_dict("records") == clusters.to_dict("records")
+    assert settings == expected
+    file = tmp_path / "duplicates.json"
+    values = json.loads(file.read_text())
+    assert values.pop("mirrored") is False
+    file.write_text(json.dumps(values))
+    assert load_clusters(str(tmp_path))[1] == expected
+
+
+def test_without_clusters_the_error_names_the_step_to_run(tmp_path):
+    """Step 03 needs the files of step 02 in the same WORK_DIR."""
+    with pytest.raises(FileNotFoundError, match="Run 02_deduplicate with this WORK"):
+        load_clusters(str(tmp_path))

@@ -21,14 +21,14 @@ def pairs(tmp_path):
     transform = np.array([[scale, 0, 40 / 240], [0, scale, 30 / 240]])
     return pd.DataFrame({"transform": [transform, None]}).assign(
         orientation=1,
-        id_a="a",
-        id_b=["b", "c"],
+        image_id_a="a",
+        image_id_b=["b", "c"],
         path_a=paths[0],
         path_b=paths[1:],
         split_a="test",
         split_b="train",
-        label_a="rose",
-        label_b=["rose", "tulip"],
+        label_name_a="rose",
+        label_name_b=["rose", "tulip"],
         bits=[1, 60],
         matches=[40, 0],
         same_label=[1.0, 0.0],

@@ -5,26 +5,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.cells import run_cells
-from support.inputs import read
-from support.scenes import saved, scene
-
-from kaggle_tfr import explore
 
 
 @pytest.fixture(autouse=True)
 def _closed_figures():
     yield
     plt.close("all")
-
-
-def put_photos(folder, n_images, seed=0, **options):
-    """Write random photographs of about one size as JPEG."""
-    folder.mkdir(parents=True)
-    rng = np.random.default_rng(seed)
-    for number in range(n_images):
-        height, width = rng.integers(60, 80, 2).tolist()
-        photo = scene(height, width, seed=1000 * seed + number)
-        (folder / f"{number}.jpg").write_bytes(saved(photo, **options))
 
 
 def make_table(n_images, seed):
@@ -56,38 +42,28 @@ def score(images):
     return run_cells("01-19", "01-21", "01-23", good=images, plt=plt)
 
 
-def test_a_class_that_was_saved_at_another_quality_is_a_warning(tmp_path, capsys):
-    """The JPEG quality is right for every image; the figure shows it."""
-    put_photos(tmp_path / "in" / "cat", 40, seed=1, quality=70)
-    put_photos(tmp_path / "in" / "dog", 40, seed=2, quality=90)
-    images = explore.measure(*read(tmp_path / "in", source="folders"))
+FACTS = {
+    "jpeg_quality": ("label", [70, 90], "a file predicts the label"),
+    "exif_camera": ("label", ["Nikon", ""], "a file predicts the label"),
+    "source": ("label", [1, 0], "a file predicts the label"),
+    "brightness": ("split", [90, 99], "a file separates test from train"),
+}
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_fact_that_predicts_the_label_or_the_split_is_a_warning(name, capsys):
+    """The figure shows it, also one that is a text."""
+    target, values, text = FACTS[name]
+    images = make_table(400, seed=0)
+    images[name] = np.where(images[target].isin([0, "train"]), *values)
 
     axis = score(images)["axis"]
 
-    shares = "100% right, by chance 50%"
-    printed = capsys.readouterr().out
-    text = f"! Without its pixels, a file predicts the label (jpeg_quality: {shares}, "
-    assert text in printed
-    (points,) = axis.collections
-    assert axis.get_xlabel() == "jpeg_quality"
-    assert set(points.get_offsets()[:, 0]) == {70, 90}
-
-
-def test_larger_test_images_are_a_warning(tmp_path, capsys):
-    """They differ from the images to train on, whatever the label."""
-    for seed, name in enumerate(("cat", "dog")):
-        put_photos(tmp_path / "in" / "train" / name, 30, seed=seed)
-    put_photos(tmp_path / "in" / "test", 30, seed=3)
-    for path in (tmp_path / "in" / "test").iterdir():
-        number = int(path.stem)
-        path.write_bytes(saved(scene(90 + number % 9, 90, seed=number)))
-    images = explore.measure(*read(tmp_path / "in", source="folders"))
-
-    score(images)
-
-    printed = capsys.readouterr().out
-    assert "! Without its pixels, a file separates test from train (width" in printed
-    assert "\n✓ None of 10 properties of a file predicts the label.\n" in printed
+    assert f"! Without its pixels, {text} ({name}: " in capsys.readouterr().out
+    assert axis.get_xlabel() == name
+    axis.figure.canvas.draw()
+    ticks = {label.get_text() for label in axis.get_xticklabels()}
+    assert name not in ("exif_camera", "source") or ticks == set(map(str, values))
 
 
 def test_at_most_one_of_twenty_clean_sets_alarms():
@@ -106,22 +82,6 @@ def test_copies_of_a_file_do_not_predict_one_another():
     assert score(copies)["above"].empty
     distinct = copies.assign(digest=np.arange(len(copies)).astype(str))
     assert not score(distinct)["above"].empty
-
-
-@pytest.mark.parametrize(
-    ("name", "values"), [("exif_camera", ["Nikon", ""]), ("source", [1, 0])]
-)
-def test_texts_are_facts_too(name, values, capsys):
-    """The camera or the source of a class are drawn as names on the axis."""
-    images = make_table(400, seed=0)
-    images[name] = np.where(images["label"] == 0, *values)
-
-    axis = score(images)["axis"]
-
-    assert f"a file predicts the label ({name}: " in capsys.readouterr().out
-    axis.figure.canvas.draw()
-    ticks = {label.get_text() for label in axis.get_xticklabels()}
-    assert ticks == {str(value) for value in values}
 
 
 def test_few_images_are_not_scored(capsys):

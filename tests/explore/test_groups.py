@@ -8,49 +8,50 @@ import pytest
 from support.cells import run_cells
 from support.inputs import put_csv, read
 
-from kaggle_tfr.explore.groups import add_groups, find_rule
+from kaggle_tfr.explore.groups import add_groups, find_groups
 
 
-def make_table(names):
-    """Return the rows of files of these names, of three classes."""
+def make_table(names, classes=("class 0", "class 1", "class 2")):
+    """Return the rows of files of these names, whose classes are repeated."""
     images = pd.DataFrame({"image_id": names, "input_dir": "/data/in"})
     images["path"] = "/data/in/" + images["image_id"]
-    classes = np.resize(["class 0", "class 1", "class 2"], len(names))
-    return images.assign(label_name=classes, split="train")
+    labels = np.resize(classes, len(names))
+    return images.assign(label_name=labels, split="train")
 
 
-def propose(names, classes=("x", "y", "z")):
-    """Return the rule for names, whose classes are repeated."""
-    return find_rule(pd.Series(names), pd.Series(np.resize(classes, len(names))))
+def put_ends(stems, ends):
+    """Return all names of stems and ends."""
+    return [f"{stem}{end}" for stem in stems for end in ends]
 
 
-def draw_hashes(rng, count):
-    return [
-        "".join(letters) for letters in rng.choice([*"0123456789abcdef"], (count, 16))
-    ]
-
-
-def draw_names(rng, count):
-    """Return sets of names that belong to no groups."""
-    hashes = draw_hashes(rng, count)
-    cameras = rng.choice(["DSC", "IMG", "DSCN", "P", "PXL", "MVI"], count)
-    yield hashes
-    yield [f"{uuid.UUID(bytes=rng.bytes(16))}" for _ in range(count)]
-    yield [f"{camera}_{n:05d}" for n, camera in enumerate(cameras)]
-    yield [f"{word[0]}/{word[1]}/{word}" for word in hashes]
-
+RNG = np.random.default_rng(0)
+HASHES = [RNG.bytes(16).hex() for _ in range(240)]
+UUIDS = [f"{uuid.UUID(name)}___Scab {n}" for n, name in enumerate(HASHES)]
+COPIES = ["", "_flipLR", "_90deg", "_new30degFlipLR", "_0_7281", " (2)"]
 
 # Names, and the first group.
 PLANTED = {
-    "tile": (
-        [f"{p:x}_x{x}_y0" for p in range(9**7, 9**7 + 60) for x in range(4)],
-        "48fb79",
+    "versions": (
+        [f"{'ab'[n % 2]}/leaf_{n // 4}_jpg.rf.{name}" for n, name in enumerate(HASHES)],
+        "leaf_0_jpg",
     ),
-    "folder": (
-        [f"cat/video_{v:02d}/{n}" for v in range(12) for n in range(20)],
-        "video_00",
+    "uuids": (
+        [
+            f"{'ab'[n % 2]}/{name}"
+            for n, name in enumerate(put_ends(UUIDS[:40], COPIES))
+        ],
+        UUIDS[0][:36],
     ),
-    "copy": ([f"{n}{end}" for n in range(60) for end in ("", "_flip", "_rot90")], "0"),
+    "copies": (put_ends([f"c/RS_HL {n}.1" for n in range(40)], COPIES), "c/RS_HL 0.1"),
+    "tiles": (put_ends(HASHES[:60], [f"_x{x}_y0" for x in range(4)]), HASHES[0]),
+    "eyes": (
+        put_ends([f"ID{n:05}" for n in range(120)], ["_left", "_right"]),
+        "ID00000",
+    ),
+    "frames": (
+        put_ends([f"clip{n:02}_frame_" for n in range(12)], range(20)),
+        "clip00",
+    ),
 }
 
 
@@ -58,25 +59,40 @@ PLANTED = {
 def test_planted_names_are_proposed(kind):
     """Also among as many names without a group."""
     names, first_group = PLANTED[kind]
-    hashes = draw_hashes(np.random.default_rng(0), len(names))
-    for others in ([], hashes):
-        rule = propose([*names, *others])
-        assert add_groups(make_table(names), rule)[rule][0] == first_group
+    for others in ([], HASHES[: len(names)]):
+        images = make_table([*names, *others])
+        rule = find_groups(images)
+        groups = add_groups(images, rule)[rule][: len(names)]
+        assert groups[0] == first_group
+        assert len(set(groups.value_counts())) == 1
 
 
-def test_random_names_have_no_proposal():
-    """Whether they are counted, random, or in folders of a fixed size."""
-    for seed in range(9):
-        rng = np.random.default_rng(seed)
-        for names in draw_names(rng, int(rng.choice([60, 300, 900]))):
-            assert propose(names) == "", names[0]
+UNPLANTED = {
+    "uuids": UUIDS,
+    "versions": [f"leaf_{n}_jpg.rf.{name}" for n, name in enumerate(HASHES)],
+    "cameras": [f"{RNG.choice(['DSC', 'IMG', 'P'])}_{n:05}" for n in range(300)],
+    "numbers": [f"ISIC_{n:07}" for n in range(24306, 24606)],
+    "birds": [
+        f"{c:03}.Tern/Tern_{n:04}_{c * 20 + n}" for c in range(9) for n in range(20)
+    ],
+    "words": put_ends(["apple", "maize"], [f"_rotten_crop_{n}" for n in range(50)]),
+    "some copies": [*put_ends(range(40), ["", "_1"]), *put_ends(["IMG_"], range(40))],
+}
 
 
-def test_names_of_classes_are_not_groups():
+@pytest.mark.parametrize("kind", UNPLANTED)
+def test_other_names_have_no_proposal(kind):
+    """Such as counted or random names, those in folders, and ends without originals."""
+    assert find_groups(make_table(UNPLANTED[kind])) == ""
+
+
+@pytest.mark.parametrize("groups_of_class", [1, 2])
+def test_names_of_classes_are_not_groups(groups_of_class):
     """Their folds would lack whole classes."""
-    names = [f"patient{p}_{n:03d}" for p in range(7) for n in range(20)]
-    assert propose(names)
-    assert propose(names, [name[:8] for name in names]) == ""
+    names = put_ends([f"patient{n}_" for n in range(8)], range(20))
+    classes = [f"c{n // 20 // groups_of_class}" for n in range(160)]
+    assert find_groups(make_table(names))
+    assert find_groups(make_table(names, classes)) == ""
 
 
 def test_what_a_split_shares_is_counted(capsys):
@@ -87,7 +103,7 @@ def test_what_a_split_shares_is_counted(capsys):
     sentence = capsys.readouterr().out.splitlines()[-1]
     # The other image of a patient is in one of 4 other folds of 5.
     assert "! 20 of 20 images are in 10 groups; 80% of the val" in sentence
-    rule = propose([name.removesuffix(".png") for name in names])
+    rule = find_groups(images)
     assert f'GROUP_COLUMN: "{rule}"' in sentence
 
     images.loc[[0, 2, 4, 5], "split"] = "val"  # the last two are a whole group

@@ -95,24 +95,6 @@ def test_test_rows_have_labels_only_if_most_do(names, labels):
     assert images["problem"].tolist() == [""] * 5 + [problem]
 
 
-def test_several_csvs_give_the_splits():
-    """A pattern by their folders, a list by their names; ids may repeat."""
-    texts = {
-        "train/0.csv": "file,label\n0.jpg,x\n1.jpg,y\n",
-        "test/0.csv": "file\n0.jpg\n",
-        "val.csv": "file,label\n2.jpg,y\n",
-    }
-    names = ["train/0.jpg", "train/1.jpg", "test/0.jpg", "2.jpg"]
-    put(".", names, texts)
-    images, _ = read(labels_csv=["*/0.csv", "val.csv"])
-    assert rows_of(images, "split", "label", "problem") == {
-        "train/0.jpg": ["train", 0, ""],
-        "1.jpg": ["train", 1, ""],
-        "2.jpg": ["val", 1, ""],
-        "test/0.jpg": ["test", -1, ""],
-    }
-
-
 def test_further_inputs_join_by_the_names_of_their_classes():
     """Folders, columns and names may differ; a repeated id gets the input's number."""
     put_csv("main", ROWS, ["a.jpg", "b.jpg"])

@@ -61,7 +61,6 @@ DETECTED = {
         CHOSEN | {"GROUP_COLUMN": "site", "N_FOLDS": 3},
     ),
     "groups within classes": ("id,kind,group", [KINDS, many("g{}", 4)], CHOSEN),
-    "no values": ("id,kind,note", [KINDS, ["", "nan"]], CHOSEN),
     "codes of few numbers": (
         "id,code",
         [[f"1 {n % 6} 9 {n // 6}" for n in range(24)]],

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import imagehash
 import numpy as np
-import pandas as pd
 import pytest
 from PIL import Image, ImageOps
 from support.chain import write_small_sample
 
-from kaggle_tfr import deduplicate, explore, notebook
+from kaggle_tfr import explore, notebook
 from kaggle_tfr.explore.table import load_hashes
 from kaggle_tfr.parallel import close_backend, use_backend
 from kaggle_tfr.parameters import DEFAULTS, load_recipe
@@ -58,31 +57,6 @@ def explored(sample, truth):
     (work / "sample").symlink_to(sample)
     yield explore.run(values).images, values
     notebook.end()
-
-
-def test_it_has_350_images_of_150_to_1000_pixels(sample, images):
-    """All files together are less than 15 MB."""
-    sides = np.ravel([image.size for image in images.values()])
-    n_bytes = [path.stat().st_size for path in sample.rglob("*.*")]
-
-    assert len(images) >= 350
-    assert 150 <= sides.min() < 160
-    assert 900 < sides.max() <= 1000
-    assert sum(n_bytes) < 15e6
-
-
-def test_plants_are_groups(sample, truth):
-    """All photographs of a plant have one label, but for the planted conflicts."""
-    table = pd.read_csv(sample / "train.csv", dtype=str)
-    conflicting = np.ravel(truth["label_conflicts"])
-    photos = table[~table["image_id"].isin(conflicting)].groupby("plant")["label"]
-
-    assert photos.nunique().max() == 1
-    assert (photos.count() >= 3).sum() > 80
-    assert set(photos.first()[photos.count() == 1]) == set(truth["classes"])
-    more = pd.read_csv(sample / "more" / "train.csv", dtype=str)
-    is_copy = more["image_id"].isin(np.transpose(truth["across_sources"])[1])
-    assert (more["plant"].isin(table["plant"]) == is_copy).all()
 
 
 def test_the_same_bytes_every_time():
@@ -148,37 +122,6 @@ def hash_with_imagehash(image):
     return np.concatenate(bits)
 
 
-def test_copies_are_what_they_are_called(sample, truth, images):
-    """Copies share bytes, the size or a part of it."""
-    folder = sample / "train_images"
-    data = {name: (folder / name).read_bytes() for name in images}
-    widths = {name: image.width for name, image in images.items()}
-    pixels = {}
-    for name, image in images.items():
-        pixels[name] = np.asarray(image.convert("RGB"), float)
-
-    def find_redness(name):
-        red, green, _ = pixels[name].mean(axis=(0, 1))
-        return red / green
-
-    for original, copy in truth["exact_copies"]:
-        assert data[original] == data[copy]
-    for original, copy in truth["reencoded_copies"]:
-        assert data[original] != data[copy]
-        assert widths[original] == widths[copy]
-    for original, copy in truth["half_size_copies"]:
-        assert (widths[original] + 1) // 2 == widths[copy]
-    for original, copy in truth["cropped_copies"]:
-        short_side = min(images[original].size)
-        assert widths[copy] == widths[original] - 2 * round(0.06 * short_side)
-    for original, copy in truth["brightened_copies"]:
-        assert pixels[copy].mean() > 1.1 * pixels[original].mean()
-    for original, copy in truth["recoloured_copies"]:
-        assert find_redness(copy) > 1.1 * find_redness(original)
-    for original, copy in truth["mirrored_copies"]:
-        assert abs(pixels[copy][:, ::-1] - pixels[original]).mean() < 9
-
-
 def test_unusual_formats_are_what_they_are_called(sample, truth):
     """There are six of them, and an image with an EXIF orientation."""
     folder = sample / "train_images"
@@ -233,27 +176,3 @@ def test_a_class_gives_itself_away_by_its_jpeg_quality(explored, truth):
     [(label, quality)] = truth["giveaway"].items()
     assert qualities.pop(label).tolist() == [quality]
     assert {tuple(found) for found in qualities} == {(82,)}
-
-
-def test_decisions_and_comparison_find_what_is_planted(explored, truth):
-    """Each row of overrides.csv has an effect; the chain breaks the naive rule."""
-    _, values = explored
-    found = deduplicate.run(values)
-
-    decisions = found.decisions
-    rows = decisions[["image_id", "action", "value"]].agg(",".join, axis=1)
-    assert rows.tolist() == [*truth["overrides"]]
-    label, drop, keep = decisions["effect"]
-    assert "the label conflict is resolved" in label
-    assert drop == "dropped; before: kept"
-    assert keep.startswith("kept; before: duplicate of")
-    compared = found.overlap[["image_id", "test_id"]].to_numpy().tolist()
-    assert sorted(compared) == sorted(truth["compared"])
-    assert len(compared) == 5
-    [(a, b, c)] = truth["chain"]
-    near = found.pairs[found.pairs["verdict"] == "hash"]
-    pairs = [{*ends} for ends in near[["id_a", "id_b"]].to_numpy()]
-    assert [{a, b} in pairs, {b, c} in pairs, {a, c} in pairs] == [True, True, False]
-    leaks = found.leaks.set_index("id_a")
-    assert set(leaks.index) == {test for _, test in truth["leaks"]}
-    assert (leaks["verdict"] == "geometry").sum() == 3  # a crop, two of a series

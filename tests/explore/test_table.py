@@ -71,7 +71,6 @@ def test_a_template_may_cut_ids():
 
 
 ROW = "image_id,label\na.jpg,x\n"
-LABEL = {"label_column": "label"}
 MISSING, WRONG = FileNotFoundError, ValueError
 
 
@@ -82,18 +81,6 @@ MISSING, WRONG = FileNotFoundError, ValueError
         ("image_id,label\n", {}, WRONG, r"no column of .* contains the names"),
         ("id,kind\na,x\n", {}, WRONG, r"LABEL_COLUMN is empty.* of values: .*kind.* 1"),
         (ROW, {"label_column": "b"}, WRONG, r"is 'b', which is not.*these.* label \(1"),
-        (
-            ROW,
-            {"id_column": "label"} | LABEL,
-            WRONG,
-            r"LABEL_COLUMN is 'label', which is not",
-        ),
-        (
-            "n,label\nq,x\n",
-            {},
-            WRONG,
-            r"no column .* names of images such as 'train_im",
-        ),
         ("n,path,b\na,1,1\n", {"label_column": ["path", "b"]}, WRONG, "called 'path'"),
         (ROW, {"path_template": "{b}"}, WRONG, r"is 'b', .*image_id \(1\)"),
         (ROW, {"label_map": "train.csv"}, WRONG, r"train.csv' is not valid JSON"),

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import pytest
 from support.dask_cluster import start_cluster, wait_until, worker_dies
@@ -160,14 +159,6 @@ def test_another_run_takes_a_part_over(work, on_cluster, tmp_path):
     assert digests(tmp_path) == digests(folder / "whole")
 
 
-def test_order_is_kept_where_it_is_asked_for(on_cluster):
-    """The first results wait for the slowest, and come first."""
-    found = parallel.run(
-        partial(square, slow=3), range(40), label="squares", ordered=True
-    )
-    assert list(found) == [number * number for number in range(40)]
-
-
 def test_items_are_taken_as_there_is_room_and_none_is_left_behind(on_cluster):
     """Only a window of endless items is sent; then the scheduler forgets the rest."""
     sent = []
@@ -307,14 +298,3 @@ def test_without_the_extra_the_message_says_what_to_install():
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith('ImportError: BACKEND="dask" needs dask and distributed')
     assert 'pip install "kaggle-tfr[dask]"' in last
-
-
-@pytest.mark.heavy
-def test_the_client_s_memory_does_not_follow_the_plan(root, monkeypatch):
-    """From 10⁴ to 10⁶ rows it grows by 40 MB; the table alone would take 136 MB."""
-    monkeypatch.syspath_prepend(str(root))
-    from benchmarks.dask_scale import ROWS, measure_memory
-
-    peaks = measure_memory()
-
-    assert peaks[ROWS[1]] - peaks[ROWS[0]] < 70

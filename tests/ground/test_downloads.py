@@ -6,7 +6,6 @@ import re
 from functools import partial
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from support.inputs import put_csv
 from support.inputs import read as read_inputs
@@ -15,10 +14,7 @@ from support.readers import make_picture, make_record, write_part
 
 from kaggle_tfr import downloads, mounts
 from kaggle_tfr.__main__ import main
-from kaggle_tfr.explore import run as explore_images
-from kaggle_tfr.explore.layout import write_recipe
 from kaggle_tfr.mounts import find_input, find_part_files, locate_input
-from kaggle_tfr.parameters import DEFAULTS, load_recipe
 from kaggle_tfr.shards import find_shards
 
 CASSAVA = "cassava-leaf-disease-classification"
@@ -50,13 +46,6 @@ def make_images(n_images):
         image = make_picture(number * 9, 40, 30, "PNG")
         files[f"flower_photos/{label}/{number}.png"] = image
     return files
-
-
-def mount_files(folder, files):
-    for name, data in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
 
 
 @pytest.mark.parametrize(
@@ -170,12 +159,6 @@ def test_what_is_cached_needs_no_network(server, monkeypatch, capsys):
             ["there is no such competition. The slug of a dataset"],
         ),
         (
-            CASSAVA,
-            429,
-            ConnectionError,
-            ["Kaggle answered with status 429. Try again later."],
-        ),
-        (
             "ada/tea",
             403,
             PermissionError,
@@ -183,12 +166,6 @@ def test_what_is_cached_needs_no_network(server, monkeypatch, capsys):
                 "/datasets/ada/tea: it is private, or does not exist. Check the name",
                 "/competitions/ada: there is no",
             ],
-        ),
-        (
-            "ada/tea",
-            404,
-            FileNotFoundError,
-            ["there is no such dataset. Check the name."],
         ),
     ],
 )
@@ -317,36 +294,6 @@ def test_a_folder_and_a_mount_come_before_a_download(server, tmp_path, monkeypat
     with pytest.raises(FileNotFoundError, match="Attach the dataset to the notebook"):
         find_input("ada/coffee")
     assert server.calls == []
-
-
-@pytest.mark.parametrize("mount", ["datasets/ada/tea", "competitions/tea-2026"])
-def test_one_recipe_gives_the_same_table_on_kaggle_and_off(
-    server, tmp_path, monkeypatch, mount
-):
-    """`init` writes the same recipe on both, and 01 the same table except the paths."""
-    files = make_images(8)
-    server.datasets["ada/tea"] = server.competitions["tea-2026"] = files
-    mount_files(tmp_path / "input" / mount, files)
-    slug = mount.partition("/")[2]
-    recipes, tables = [], []
-    for input_folder in ("input", "no"):
-        monkeypatch.setattr(mounts, "KAGGLE_INPUT", str(tmp_path / input_folder))
-        recipe = str(tmp_path / f"{input_folder}.yaml")
-        write_recipe(slug, recipe)
-        recipes.append(Path(recipe).read_text())
-        values = DEFAULTS | load_recipe(recipe) | {"N_JOBS": 2}
-        work = tmp_path / f"work-{input_folder}"
-        work.mkdir()
-        explore_images({**values, "WORK_DIR": str(work)})
-        tables.append(pd.read_parquet(work / "images.parquet"))
-
-    assert recipes[0] == recipes[1]
-    assert f'INPUT_DIR: "{slug}"' in recipes[0]
-    assert len(tables[0]) == 8
-    places = ["path", "input_dir"]
-    pd.testing.assert_frame_equal(*[table.drop(columns=places) for table in tables])
-    ends = [table["path"].str.partition("flower_photos/")[2] for table in tables]
-    assert ends[0].tolist() == ends[1].tolist()
 
 
 def test_only_the_named_files_of_a_part_are_downloaded(server, capsys):

@@ -1,6 +1,5 @@
 """Figures: images in rows, texts that can be read, files that are sharp and small."""
 
-import importlib.util
 import io
 from itertools import pairwise
 
@@ -8,7 +7,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from matplotlib import font_manager
 from matplotlib.text import Text
 from PIL import Image
 from support.scenes import scene
@@ -53,22 +51,6 @@ def test_images_fill_rows_in_their_order_and_keep_their_shape():
     ):
         ratio = (right - left) * width / ((top - bottom) * height)
         assert ratio == pytest.approx(image.shape[1] / image.shape[0])
-
-
-def test_groups_stay_in_a_row_under_their_headings():
-    """A pair is never divided, and its heading is above its first image."""
-    figure = figures.plot_images(
-        [WIDE, HIGH] * 5,
-        columns=3,
-        together=2,
-        headings=[f"{n} bits" for n in range(5)],
-    )
-
-    bottoms = [place(axis)[2] for axis in figure.axes]
-    assert bottoms[::2] == bottoms[1::2]
-    headings = [axis.get_title("left") for axis in figure.axes]
-    assert headings[::2] == [f"{n} bits" for n in range(5)]
-    assert set(headings[1::2]) == {""}
 
 
 def test_named_rows_have_equally_many_images():
@@ -152,13 +134,3 @@ def test_characters_without_a_font_become_codes(monkeypatch):
     monkeypatch.setitem(style.STYLE, "font.family", ["sans-serif", "STIXGeneral"])
     assert figures.shorten("⃝") == "⃝"  # not in DejaVu Sans
     words._drawable_characters.cache_clear()
-
-
-def test_installed_fonts_are_used(monkeypatch):
-    """Matplotlib's own font is first, then the listed fonts that it found."""
-    installed = [font_manager.FontEntry(name=name) for name in ("Arial", "Unifont")]
-    monkeypatch.setattr(font_manager.fontManager, "ttflist", installed)
-    spec = importlib.util.spec_from_file_location("figures_again", style.__file__)
-    again = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(again)
-    assert again.STYLE["font.family"] == ["sans-serif", "Unifont"]

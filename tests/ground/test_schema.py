@@ -162,21 +162,15 @@ def test_a_schema_survives_json(name):
     ("field", "value", "message"),
     [
         ("int64", float("nan"), "'x' is nan: no value"),
-        ("int64", None, "'x' is None: no value"),
-        ("int64", pd.NA, "'x' is <NA>: no value"),
         ("int64", "abc", "'x' is 'abc'"),
         ("int64", 1.5, "1.5 is not a whole number"),
-        ("int64", "1.5", "1.5 is not a whole number"),
         ("int64", " ", "'x' is ' ': no value"),
-        ("float", "", "'x' is '': no value"),
         ("float", "nan", "'x' is 'nan': no value"),
-        ("float", float("nan"), "'x' is nan: no value"),
         ("int64", 2**63, "int too big to convert"),
         ("float", "abc", "'x' is 'abc'"),
         ("float", 1e300, "float too large"),
         ("bytes", None, "'x' is None: no value"),
         ({"type": "int64", "size": 3}, [1, 2], "a list of 2 where SCHEMA has 3"),
-        ({"type": "int64", "size": 2}, 7, "7 is not a list"),
         ({"type": "int64", "size": 2}, [1, "b"], "'x' is \\[1, 'b'\\]"),
     ],
 )
@@ -229,13 +223,7 @@ def test_test_images_lose_a_field_that_all_of_them_lack(empty):
         ("landmarks", "SCHEMA is 'landmarks'. There are .*landmark"),
         ({"label": "label"}, "no field with the image"),
         ({"image": "image", "x": {"type": "int32"}}, "field 'x' has type 'int32'"),
-        (
-            {"image": "image", "x": {"kind": "bytes"}},
-            "field 'x' has the unknown key 'kind'",
-        ),
-        ({"image": "image", "x": []}, "field 'x' is {'from': \\[\\]}"),
         ({"image": "image", "x": 5}, "field 'x' is 5"),
-        ({"image": "image", "x": {"from": 5}}, "field 'x' is {'from': 5}"),
         ({"image": "image", "x": {"type": "int64", "size": "many"}}, "size 'many'"),
         (
             {"image": "image", "x": "labl"},
@@ -280,14 +268,3 @@ def test_any_value_survives(text, number, fraction):
     texts = {"number": str(number), "fraction": repr(fraction)}
     as_text = write(row | texts, schema)
     assert as_text == write(row, schema)
-
-
-def test_numpy_values_are_taken():
-    """NumPy's integers, floats and arrays fit."""
-    fields = {"x": {"type": "int64"}, "y": {"type": "float", "size": 2}}
-    schema = load_schema({"image": "image", **fields})
-    row = {"image_id": "a", "x": np.int8(3), "y": np.array([1, 2], np.float32)}
-
-    assert (
-        round_trip(schema, row)["x"] == round_trip(schema, row | {"x": 3.0})["x"] == 3
-    )

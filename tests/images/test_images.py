@@ -122,20 +122,6 @@ def test_a_scaled_and_cropped_image_is_still_upright(orientation, resize):
     assert psnr(show(record.data), expected) > 32
 
 
-@pytest.mark.parametrize("orientation", [1, 6])
-def test_reduced_pixels_are_never_smaller_than_requested(orientation):
-    """A JPEG is halved while both of its sides remain large enough."""
-    data = saved(scene(400, 600), orientation=orientation)
-    height, width = show(data).shape[:2]
-    for divisor in (height, 8, 3, 1):
-        at_least = (height // divisor, width // divisor)
-        pixels = read_pixels(data, at_least)
-        assert pixels.shape[0] >= at_least[0]
-        assert pixels.shape[1] >= at_least[1]
-    quarter = (height // 4, width // 4)
-    assert read_pixels(data, quarter).shape[:2] == quarter
-
-
 LOSSLESS_FILES = {
     "PNG 1": saved(SMALL.convert("1"), "PNG"),
     "PNG L": saved(SMALL.convert("L"), "PNG"),
@@ -561,9 +547,3 @@ def test_the_first_frame_of_an_animation_is_used(kind):
     assert read_header(data).note == "several frames: the first is used"
     assert convert(data, UNCHANGED).data != data
     assert psnr(read_pixels(data), expected) > 40
-
-
-def test_a_wrong_setting_is_named():
-    """An impossible setting is an error before the first image."""
-    with pytest.raises(ValueError, match="RESIZE is 'crop'.*'short_side', 'stretch'"):
-        ImageSettings((9, 9), "crop")

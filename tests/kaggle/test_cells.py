@@ -33,12 +33,6 @@ def write_recipe(tmp_path, name, **settings):
             [],
             "(https://www.kaggle.com/competitions/cassava-leaf-disease-classification)",
         ),
-        (
-            "petals-tfrecords",
-            ["INPUT_DIR", "PATTERN", "INPUT_SCHEMA"],
-            [],
-            "(https://www.kaggle.com/competitions/tpu-getting-started)",
-        ),
     ],
 )
 def test_the_header_names_inputs_and_the_lines_to_change(

@@ -4,14 +4,13 @@ import json
 import multiprocessing
 import signal
 import time
-from unittest import mock
 
 import pytest
 from support.kaggle_server import USER, fixture_kaggle, write_part  # noqa: F401
 
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.kaggle.metadata import ACCELERATORS
-from kaggle_tfr.kaggle.upload import KaggleError, call, push_kernels
+from kaggle_tfr.kaggle.upload import push_kernels
 from kaggle_tfr.mounts import find_input
 
 OWNER_PLACEHOLDER = "INSERT_USERNAME_HERE"
@@ -143,15 +142,6 @@ def test_a_rejection_in_the_body_is_an_error(kaggle, recipe, tmp_path, capsys):
     assert kaggle.kernels == {}
 
 
-def test_an_error_without_a_text_is_named_by_its_class(kaggle, monkeypatch):
-    """Libraries of the client raise some without a message."""
-    from kaggle import api
-
-    monkeypatch.setattr(api, "kernels_status", mock.Mock(side_effect=TimeoutError))
-    with pytest.raises(KaggleError, match=r"of 'ada/tea' failed: TimeoutError\. Run"):
-        call("kernels_status", "ada/tea")
-
-
 def test_a_source_that_kaggle_drops_is_an_error(kaggle, tmp_path):
     """A kernel whose dataset could not be attached would run without its input."""
     folder = make_kernel(tmp_path / "k", "tea-plan", dataset_sources=["ada/no-such"])
@@ -243,9 +233,7 @@ def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):
     assert len(kaggle.kernels[PART]) == 1
 
 
-@pytest.mark.parametrize(
-    "text", ["{", "[]", "null", '{"state": "finished"}', "[" * 100_000]
-)
+@pytest.mark.parametrize("text", ["{", "null", '{"state": "finished"}', "[" * 100_000])
 def test_a_damaged_state_means_that_the_kernel_is_pushed(kaggle, one, tmp_path, text):
     """The file beside the output, as a full disk or a user leaves it."""
     (tmp_path / "got").mkdir()
@@ -260,18 +248,12 @@ def test_a_damaged_state_means_that_the_kernel_is_pushed(kaggle, one, tmp_path, 
         ({"title": "Tea"}, "Kaggle requires 5 to 50"),
         ({"title": "Some other tea"}, "makes the slug 'some-other-tea' of"),
         ({"id": "tea-plan"}, "is not 'owner/slug'"),
-        ({"id": "ada/Tea_plan"}, "is not 'owner/slug'"),
         ({"machine_shape": 5}, "machine_shape: '5' is not one of"),
         (
             {"kernel_sources": "ada/tea"},
             "kernel_sources: 'ada/tea'; Kaggle requires a list of names",
         ),
-        (
-            {"dataset_sources": [5]},
-            r"dataset_sources: \[5\]; Kaggle requires a list of names",
-        ),
         ({"code_file": "other.ipynb"}, "code_file: 'other.ipynb' is not a file in the"),
-        ({"code_file": None}, "code_file: 'None' is not a file"),
     ],
 )
 def test_metadata_of_any_form_is_refused_by_name(kaggle, tmp_path, changes, message):

@@ -1,7 +1,6 @@
 """The figures of folds: what is missing, and clusters in several folds."""
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -109,26 +108,3 @@ def test_images_in_one_fold_are_a_line(capsys):
     """Nothing can be compared then."""
     assert figures.plot_folds(make_counts(3)[["fold 0"]]) is None
     assert "There is one fold, for 3 classes." in capsys.readouterr().out
-
-
-def test_the_strip_marks_clusters_in_several_folds():
-    """By a red frame; each image has its number, and each row its folds."""
-    clusters = [0, 0, 1, 1, -2, -3, 2, 2, 3, 3, -4, -5]
-    names = np.repeat(["a", "b"], 6)
-    example = pd.DataFrame({"label_name": names, "cluster": clusters})
-    halves = [[0, 2, 4, 5, 6, 7], [1, 3, 8, 9, 10, 11]]
-    folds = {"halves": halves, "ours": [range(6), range(6, 12)]}
-
-    pixels = [np.zeros((40, 60, 3), np.uint8)] * 12
-    figure = figures.plot_fold_strip(pixels, example, folds)
-
-    assert figure.get_suptitle() == (
-        "halves splits 2 of 4 clusters of copies, the other splitters none"
-    )
-    frames = [patch for patch in figure.axes[0].patches if not patch.get_fill()]
-    widths = [frame.get_linewidth() for frame in frames]
-    assert widths.count(2.5) == 2
-    assert len(widths) == 8
-    texts = [text.get_text() for text in figure.axes[0].texts]
-    digits = "".join(text for text in texts if text.isdigit())
-    assert digits.endswith("010100001111" + "000000111111")

@@ -228,18 +228,6 @@ def count_bands(folded, place):
     return pd.crosstab(band, folded[place])
 
 
-def test_every_band_of_a_long_tail_has_its_held_out_share():
-    """Each band is within 10 %, and all images together are within one."""
-    folded = assign_folds(draw_long_tail(), n_folds=1, seed=1, validation_size=0.05)
-
-    counts = count_bands(folded, "split")
-
-    totals = counts.sum(axis=1)
-    assert totals.tolist() == [200, 4500, 10_500, 2800, 2100]
-    assert (counts["validation"] / totals).between(0.045, 0.055).all()
-    assert abs(counts["validation"].sum() - 1005) <= 1
-
-
 def test_every_band_of_a_long_tail_is_spread_over_the_folds():
     """Classes with fewer images than folds are the only ones that a fold lacks."""
     folded = assign_folds(draw_long_tail(), n_folds=5, seed=1)
@@ -269,16 +257,6 @@ def make_folded():
     ]
     label, split, fold = zip(*rows, strict=True)
     return make_table(label, split=split, fold=fold)
-
-
-def test_without_folds_and_a_validation_split_no_class_is_missing():
-    """Nothing validates then."""
-    folded = make_folded()
-    in_train = folded[folded["split"] == "train"]
-    two_classes = Labels(classes=LABELS.classes[:2])
-    assert find_missing_classes(
-        count_by_fold(in_train.assign(fold=0), two_classes)
-    ).empty
 
 
 def test_label_columns_that_a_fold_or_validation_lacks_are_named():
@@ -513,30 +491,6 @@ def test_the_leakage_check_counts_test_images_separately(capsys):
     )
     assert shared.startswith("· Clusters that contain test images and others: 1. Test")
     assert sample.endswith("in two folds or splits, without a test image: 0.")
-
-
-def test_the_findings_name_sizes_and_classes(capsys):
-    """Images of MORE_INPUTS train in every fold; 01 keeps names such as val.
-
-    Test images and unlabelled ones are no images of a class.
-    """
-    folded = make_folded().replace({"split": {"validation": "val"}})
-    checks = pd.Series({"images": 10, "sampled_images": 10, "clusters_across_test": 0})
-
-    note_folds(folded, count_by_fold(folded, LABELS), checks, 2, "patient")
-
-    sizes, classes, _ = capsys.readouterr().out.splitlines()
-    assert sizes == (
-        "✓ 2 folds of 2 and 3 images, 2 images in val, 1 image in train of "
-        "every fold (MORE_INPUTS). Test images aside, no cluster of near-duplicates "
-        "and no value of 'patient' is in two folds or splits."
-    )
-    assert classes == (
-        "! 3 of 4 classes are not in every fold and split. Class class 1 (3 images) is "
-        "missing from fold 0 and val; class 2 (1 image) is missing from train; "
-        "class 3 (0 images) is missing from train and val. Scores there do not cover "
-        "it. Add images, or use fewer folds."
-    )
 
 
 @QUICK

@@ -1,7 +1,6 @@
 """Forecasts hold the truth, and parts fit before the first byte is written."""
 
 from dataclasses import replace
-from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -133,29 +132,6 @@ def test_originals_that_pass_through_are_counted_and_not_estimated(tmp_path):
     assert 16 + 30 < low - table["n_bytes"].mean() < 16 + 120
     assert high - low < 1
     assert make_forecast(table, schema, WHOLE).size == forecast.size
-
-
-def test_the_first_record_of_a_process_is_not_timed(tmp_path, monkeypatch, capsys):
-    """Its imports take a second, once.
-
-    The clock of this test moves during the first conversion only, so the result does
-    not depend on how busy the machine is.
-    """
-    table = make_images(tmp_path, 40)
-    clock = mock.Mock()
-    clock.time.return_value = 1000.0
-
-    def convert_slowly(data, image):
-        clock.time.return_value = 1002.0
-        return convert(data, image)
-
-    monkeypatch.setattr(forecasts, "time", clock)
-    monkeypatch.setattr(forecasts, "convert", convert_slowly)
-    forecasts._load_libraries.cache_clear()
-    schema = load_schema("default", table)
-    forecast = make_forecast(table, schema, ImageSettings((32, 32)))
-    assert forecast.seconds == (0, 0, 0)
-    assert f" {forecast.n_sampled}/{forecast.n_sampled} " in capsys.readouterr().err
 
 
 def test_nothing_to_plan_and_vanished_images_are_errors(tmp_path):

@@ -201,15 +201,6 @@ def test_without_folds_the_validation_split_is_chosen(shards, held_out):
         read_batches(no_shards, batch_size=4, **SMALL)
 
 
-def test_shards_of_several_schemas_are_an_error(shards):
-    """One reader parses one schema; the error names a folder of each."""
-    schemas = [*shards["schema"][:4], load_schema("cassava")]
-    table = shards.assign(schema=schemas, folder=["a"] * 4 + ["b"])
-
-    with pytest.raises(ValueError, match=r"'a' \(.*'b' \(.* different schemas"):
-        read_batches(table, batch_size=4, **SMALL)
-
-
 def test_unlabelled_test_shards_among_labelled_ones_are_named(shards):
     """The error names the splits and how to choose one; each split alone is read."""
     labelled = shards["schema"][0]

@@ -19,8 +19,9 @@ IMPORTED = {
 
 
 def run_cells(*ids, **names):
-    """Return the names after these cells of 01, which begin with `names`."""
-    content = json.loads((ROOT / "notebooks" / "01_explore.ipynb").read_text())
+    """Return the names after these cells of a notebook, which begin with `names`."""
+    [path] = ROOT.glob(f"notebooks/{ids[0][:2]}_*.ipynb")
+    content = json.loads(path.read_text())
     cells = {cell["id"]: "".join(cell["source"]) for cell in content["cells"]}
     names |= IMPORTED
     for cell_id in ids:

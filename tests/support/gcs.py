@@ -9,12 +9,9 @@ starts, so it must run in its own process.
 import contextlib
 import http.client
 import json
-import os
 import re
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 import time
 import urllib.parse
@@ -97,14 +94,6 @@ class Bucket:
     def cut(self, name, after_bytes, times=1):
         """Cut the next downloads of objects with this name after so many bytes."""
         self._cuts += [(name.encode(), after_bytes)] * times
-
-    def run(self, code, timeout=120, **env):
-        """Run Python code in a subprocess that uses the bucket; return the process."""
-        options = {"capture_output": True, "text": True, "timeout": timeout}
-        env = {**os.environ, **self.env, **env}
-        return subprocess.run(
-            [sys.executable, "-c", code], env=env, check=False, **options
-        )
 
     def close(self):
         self.silent = False

@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from kaggle_tfr import deduplicate, explore, plan, write
-from kaggle_tfr.parameters import DEFAULTS
-from support.chain import draw_pictures, save_picture
+from support.chain import draw_pictures, run_values, save_picture
 
 COLUMN = "age_months"
 N_TRAIN = 64
@@ -16,7 +14,7 @@ def measure_age(picture):
 
 
 def write_ages(folder, values):
-    """Write the images and their CSVs, and run 01 to 04; return the parameters.
+    """Write the images and their CSVs, and run 01 to 04; return the work folder.
 
     The label of the last images is unknown: they are the tests.
     """
@@ -37,15 +35,5 @@ def write_ages(folder, values):
 
     work = str(folder / "work")
     labels = {"LABEL_COLUMN": COLUMN, "LABEL_KIND": "number"}
-    values = {
-        **DEFAULTS,
-        "INPUT_DIR": str(source),
-        "WORK_DIR": work,
-        **labels,
-        **values,
-    }
-    explore.run({**values, "WORK_DIR": work})
-    deduplicate.run({**values, "WORK_DIR": work})
-    plan.run({**values, "WORK_DIR": work})
-    write.run({**values, "WORK_DIR": work})
-    return values
+    run_values({"INPUT_DIR": str(source), **labels, **values}, work)
+    return work

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr.images.hashing import FLAT, HASHES
+from kaggle_tfr.images.hashing import FLAT, HASHES, ROTATION_BITS
 
 
 def make_images(*splits):
@@ -14,16 +14,25 @@ def make_images(*splits):
     images["label"] = np.where(is_test, -1, 0)
     images["label_name"] = np.where(is_test, "", "rose")
     sizes = {"height": 10, "width": 10, "n_bytes": 100}
-    return images.assign(path="", problem="", **sizes)
+    state = {"source": 0, "decision": "", "is_elsewhere": False}
+    return images.assign(path="", problem="", **sizes, **state)
 
 
-def make_pairs(*pairs):
-    """Return pairs of rows; each has a, b and the distance in bits."""
-    return pd.DataFrame(pairs, columns=["a", "b", "distance"])
+def make_pairs(*names):
+    """Return pairs of the images in rows a and b; "01" is the first and the second."""
+    rows = [tuple(map(int, name)) for name in names]
+    return pd.DataFrame(rows, columns=["a", "b"], dtype=int)
+
+
+def make_codes(*places):
+    """Return hashes of images on a line: as many bits differ as they are apart."""
+    bits = np.arange(256) < np.array(places)[:, None]
+    return np.packbits(bits, axis=1)
 
 
 def make_hashes(codes):
     """Return the table of `load_hashes` for codes, uint8 (n, 32)."""
     words = codes.view(">u8").astype(np.uint64)
     hashes = pd.DataFrame(words, columns=[*HASHES])
+    hashes = hashes.assign(**dict.fromkeys(ROTATION_BITS, np.uint64(0)))
     return hashes.assign(texture=FLAT, digest="", problem="")

@@ -12,33 +12,22 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SIZES = {"TRAIN_SIZE": 32, "BATCH_SIZE": 8, "EPOCHS": 1}
-MISSING = "fastprogress imagehash cv2 sklearn faiss scipy joblib papermill dask"
-
-
-def read_cells(notebook):
-    """Return the code cells of a notebook."""
-    content = json.loads((ROOT / "notebooks" / f"{notebook}.ipynb").read_text())
-    return [cell for cell in content["cells"] if cell["cell_type"] == "code"]
+MISSING = "fastprogress imagehash cv2 sklearn scipy joblib papermill dask"
 
 
 def run_training(work, until="", **values):
     """Return the names that 06 leaves. until: the id of the last cell to run."""
     values = {**SIZES, "WORK_DIR": str(work), **values}
     names = {"display": print}
-    for cell in read_cells("06_train"):
-        exec("".join(cell["source"]), names)
+    content = json.loads((ROOT / "notebooks" / "06_train.ipynb").read_text())
+    for cell in content["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
         if "parameters" in cell["metadata"].get("tags", []):
             names |= values
         if cell["id"] == until:
             break
     return names
-
-
-def run_cells(notebook, names, *ids):
-    """Run cells of a notebook, which begin with these names and add theirs."""
-    for cell in read_cells(notebook):
-        if cell["id"] in ids:
-            exec("".join(cell["source"]), names)
 
 
 def train_by_jax(work, part):

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from support.training import run_cells
+from support.cells import run_cells
 
 from kaggle_tfr import plan
 
@@ -41,8 +41,7 @@ def test_the_intervals_contain_the_planted_gain():
     contains_gain = []
     contains_zero = []
     for seed in range(40):
-        names = {"np": np, "pd": pd, "SEED": seed, **simulate(seed)}
-        run_cells("07_leakage", names, "07-12")
+        names = run_cells("07-12", SEED=seed, **simulate(seed))
         with_copy, without_copy, everything = names["gains"].to_dict("records")
         contains_gain.append(with_copy["low"] <= GAIN / 2 <= with_copy["high"])
         contains_zero.append(without_copy["low"] <= 0 <= without_copy["high"])
@@ -63,10 +62,12 @@ def rows():
 def test_only_images_with_a_copy_leave_their_cluster(rows):
     """The other images have the same fold twice; whole clusters have one fold."""
     has_copy = rows["cluster"].duplicated(keep=False).to_numpy()
-    names = {"np": np, "pd": pd, "plan": plan, "rows": rows, "has_copy": has_copy}
-    names |= {"clusters": rows["cluster"], "N_FOLDS": 5, "SEED": 0, "GROUP_COLUMN": ""}
+    settings = {"N_FOLDS": 5, "SEED": 0, "GROUP_COLUMN": ""}
+    clusters = rows["cluster"]
 
-    run_cells("07_leakage", names, "07-05")
+    names = run_cells(
+        "07-05", plan=plan, rows=rows, has_copy=has_copy, clusters=clusters, **settings
+    )
 
     folds = names["folds"]
     assert folds.loc[~has_copy, "torn"].equals(folds.loc[~has_copy, "whole"])

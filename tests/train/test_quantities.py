@@ -1,6 +1,5 @@
 """A quantity, such as an age: from the plan to records, a score and a submission."""
 
-import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +12,6 @@ from support.training import run_training
 
 from kaggle_tfr import read
 from kaggle_tfr.explore import load_images
-from kaggle_tfr.write import verify_parts
 
 SIZES = {"image_size": 32, "batch_size": 16}
 
@@ -23,7 +21,7 @@ def ages(tmp_path_factory):
     """Return the work folder of a written dataset, its ages and its shards."""
     folder = tmp_path_factory.mktemp("ages")
     values = {"IMAGE_SIZE": 48, "N_FOLDS": 2, "SHARD_IMAGES": 20}
-    work = write_ages(folder, values)["WORK_DIR"]
+    work = write_ages(folder, values)
     images, _ = load_images(work)
     known = images[images["label"] >= 0].set_index("image_id")[COLUMN]
     return SimpleNamespace(
@@ -75,31 +73,6 @@ def test_the_readers_return_numbers(ages):
     assert records.classes == ()
 
 
-def test_folds_have_the_same_share_of_each_bin(ages):
-    """They are stratified as those of ten classes."""
-    folds = pd.read_csv(f"{ages.work}/folds.csv")
-    kept = folds[folds["keep"] & (folds["split"] == "train")]
-    counts = kept.pivot_table("image_id", "label_name", "fold", aggfunc="size")
-
-    assert counts.shape == (10, 2)
-    assert np.ptp(counts.to_numpy(), axis=1).max() <= 1
-    assert kept[COLUMN].to_numpy() == pytest.approx(ages.known[kept["image_id"]])
-
-
-def test_verification_compares_the_numbers(ages, tmp_path):
-    """All records are as planned; if the table has another number, it is named."""
-    part = shutil.copytree(f"{ages.work}/part-1", tmp_path / "part-1")
-    assert verify_parts(str(part)).faults.empty
-
-    table = pd.read_csv(part / "train.csv")
-    table.loc[3, COLUMN] += 0.5
-    table.to_csv(part / "train.csv", index=False)
-
-    problems = verify_parts(str(part)).faults["problem"]
-    number = int(table.loc[3, COLUMN])
-    assert problems.str.contains(rf"'label' is .*, expected \[{number}\.").any()
-
-
 def test_a_model_begins_at_the_mean(ages, trained):
     """Its outputs are in the scale of the labels before it has learnt anything."""
     trained.model.set_state_tree(trained.initial_state)
@@ -131,13 +104,6 @@ def test_predictions_are_saved_as_numbers(ages, trained):
     expected = trained.test_scores[:, 0]
     assert saved.loc[trained.tests.index, "age"].to_numpy() == pytest.approx(expected)
     assert saved.loc["lost.jpg", "age"] == pytest.approx(expected.mean())
-
-
-def test_the_largest_errors_come_first(trained):
-    """With the true and the predicted number."""
-    worst = trained.oof.nlargest(12, "error").iloc[0]
-    assert len(trained.images) == 12
-    assert trained.captions[0] == f"{worst['label']:.4g} → {worst['predicted']:.4g}"
 
 
 def test_a_trained_model_is_trained_further_from_its_features(ages, trained, tmp_path):

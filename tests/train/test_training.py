@@ -12,9 +12,10 @@ import keras
 import numpy as np
 import pandas as pd
 import pytest
+from support.cells import run_cells
 from support.processes import call_python
 from support.readers import make_example, make_picture, write_part
-from support.training import run_cells, run_training
+from support.training import run_training
 
 from kaggle_tfr import read
 from kaggle_tfr.schema import load_schema
@@ -206,18 +207,6 @@ def test_each_fold_starts_from_the_same_weights(by_tensorflow):
     assert all(map(np.array_equal, first, second))
 
 
-def test_the_labels_that_are_believed_least_are_displayed(by_tensorflow):
-    """The images have the ids; a caption is the label, the prediction and its share."""
-    names = by_tensorflow.names
-    mistakes = names["mistakes"]
-
-    assert mistakes["loss"].is_monotonic_decreasing
-    levels = [int(image.mean()) for image in names["images"]]
-    assert [CLASSES[(level - 40) // 80] for level in levels] == list(mistakes["label"])
-    for row, caption in zip(mistakes.itertuples(), names["captions"], strict=True):
-        assert caption == f"{row.label}\n→ {row.predicted}\n{row.probability:.0%}"
-
-
 def test_probabilities_of_too_many_classes_are_not_kept(
     by_tensorflow, tmp_path, capsys
 ):
@@ -227,7 +216,7 @@ def test_probabilities_of_too_many_classes_are_not_kept(
     names["predict"].__globals__["keeps_scores"] = False
 
     table, scores = names["predict"](names["model"], validation)
-    run_cells("06_train", names, "06-14", "06-23")
+    run_cells("06-14", "06-23", **names)
 
     assert scores.shape == (0, 3)
     assert len(table) == 13

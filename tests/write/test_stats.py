@@ -119,12 +119,6 @@ def test_without_train_the_stats_are_of_all_splits(tmp_path):
     assert saved["splits"]["b"]["mean"] == dict.fromkeys("RGB", 40)
 
 
-def test_stats_of_no_pixel_are_an_error(tmp_path):
-    """There is no mean to save."""
-    with pytest.raises(ValueError, match="no pixel to average"):
-        stats.save_stats({}, str(tmp_path / "stats.json"))
-
-
 def test_mean_rgb_has_imagenet_s_form(written):
     """mean_rgb/ has {"R", "G", "B"} of files and of records, for each split."""
     images, work = written
