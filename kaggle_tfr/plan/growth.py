@@ -63,8 +63,8 @@ def drop_between(
 
     A new image cannot if earlier images of its group are in two folds or splits; or,
     unless `extra_in_validation`, if it is of MORE_INPUTS and its group is in a fold.
-    rows: of `choose_rows`. clusters: of 02. Clusters whose records are in two folds
-    are none in the results.
+    rows: of `choose_rows`. clusters: of 02. A cluster whose records are in two folds is
+    none in the results.
     """
     if "part" not in rows:
         return rows.reset_index(drop=True), clusters
@@ -82,8 +82,8 @@ def drop_between(
     place_of_record = place.where(mark_recorded(rows))
     n_places = place_of_record.groupby(rows["cluster"]).transform("nunique")
     split_clusters = rows["cluster"][n_places > 1]
-    dropped = rows.loc[is_dropped, ["image_id", "split"]]
-    dropped = dropped.assign(cluster=-1, keep=False, reason=BETWEEN)
+    outcome = {"cluster": -1, "keep": False, "reason": BETWEEN}
+    dropped = pd.DataFrame(outcome, rows.index[is_dropped])
     clusters = pd.concat([clusters.drop(dropped.index, errors="ignore"), dropped])
     rows = rows[~is_dropped].reset_index(drop=True)
     rows["cluster"] = rows["cluster"].mask(rows["cluster"].isin(split_clusters), -1)

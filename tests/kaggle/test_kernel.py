@@ -40,9 +40,7 @@ PLANNER, WRITER = "tea-duplicates-leaks-folds", "tea-images-to-tfrecords-part"
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
     """As Kaggle's image: without iterative-stratification."""
-    return make_environment(
-        tmp_path_factory.mktemp("environment"), ["iterstrat"]
-    )
+    return make_environment(tmp_path_factory.mktemp("environment"), ["iterstrat"])
 
 
 @pytest.fixture(scope="module")
