@@ -28,6 +28,7 @@ MOST_NEAR = 500  # pairs within MAX_BITS that are compared, too: a second witnes
 CACHE = "geometry.parquet"  # in WORK_DIR
 # Columns of geometry.parquet: see `load_transforms`.
 TRANSFORM = ["x_x", "x_y", "x_0", "y_x", "y_y", "y_0"]
+# Its computed columns, of a pair that is not verified yet.
 UNKNOWN = {"inliers": -1, "orientation": 1, **dict.fromkeys(TRANSFORM, np.nan)}
 # The EXIF orientation that rotates b as a is, by whether b is mirrored and by the
 # number of quarter turns to the right from a to b, or to b mirrored.
@@ -57,10 +58,7 @@ class Features:
         return Features(places, mirrored.reshape(-1, 128))
 
 
-NO_FEATURES = Features(
-    places=np.empty((0, 2), np.float32),
-    descriptors=np.empty((0, 128), np.uint8),
-)
+NO_FEATURES = Features(np.empty((0, 2), np.float32), np.empty((0, 128), np.uint8))
 
 
 def verify_geometry(
@@ -210,10 +208,8 @@ def find_features(path: str) -> Features:
     points, descriptors = sift.detectAndCompute(grey, None)
     if descriptors is None:
         return NO_FEATURES
-    return Features(
-        places=np.array(cv2.KeyPoint.convert(points)),
-        descriptors=descriptors.astype(np.uint8),
-    )
+    places = np.array(cv2.KeyPoint.convert(points))
+    return Features(places, descriptors.astype(np.uint8))
 
 
 def find_transform(
