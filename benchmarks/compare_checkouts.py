@@ -95,6 +95,9 @@ def list_runs(name, scratch, jobs):
             "LIMIT": limit,
             "FOLDS_FROM": folds_from,
             "N_JOBS": jobs,
+            # Those of the sample name images that LIMIT leaves out.
+            "OVERRIDES": "",
+            "COMPARE_WITH": [],
         }
         runs.append((GROWN.get(name, name), changes))
         folds_from = changes["WORK_DIR"]

@@ -3,9 +3,9 @@
 python -m benchmarks.growth [--n N] [--data DIR] [--keep DIR] [--json]
 
 Rows and hashes are made up, as in benchmarks.folds and benchmarks.duplicates; there are
-no image files. An earlier run has 99 % of the rows. Then all rows are planned anew, and
-beside it with FOLDS_FROM, from the work folder of the earlier run. Each step is a
-process of its own, whose peak memory is measured.
+no image files. An earlier run has 99 % of the rows. Then all rows are planned again,
+and beside it as its growth, after 01 has joined them to the earlier work folder. Each
+step is a process of its own, whose peak memory is measured.
 """
 
 import argparse
@@ -24,7 +24,9 @@ from PIL import Image
 from benchmarks.duplicates import apart, draw_codes, list_photos, ours_in_orientations
 from benchmarks.folds import CLASSES, LANDMARK, draw_table
 from kaggle_tfr import deduplicate, plan
-from kaggle_tfr.explore.table import HASHED, MEASURED, save_images
+from kaggle_tfr.earlier import read_records, save_earlier
+from kaggle_tfr.explore.growth import join_records
+from kaggle_tfr.explore.table import HASHED, MEASURED, load_images, save_images
 from kaggle_tfr.images.hashing import FLAT, HASHES
 from kaggle_tfr.parameters import DEFAULTS
 from kaggle_tfr.plan import forecast
@@ -67,7 +69,7 @@ def draw_images(n, n_classes, data):
 
 
 def write_inputs(folder, n, n_classes, data):
-    """Write what 01 would: 99 % of the rows in first/, all of them in two folders."""
+    """Write what 01 would: 99 % of the rows in first/, all in full/ and in grown/."""
     images, hashes = draw_images(n, n_classes, data)
     is_first = np.random.default_rng(0).permutation(n) >= int(n * NEW_SHARE)
     labels = Labels(classes=tuple(sorted(images["label"].unique().tolist())))
@@ -82,16 +84,26 @@ def write_inputs(folder, n, n_classes, data):
         hashes[is_row].to_parquet(work / "hashes.parquet", index=False)
 
 
-def run_step(step, work, folds_from):
+def join(work, folds_from):
+    """Join the images of a work folder to the records of another, as 01 does."""
+    images, labels = load_images(work)
+    plan_json, records = read_records(folds_from, work)
+    save_earlier(plan_json, records, work)
+    save_images(*join_records(images, labels, plan_json, records), work)
+
+
+def run_step(step, work):
     """Return seconds and peak MB of a step; call it in a process of its own."""
-    values = VALUES | {"FOLDS_FROM": folds_from, "WORK_DIR": work}
+    values = VALUES | {"WORK_DIR": work}
     stream = io.BytesIO()
     Image.effect_noise((400, 300), 60).convert("RGB").save(stream, "JPEG")
     start = time.perf_counter()
     # The forecast converts a sample of the images, which are all this one.
     image = stream.getvalue()
     with mock.patch.object(forecast, "read_image_bytes", return_value=image):
-        if step == "02":
+        if step == "01":
+            join(work, f"{work}/../first")
+        elif step == "02":
             deduplicate.run(values)
         else:
             plan.run(values)
@@ -103,13 +115,9 @@ def run_step(step, work, folds_from):
 def measure(folder):
     """Return one row per run and step."""
     rows = []
-    for name, folds_from in {
-        "first": "",
-        "full": "",
-        "grown": f"{folder}/first",
-    }.items():
-        for step in ("02", "03"):
-            figures = apart(run_step, step, f"{folder}/{name}", folds_from)
+    for name in ("first", "full", "grown"):
+        for step in ("01", "02", "03") if name == "grown" else ("02", "03"):
+            figures = apart(run_step, step, f"{folder}/{name}")
             rows.append({"run": name, "step": step, **figures})
     return pd.DataFrame(rows)
 
@@ -127,7 +135,7 @@ def main():
         n_classes = min(CLASSES, options.n // 10)
         apart(write_inputs, folder, options.n, n_classes, options.data)
         table = measure(folder)
-    seconds = table.groupby("run")["seconds"].sum()
+    seconds = table[table["step"] != "01"].groupby("run")["seconds"].sum()
     ratio = round(seconds["grown"] / seconds["full"], 3)
     if options.json:
         print(json.dumps({"growth_ratio": ratio}))

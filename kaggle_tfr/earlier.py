@@ -26,7 +26,7 @@ from kaggle_tfr.storage import exists, join
 # plan.json.
 RECORDS = "earlier.parquet"
 EARLIER = "earlier.json"
-PLANNED = "plan.parquet"
+PLAN_TABLE = "plan.parquet"
 # Begins the path of a record whose image is not there, such as
 # "earlier:part-3/train/7.jpg". No file has this path.
 GONE = "earlier:"
@@ -41,8 +41,7 @@ def mark_recorded(images: pd.DataFrame) -> np.ndarray:
 
 def load_earlier(work_dir: str) -> dict[str, Any]:
     """Return the newest plan.json of the parts that WORK_DIR continues, {} for none."""
-    has_parts = exists(join(work_dir, EARLIER))
-    return _read_json(join(work_dir, EARLIER)) if has_parts else {}
+    return json.loads(storage.read_text(join(work_dir, EARLIER)) or "{}")
 
 
 def save_earlier(plan: dict[str, Any], records: pd.DataFrame, work_dir: str) -> None:
@@ -88,7 +87,7 @@ def read_records(
             f"needs those of parts 1 to {n_parts}, each once. Otherwise copies could "
             "be in two folds. Name each part, or the folder around them."
         )
-    return upgrade_plan(_read_json(join(newest, "plan.json"))), records
+    return upgrade_plan(_read_plan(newest)), records
 
 
 def _read_csv(name: str) -> pd.DataFrame:
@@ -104,7 +103,8 @@ def _read_csv(name: str) -> pd.DataFrame:
         "part": -1,
         "digest": "",
     }
-    return pd.DataFrame(folds).reset_index(drop=True)
+    table = pd.DataFrame(folds).drop_duplicates(["image_id", "split"])
+    return table.reset_index(drop=True)
 
 
 def _list_folders(name: str, work_dir: str) -> list[str]:
@@ -116,7 +116,7 @@ def _list_folders(name: str, work_dir: str) -> list[str]:
             f"FOLDS_FROM is the WORK_DIR '{work_dir}' itself, whose files this run "
             "replaces. Set another WORK_DIR or NAME for the grown dataset."
         )
-    if any(exists(join(folder, file)) for file in (PLANNED, FINGERPRINTS_FILE)):
+    if any(exists(join(folder, file)) for file in (PLAN_TABLE, FINGERPRINTS_FILE)):
         return [folder]
     # Parts that this growth has written, and those that continue it, are planned again.
     growth = read_plan_id(work_dir)
@@ -128,7 +128,7 @@ def _list_folders(name: str, work_dir: str) -> list[str]:
             parts.append(part)
     if not parts:
         raise FileNotFoundError(
-            f"FOLDS_FROM: '{folder}' contains neither {PLANNED} nor "
+            f"FOLDS_FROM: '{folder}' contains neither {PLAN_TABLE} nor "
             f"{FINGERPRINTS_FILE}, in it or in folders part-*. Parts have this file if "
             "04_write wrote them with PUBLISH_HASHES = True."
         )
@@ -137,13 +137,13 @@ def _list_folders(name: str, work_dir: str) -> list[str]:
 
 def _read_folder(folder: str) -> list[pd.DataFrame]:
     """Return the records of a part, or those of a plan and of what it continues."""
-    if not exists(join(folder, PLANNED)):
+    if not exists(join(folder, PLAN_TABLE)):
         return [read_fingerprints(folder).assign(folder=folder)]
-    table = storage.read_parquet(join(folder, PLANNED))
+    table = storage.read_parquet(join(folder, PLAN_TABLE))
     for part in list_parts(folder, "rejects.csv"):
         rejects = pd.read_csv(io.BytesIO(storage.read_bytes(join(part, "rejects.csv"))))
         table = table[~table["path"].isin(rejects["path"])]
-    settings = _read_json(join(folder, "plan.json"))["settings"]
+    settings = _read_plan(folder)["settings"]
     planned = select_fingerprints(table, settings["group_column"])
     planned["folder"] = f"{folder}/part-" + planned["part"].astype(str)
     is_growth = load_earlier(folder)
@@ -151,8 +151,9 @@ def _read_folder(folder: str) -> list[pd.DataFrame]:
     return [*before, planned]
 
 
-def _read_json(path: str) -> dict[str, Any]:
+def _read_plan(folder: str) -> dict[str, Any]:
     """Return the content of plan.json."""
+    path = join(folder, "plan.json")
     return storage.parse_json(storage.read_text(path), path, "Copy it again.")
 
 

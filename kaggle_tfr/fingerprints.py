@@ -17,7 +17,7 @@ FORMAT = {b"kaggle_tfr.fingerprints": b"1"}
 FACTS = ("image_id", "split", "label_name", "digest", "fold", "part", "cluster")
 NUMBERS = ("fold", "part", "cluster")
 HASHED = ("texture", *ALL_HASHES)
-PLANNED = "hash: "  # begins the names of these columns in plan.parquet
+PREFIX = "hash: "  # begins the names of these columns in plan.parquet
 GROUP = "group"  # a digest of the value of GROUP_COLUMN; only if there are groups
 TYPES = {
     **dict.fromkeys(FACTS, pa.string()),
@@ -83,7 +83,7 @@ def add_fingerprints(table: pd.DataFrame, hashes: pd.DataFrame) -> pd.DataFrame:
     # A row that repeats the path of a good one is rejected, and has no hashes.
     hashes = hashes[hashes["problem"] == ""]
     rows = hashes.iloc[find_texts(table["path"], hashes["path"])]
-    added = rows[[*HASHED]].add_prefix(PLANNED).set_index(table.index)
+    added = rows[[*HASHED]].add_prefix(PREFIX).set_index(table.index)
     return table.join(added)
 
 
@@ -92,12 +92,12 @@ def select_fingerprints(table: pd.DataFrame, group_column: str) -> pd.DataFrame:
 
     Raises: ValueError: an earlier version planned them.
     """
-    if PLANNED + "texture" not in table:
+    if PREFIX + "texture" not in table:
         raise ValueError(
             "plan.parquet is of an earlier version. Run 03_plan again, or name the "
             "parts in FOLDS_FROM."
         )
-    names = {PLANNED + name: name for name in HASHED}
+    names = {PREFIX + name: name for name in HASHED}
     fingerprints = table[[*FACTS, *names]].rename(columns=names)
     if group_column:
         fingerprints[GROUP] = digest_groups(table[group_column])

@@ -5,6 +5,7 @@ an image, because that is not in the input, is rejected, or is another file now,
 a row with a path that no file has.
 """
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -22,17 +23,14 @@ from kaggle_tfr.texts import differ, find_texts
 KEPT = ["image_id", "split", "label_name", "fold", "part"]
 
 
-def reuse_hashes(records: pd.DataFrame, work_dir: str) -> None:
-    """Copy hashes.parquet of the newest earlier work folder, unless WORK_DIR has one.
+def reuse_hashes(folder: str, work_dir: str) -> None:
+    """Copy hashes.parquet of an earlier work folder, unless WORK_DIR has one.
 
-    01 then reads only files that are new or have changed.
+    01 then reads only files that are new or have changed. folder: of a part in it.
     """
     path = storage.join(work_dir, "hashes.parquet")
-    if "folder" not in records or storage.exists(path):
-        return
-    parts_dir = records["folder"].iloc[-1].rpartition("/")[0]
-    saved = storage.join(parts_dir, "hashes.parquet")
-    if storage.exists(saved):
+    saved = storage.join(os.path.dirname(folder), "hashes.parquet")
+    if storage.exists(saved) and not storage.exists(path):
         storage.write_atomically(path, storage.read_bytes(saved))
 
 
@@ -70,7 +68,7 @@ def join_records(
     is_relabelled = differ(before, images["label_name"])
     note(
         "·",
-        f"FOLDS_FROM contains {len(records):,} images, which stay as they are there. "
+        f"Images of FOLDS_FROM, which keep split, fold and label: {len(records):,}. "
         f"Of these, {(~has_image).sum():,} are not in the input or are rejected, "
         f"{is_changed.sum():,} are other files now, and {is_relabelled.sum():,} have "
         "another label.",
@@ -116,7 +114,8 @@ def _list_gone(
     gone = records.reindex(columns=[*KEPT, "path", "digest"])
     for name in images.columns.difference(gone.columns):
         is_number = pd.api.types.is_numeric_dtype(images[name])
-        gone[name] = 0 if is_number else ""
+        blank: Any = images[name].dtype.type(0) if is_number else ""
+        gone[name] = blank
     gone["label"] = -(gone["split"] == "test").astype(int)
     if group_column in images:
         # Parts have digests of the groups' names, which the input may have.
@@ -129,15 +128,15 @@ def _list_gone(
 
 def _keep_labels(labels: Labels, before: Labels) -> Labels:
     """Return the earlier labels; those of the input must be among them."""
-    new_names = set(number_names(labels.classes)) - set(number_names(before.classes))
+    names = number_names(labels.classes)
+    new_names = sorted(names.keys() - number_names(before.classes).keys())
     columns = (labels.kind, labels.label_columns)
     if new_names or columns != (before.kind, before.label_columns):
         raise ValueError(
-            f"The labels of the input ('{labels.kind}') are not those of FOLDS_FROM "
-            f"('{before.kind}'); {len(new_names)} classes are new, such as "
-            f"'{min(new_names, default='')}'. The records number their classes, so no "
-            "class can be added. Give these images an earlier class by LABEL_MAP, or "
-            "make a new dataset without FOLDS_FROM."
+            f"The input has labels of the kind '{labels.kind}', FOLDS_FROM has "
+            f"'{before.kind}'; {len(new_names)} classes are new, such as "
+            f"{new_names[:1]}. Records number their classes, so none can be added. Set "
+            "LABEL_MAP, or make a new dataset without FOLDS_FROM."
         )
     return replace(before, name=labels.name, bit_depth=labels.bit_depth)
 

@@ -42,7 +42,8 @@ def run(values: Values) -> Explored:
     print(f"input folder: {input_dir}")
     settings = make_settings(InputSettings, values)
     plan, records = read_records(values["FOLDS_FROM"], work)
-    reuse_hashes(records, work)
+    if plan:
+        reuse_hashes(records["folder"].iloc[-1], work)
     listed, labels = read_table(input_dir, settings, [work, values["OUT_DIR"]])
     images = measure(listed, labels, work, values["RLE_ORDER"])
     save_rejects(images, work)

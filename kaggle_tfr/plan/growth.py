@@ -40,8 +40,7 @@ def check_growth(
         )
     if not earlier:
         return
-    record_schema = RecordSchema.from_dict(earlier["schema"])
-    before = earlier["settings"] | {"schema": asdict(record_schema)}
+    before = earlier["settings"] | {"schema": earlier["schema"]}
     for name, value in (vars(settings) | {"schema": asdict(schema)}).items():
         # A list in JSON may be a tuple here.
         is_same = json.dumps(before.get(name, value)) == json.dumps(value)

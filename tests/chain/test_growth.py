@@ -1,83 +1,129 @@
 """A dataset that grows: old folds and bytes stay, new images find their place."""
 
+import random
 import shutil
+import signal
+import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from support import tasks
 from support.chain import draw_pictures, save_picture
+from support.forks import fork
+from support.gcs import serve_bucket
 from support.growing import VALUES, write_images
+from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 from support.plans import digests
 
 from kaggle_tfr import build_dataset, read
-from kaggle_tfr.storage import read_parquet
-
-
-@pytest.fixture(scope="module")
-def pictures():
-    """84 different pictures."""
-    return draw_pictures(84, 120, 160)
 
 
 def build(folder, work, **changes):
-    """Build the dataset of a folder; return folds.csv, by the images' names."""
+    """Build the dataset of a folder; return folds.csv."""
     build_dataset(INPUT_DIR=str(folder), WORK_DIR=str(work), **VALUES | changes)
-    folds = pd.read_csv(Path(work, "folds.csv"), keep_default_na=False)
-    return folds.set_index(folds["image_id"].str[-7:-4].rename("name"))
+    return pd.read_csv(Path(work, "folds.csv"), keep_default_na=False)
 
 
 @pytest.fixture(scope="module")
-def first(tmp_path_factory, pictures):
-    """A dataset of 60 images: its input and work folder."""
-    folder = tmp_path_factory.mktemp("growth")
-    write_images(folder / "photos", pictures, range(60))
-    build(folder / "photos", folder / "work")
+def parent(tmp_path_factory):
+    """A dataset of 60 images of three classes, and 40 new ones beside it."""
+    folder = tmp_path_factory.mktemp("parent")
+    pictures = draw_pictures(100, 120, 160)
+    write_images(folder / "first", pictures, range(60))
+    write_images(folder / "new", pictures, range(60, 100))
+    for number in (5, 14, 23):
+        copy = pictures[number].resize((140, 105))
+        save_picture(copy, folder / f"new/c/9{number:02d}.jpg", quality=70)
+    shutil.copytree(folder / "first", folder / "all")
+    shutil.copytree(folder / "new", folder / "all", dirs_exist_ok=True)
+    values = VALUES | {"INPUT_DIR": str(folder / "first")}
+    build_dataset(**values, WORK_DIR=str(folder / "work"))
     return folder
 
 
-@pytest.fixture
-def grown(first, tmp_path, pictures):
-    """The input with a new image."""
-    folder = shutil.copytree(first / "photos", tmp_path / "photos")
-    write_images(folder, pictures, [82])
-    return folder
+# Files that show that 01 will end soon, that 03 and 04 have begun, and that 04 writes.
+MARKS = ("rejects.csv", "duplicates.parquet", "plan.json", "part-2/*.tfrec")
 
 
-def test_a_new_image_between_two_folds_is_dropped(first, grown, tmp_path):
-    """Copies of images of two folds would leak in either, whatever KEEP is.
+def kill_often(values, kills):
+    """Restart and kill a growth."""
+    rng = random.Random(kills)
+    work = Path(values["WORK_DIR"])
+    n_killed = 0
 
-    With KEEP = all, other copies are written, in the fold of the old image.
+    def is_written():
+        return any(path.stat().st_mtime >= started for path in work.glob(mark))
+
+    while n_killed < kills:
+        shutil.rmtree(work / "part-2", ignore_errors=True)
+        started = time.time()
+        mark = MARKS[n_killed % len(MARKS)]
+        writer = fork(tasks.build, values)
+        while writer.is_alive() and not is_written():
+            time.sleep(0.001)
+        time.sleep(rng.uniform(0, 0.1))
+        writer.kill()
+        writer.join()
+        n_killed += writer.exitcode == -signal.SIGKILL
+
+
+HEAVY = [pytest.mark.heavy, pytest.mark.timeout(3600)]
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=HEAVY)])
+def test_kills_change_no_byte_of_a_growth(parent, tmp_path, kills):
+    """After SIGKILL at any moment of 01 to 04, the end is the same."""
+    values = VALUES | {"INPUT_DIR": str(parent / "all")}
+    values |= {"FOLDS_FROM": str(parent / "work"), "N_SHARDS": 12}
+    before = digests(parent / "work")
+    build_dataset(**values, WORK_DIR=str(tmp_path / "whole"))
+    killed = values | {"WORK_DIR": str(tmp_path / "killed")}
+
+    kill_often(killed, kills)
+    writer = fork(tasks.build, killed)
+    writer.join()
+
+    assert writer.exitcode == 0
+    assert digests(tmp_path / "killed") == digests(tmp_path / "whole")
+    assert digests(parent / "work") == before
+
+
+def test_a_dataset_grows_from_what_was_published(parent, kaggle, tmp_path):
+    """Part 2 is the same from a work folder, a part, a slug, and addresses of both.
+
+    Only fingerprints and plan are requested of a slug. The images of part 1 are not on
+    this machine, so there is no second look at them.
     """
-    old = read_parquet(first / "work/plan.parquet")
-    one, other = old.drop_duplicates("fold")["image_id"][:2]
-    shutil.copy(grown / one, grown / "a/900.jpg")
-    (tmp_path / "overrides.csv").write_text(
-        f"image_id,action,value\na/900.jpg,same,{other}\na/900.jpg,keep,\n"
-    )
-    shutil.copy(grown / "c/005.jpg", grown / "c/905.jpg")
-    folds = build(
-        grown,
-        tmp_path / "work",
-        FOLDS_FROM=str(first / "work"),
-        OVERRIDES=str(tmp_path / "overrides.csv"),
-        KEEP="all",
-        CONFLICTS="keep",
-    )
-    assert folds.loc["900", ["keep", "reason"]].tolist() == [False, "between folds"]
-    assert folds.loc["905", "keep"]
-    assert folds.loc["905", "fold"] == folds.loc["005", "fold"]
-    ids = folds["image_id"].isin([one, other])
-    assert folds["cluster"][ids].tolist() == [-1, -1]
-    accounting = pd.read_csv(tmp_path / "work/accounting.csv", index_col="outcome")
-    assert accounting["images"]["between folds dropped"] == 1
+    part = parent / "work" / "part-1"
+    files = [path for path in part.rglob("*") if path.is_file()]
+    kaggle.datasets[f"{USER}/flowers"] = {
+        str(path.relative_to(part)): path.read_bytes() for path in files
+    }
+    values = VALUES | {"INPUT_DIR": str(parent / "new"), "SECOND_LOOK": True}
+    sources = [str(parent / "work"), str(part), f"{USER}/flowers"]
+    for number, source in enumerate(sources):
+        build_dataset(**values, FOLDS_FROM=source, WORK_DIR=str(tmp_path / f"{number}"))
+    with serve_bucket(tmp_path) as bucket:
+        bucket.seed_objects("my-bucket", parent / "work")
+        for number, source in enumerate(("gs://my-bucket", "gs://my-bucket/part-1"), 3):
+            paths = {"FOLDS_FROM": source, "WORK_DIR": str(tmp_path / f"{number}")}
+            fork(tasks.build, values | paths, env=bucket.env).join()
+
+    assert sorted(kaggle.downloaded) == ["hashes.parquet", "plan.json"]
+    expected, *others = [digests(tmp_path / f"{number}/part-2") for number in range(5)]
+    assert others == [expected] * 4
+    outcome = pd.read_csv(tmp_path / "2/folds.csv")["reason"].str.extract(r"(\w+)")[0]
+    counts = {"earlier": 60, "kept": 40, "duplicate": 3}
+    assert outcome.value_counts().to_dict() == counts
 
 
-def test_groups_follow_their_earlier_images(pictures, tmp_path):
+def test_groups_follow_their_earlier_images(tmp_path):
     """A new image of an old patient joins the patient's fold, also from parts alone."""
     rows = pd.DataFrame({"image_id": [f"{k:03d}.jpg" for k in range(72)]})
     rows["label"] = rows.index % 3
     rows["patient"] = [f"p{k % 24 // 2}" for k in range(72)]
-    for picture, name in zip(pictures, rows["image_id"], strict=False):
+    for picture, name in zip(draw_pictures(72, 60, 80), rows["image_id"], strict=True):
         save_picture(picture, tmp_path / "images" / name)
     rows[:48].to_csv(tmp_path / "train.csv", index=False)
     build(tmp_path, tmp_path / "first", GROUP_COLUMN="patient")
@@ -93,32 +139,31 @@ def test_groups_follow_their_earlier_images(pictures, tmp_path):
     assert patients.groupby("patient")["fold"].nunique().eq(1).all()
 
 
-def test_folds_of_a_csv_stay_and_all_images_are_written(first, pictures, tmp_path):
+def test_folds_of_a_csv_stay_and_all_images_are_written(parent, tmp_path):
     """A table of ids and folds, as competitors share them, has no parts."""
-    write_images(tmp_path / "photos", pictures, range(72))
-    shared = pd.read_csv(first / "work/folds.csv")[["image_id", "fold"]]
+    shared = pd.read_csv(parent / "work/folds.csv")[["image_id", "fold"]]
     shared["fold"] = (shared["fold"] + 1) % 3
     shared.to_csv(tmp_path / "folds.csv", index=False)
     values = {"FOLDS_FROM": str(tmp_path / "folds.csv")}
-    folds = build(tmp_path / "photos", tmp_path / "work", **values)
-    assert folds["keep"].all()
+    folds = build(parent / "all", tmp_path / "work", **values)
     merged = folds.merge(shared, on="image_id")
     assert len(merged) == 60
     assert (merged["fold_x"] == merged["fold_y"]).all()
-    assert read.find_shards(tmp_path / "work/part-1")["count"].sum() == 72
+    assert read.find_shards(tmp_path / "work/part-1")["count"].sum() == 100
     with pytest.raises(ValueError, match="N_FOLDS is 2, but .* images in fold 2"):
-        build(tmp_path / "photos", tmp_path / "two", N_FOLDS=2, **values)
-    with pytest.raises(ValueError, match="none of the input, such as '000.jpg'"):
-        build(tmp_path / "photos/a", tmp_path / "a", LABEL_COLUMN=[], **values)
+        build(parent / "all", tmp_path / "two", N_FOLDS=2, **values)
+    with pytest.raises(ValueError, match="none of the input, such as 'a/060.jpg'"):
+        build(parent / "new", tmp_path / "new", **values)
 
 
-def test_parts_of_all_growths_can_share_a_folder(pictures, tmp_path, capsys):
+def test_parts_of_all_growths_can_share_a_folder(tmp_path, capsys):
     """FOLDS_FROM of each growth is OUT_DIR, or a list of all earlier parts.
 
     A growth can run again at any time.
     """
     out = tmp_path / "out"
     photos = tmp_path / "photos"
+    pictures = draw_pictures(54, 60, 80)
     expected = {}
     for number, n_images in enumerate((30, 42, 54), 1):
         write_images(photos, pictures, range(n_images))
@@ -135,34 +180,33 @@ def test_parts_of_all_growths_can_share_a_folder(pictures, tmp_path, capsys):
     assert "WARNING" not in capsys.readouterr().out
     assert read.find_shards(folders)["count"].sum() == 54
     for wrong in (earlier[1:], [*earlier, str(out)]):
-        with pytest.raises(ValueError, match="needs those of parts 1 to|both contain"):
+        with pytest.raises(ValueError, match="needs those of parts 1 to"):
             build(photos, tmp_path / "lost", FOLDS_FROM=wrong)
     shutil.rmtree(out / "part-1")
     read.choose_folders([], str(out), str(work))
     assert "WARNING: 1 part(s) are not on this machine" in capsys.readouterr().out
 
 
-def test_what_cannot_be_continued_is_an_error(first, grown, pictures, tmp_path):
+def test_what_cannot_be_continued_is_an_error(parent, tmp_path):
     """The work folder itself, other settings, a new class, and no new image."""
-    values = {"FOLDS_FROM": str(first / "work")}
+    values = {"FOLDS_FROM": str(parent / "work")}
     for changes in ({"N_FOLDS": 4}, {"IMAGE_SIZE": 32}, {"SCHEMA": "petals"}):
         message = f"{min(changes)} is .*, but the parts of FOLDS_FROM have"
         with pytest.raises(ValueError, match=message):
-            build(grown, tmp_path / "work", **values, **changes)
+            build(parent / "all", tmp_path / "work", **values, **changes)
     with pytest.raises(ValueError, match="FOLDS_FROM is the WORK_DIR"):
-        build(grown, first / "work", **values)
+        build(parent / "all", parent / "work", **values)
     with pytest.raises(ValueError, match="No image is new: all 60"):
-        build(first / "photos", tmp_path / "same", **values)
-    save_picture(pictures[83], grown / "d/990.jpg")
-    with pytest.raises(ValueError, match="1 classes are new, such as 'd'"):
-        build(grown, tmp_path / "class", **values)
+        build(parent / "first", tmp_path / "same", **values)
+    shutil.copytree(parent / "new", tmp_path / "photos")
+    (tmp_path / "photos/a").rename(tmp_path / "photos/d")
+    with pytest.raises(ValueError, match=r"1 classes are new, such as \['d'\]"):
+        build(tmp_path / "photos", tmp_path / "class", **values)
 
 
-def test_hashes_are_published_only_if_that_is_wanted(first, tmp_path):
+def test_hashes_are_published_only_if_that_is_wanted(parent, tmp_path):
     """PUBLISH_HASHES = False removes hashes.parquet from a part."""
-    shutil.copytree(first / "work", tmp_path / "work")
-    sums = tmp_path / "work/part-1/SHA256SUMS"
-    assert "hashes.parquet" in sums.read_text()
-    build(first / "photos", tmp_path / "work", PUBLISH_HASHES=False)
+    shutil.copytree(parent / "work", tmp_path / "work")
+    build(parent / "first", tmp_path / "work", PUBLISH_HASHES=False)
     assert not (tmp_path / "work/part-1/hashes.parquet").exists()
-    assert "hashes.parquet" not in sums.read_text()
+    assert "hashes" not in (tmp_path / "work/part-1/SHA256SUMS").read_text()

@@ -96,12 +96,3 @@ def test_another_file_is_an_error(part):
             read(part, file.getvalue())
     with pytest.raises(ValueError, match="is damaged"):
         read(part, b"PAR1 a page that asks to log in PAR1")
-
-
-def test_names_of_groups_are_not_published():
-    """Equal names have equal digests; no name has none."""
-    groups = pd.Series(["ada", "bob", "ada", None, "", 7.5])
-    first, second, again, *missing, number = digest_groups(groups)
-    assert first == again != second
-    assert missing == ["", ""]
-    assert all(len(text) == 16 for text in (first, second, number))
