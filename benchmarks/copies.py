@@ -95,7 +95,7 @@ def expand(pairs, first):
     for end in ("a", "b"):
         members = pd.DataFrame({end: first, f"row_{end}": range(len(first))})
         ends = ends.merge(members, on=end)
-    rows = np.sort(ends[["row_a", "row_b"]], axis=1)
+    rows = np.unique(np.sort(ends[["row_a", "row_b"]], axis=1), axis=0)
     return pd.DataFrame(rows[rows[:, 0] < rows[:, 1]], columns=["a", "b"])
 
 

@@ -75,13 +75,13 @@ def _choose_likeliest(
 ) -> Candidates:
     """Return the near pairs, and the others that one core verifies in this time.
 
-    The likeliest are those with the lowest sum of the distances of all five hashes.
+    The likeliest have the lowest distance, of which the fine hash is a third.
     """
     far_pairs = pairs[~are_near(pairs, max_bits)]
     fine_words = hashes[[*FINE_HASH]].to_numpy(np.uint64)
     a = fine_words[far_pairs["a"]]
     b = fine_words[far_pairs["b"]]
-    bits = far_pairs["distance"] + np.bitwise_count(a ^ b).sum(axis=1)
+    bits = 2 * far_pairs["distance"] + np.bitwise_count(a ^ b).sum(axis=1)
     far_pairs = far_pairs.loc[bits.sort_values(kind="stable").index]
 
     ends = pd.Series(far_pairs[["a", "b"]].to_numpy().ravel())

@@ -62,26 +62,23 @@ def find_clusters(
     is_leak = settings.leaks == "drop" and (is_test | images["is_elsewhere"])
     is_dropped = is_leak | (images["decision"] == "drop")
     is_single = is_dropped & ~is_fixed & (images["problem"] == "")
-    members = images.assign(is_test=is_test, is_fixed=is_fixed, is_leak=is_leak)
-    members = _number_clusters(members, pairs, np.flatnonzero(is_single))
+    ends = pairs[["a", "b"]].to_numpy(np.int64)
+    rows = np.union1d(ends, np.flatnonzero(is_single))
+    node_a, node_b = np.searchsorted(rows, ends).T
+    edges = (np.ones(len(ends), bool), (node_a, node_b))
+    graph = coo_matrix(edges, shape=(len(rows), len(rows)))
+    _, cluster = csgraph.connected_components(graph, directed=False)
+    members = images.iloc[rows].assign(
+        cluster=cluster.astype(np.int64),
+        is_test=is_test,
+        is_fixed=is_fixed,
+        is_leak=is_leak,
+    )
     members = _compare_labels(members, settings.conflicts)
     members = _choose_kept(
         _rank(members, settings.keep), pairs, codes, settings.max_bits
     )
     return _decide(members.sort_index(), settings.keep)[COLUMNS]
-
-
-def _number_clusters(
-    images: pd.DataFrame, pairs: pd.DataFrame, single_rows: np.ndarray
-) -> pd.DataFrame:
-    """Return the images in pairs and in `single_rows`, with the number of a cluster."""
-    ends = pairs[["a", "b"]].to_numpy(np.int64)
-    rows = np.union1d(ends, single_rows)
-    node_a, node_b = np.searchsorted(rows, ends).T
-    edges = (np.ones(len(ends), bool), (node_a, node_b))
-    graph = coo_matrix(edges, shape=(len(rows), len(rows)))
-    _, cluster = csgraph.connected_components(graph, directed=False)
-    return images.iloc[rows].assign(cluster=cluster.astype(np.int64))
 
 
 def _compare_labels(members: pd.DataFrame, conflicts: str) -> pd.DataFrame:

@@ -20,8 +20,7 @@ class Found:
         bits;
         matches (-1: not compared); orientation (EXIF), which rotates b as a is;
         verdict: what decided ("hash", "geometry", "rejected" by geometry, "user");
-        accepted: whether the pair counts; same_label (1 or 0, NaN without two labels);
-        a, b: row numbers of `images`.
+        accepted: whether the pair counts; a, b: row numbers of `images`.
     clusters: as in duplicates.parquet; the index has the row numbers of `images`.
     leaks: of `find_leaks`.
     overlap: the images that COMPARE_WITH contains, too: see `find_overlap`.

@@ -101,17 +101,14 @@ def are_near(pairs: pd.DataFrame, max_bits: int) -> pd.Series:
 
 def _verify_block(table: pd.DataFrame) -> list[tuple[int, int]]:
     """Return inliers and orientation of each pair."""
-    pairs = table[["path_a", "path_b", "mirrored"]]
-    return [_verify_pair(*pair) for pair in pairs.itertuples(index=False)]
-
-
-def _verify_pair(path_a: str, path_b: str, is_mirrored: bool) -> tuple[int, int]:
-    """Return inliers and orientation of a pair."""
-    transform, inliers = find_transform(path_a, path_b, is_mirrored)
-    # The complex number by which the transform multiplies x + yi; 0 if there is none.
-    factor = complex(*transform[:, 0])
-    quarters = round(np.angle(factor, deg=True) / 90) % 4
-    return inliers, int(UNDO[int(is_mirrored), quarters])
+    results = []
+    for row in table.itertuples():
+        transform, inliers = find_transform(row.path_a, row.path_b, row.mirrored)
+        # The complex number by which it multiplies x + yi; 0 if there is none.
+        factor = complex(*transform[:, 0])
+        quarters = round(np.angle(factor, deg=True) / 90) % 4
+        results.append((inliers, int(UNDO[int(row.mirrored), quarters])))
+    return results
 
 
 def align(path_a: str, path_b: str) -> np.ndarray | None:

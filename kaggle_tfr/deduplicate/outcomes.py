@@ -19,13 +19,6 @@ REASONS = {
     "override": "dropped by overrides",
     "between": "between folds dropped",
 }
-OUTCOMES = [
-    "labelled records",
-    "test records",
-    *REASONS.values(),
-    "rejected",
-    "in earlier parts",
-]
 # Columns of `find_leaks` and `find_overlap`, and those of leaks.csv.
 LEAK_COLUMNS = {
     "image_id_a": "test_id",
@@ -136,8 +129,9 @@ def match_clusters(
 def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, int]:
     """Count the images by outcome; each image is counted once.
 
-    Keys: those of `USUAL`, of which rejected counts labelled and test images; and those
-    of `OUTCOMES` that an image has. Records are images to be written.
+    Keys: those of `USUAL`, of which rejected counts labelled and test images; and, if
+    an image has them, test records, in earlier parts, and other ones of `REASONS`.
+    Records are images to be written.
     """
     table = match_clusters(images, clusters, ["reason"])
     word = table["reason"].astype(str).str.extract(r"^(\w+)", expand=False)
@@ -149,4 +143,5 @@ def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, in
     }
     outcome = np.select([*outcomes.values()], [*outcomes], word.map(REASONS))
     counts = Counter(outcome)
-    return {name: counts[name] for name in OUTCOMES if counts[name] or name in USUAL}
+    names = [*USUAL, *sorted(set(counts) - set(USUAL))]
+    return {name: counts[name] for name in names}

@@ -72,10 +72,9 @@ def find_first(hashes: pd.DataFrame) -> np.ndarray:
     is_flat = hashes["texture"] < FLAT
     key = np.where(is_flat, hashes["digest"], codes.astype(object))
     key[hashes["problem"] != ""] = None
-    number = pd.Series(pd.factorize(key)[0])
-    first_rows = number[number >= 0].drop_duplicates().index
-    # The number of None is -1.
-    return np.append(first_rows, -1)[number]
+    rows = pd.Series(range(len(hashes)))
+    first = rows.groupby(key, sort=False).transform("first")
+    return first.fillna(-1).to_numpy(np.int64)
 
 
 def count_bits(codes: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:

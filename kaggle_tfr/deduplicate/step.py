@@ -72,9 +72,6 @@ def run(values: Values) -> Found:
     pairs = pairs.rename(columns={"distance": "bits", "inliers": "matches"})
     for end in ("a", "b"):
         pairs = pairs.join(images[FACTS].add_suffix(f"_{end}"), on=end)
-    has_labels = (pairs["label_name_a"] != "") & (pairs["label_name_b"] != "")
-    is_same = pairs["label_name_a"] == pairs["label_name_b"]
-    pairs["same_label"] = is_same.astype(float).where(has_labels)
     found = Found(
         images=images,
         pairs=pairs,

@@ -37,7 +37,8 @@ def plot_pairs(pairs: pd.DataFrame, most: int = 12, title: str = "") -> Figure |
             captions.append(
                 "\n".join(text for text in texts if text not in ("", "train"))
             )
-        colors += [BLUE, ORANGE] if pair["same_label"] == 0 else ["black", "black"]
+        labels = {pair["label_name_a"], pair["label_name_b"]} - {""}
+        colors += [BLUE, ORANGE] if len(labels) == 2 else ["black", "black"]
         headings.append(count_of(pair["bits"], "bit"))
     return plot_images(
         images,

@@ -31,7 +31,6 @@ def pairs(tmp_path):
         label_name_b=["rose", "tulip"],
         bits=[1, 60],
         matches=[40, 0],
-        same_label=[1.0, 0.0],
     )
 
 

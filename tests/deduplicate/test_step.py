@@ -71,7 +71,6 @@ def test_the_transform_of_a_pair_moves_its_second_image_onto_the_first(found):
     pairs = found.pairs
     (pair,) = pairs[pairs["image_id_a"] == "test/part.jpg"].to_dict("records")[:1]
     assert (pair["split_a"], pair["label_name_a"]) == ("test", "")
-    assert pd.isna(pair["same_label"])
     (x_x, _, _), (_, _, y_0) = deduplicate.align(pair["path_a"], pair["path_b"])
     assert x_x == pytest.approx(240 / 210, abs=0.01)
     assert y_0 == pytest.approx(-30 / 210, abs=0.02)
