@@ -129,24 +129,16 @@ def place_earlier(table: pd.DataFrame, groups: Groups) -> tuple[Array, Array, Ar
     their group. Rows that are not placed have the split of their group, and fold -1.
     bool, str and int64 (n,).
     """
-    n_rows = len(table)
-    split = groups.split.copy()
-    fold = np.full(n_rows, -1)
-    is_earlier = np.zeros(n_rows, bool)
-    if "part" in table:
-        is_earlier = (table["part"] != 0).to_numpy()
-    rows = np.flatnonzero(is_earlier)
-    if not len(rows):
-        return is_earlier, split, fold
-
-    first_of_group = np.full(groups.number.max() + 1, -1)
-    first_of_group[groups.number[rows[::-1]]] = rows[::-1]
-    source = first_of_group[groups.number]
-    source[rows] = rows
-    is_placed = source >= 0
-    source = source[is_placed]
-    split[is_placed] = table["split"].to_numpy(object)[source]
-    fold[is_placed] = table["fold"].to_numpy()[source]
+    if "part" not in table:
+        none = np.zeros(len(table), bool)
+        return none, groups.split.copy(), np.full(len(table), -1)
+    is_earlier = table["part"] != 0
+    place = table[["split", "fold"]].where(is_earlier)
+    place = place.fillna(place.groupby(groups.number).transform("first"))
+    is_placed = place["split"].notna().to_numpy()
+    split = place["split"].to_numpy(object, copy=True)
+    split[~is_placed] = groups.split[~is_placed]
+    fold = place["fold"].fillna(-1).to_numpy(np.int64, copy=True)
     return is_placed, split, fold
 
 

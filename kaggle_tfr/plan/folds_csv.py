@@ -66,8 +66,8 @@ def list_folds(
         reason = reason.mask(mark_recorded(images), record.to_numpy())
     table = table.assign(
         path=_shorten_paths(images),
-        split=_fill(table["split"], is_kept, folded["split"]),
-        fold=_fill(pd.Series(-1, table.index), is_kept, folded["fold"]),
+        split=folded["split"].reindex(table.index).fillna(table["split"]),
+        fold=folded["fold"].reindex(table.index, fill_value=-1),
         # A rejected row may repeat the id of an image in a cluster.
         cluster=table["cluster"].where(is_good, -1),
         keep=is_kept,
@@ -92,17 +92,6 @@ def _shorten_paths(images: pd.DataFrame) -> np.ndarray:
     return shortened.to_numpy(object)
 
 
-def _fill(
-    column: pd.Series,
-    is_filled: np.ndarray | pd.Series,
-    values: pd.Series,
-) -> pd.Series:
-    """Return the column with these values, in their order, in the chosen rows."""
-    column = column.copy()
-    column[is_filled] = values.to_numpy()
-    return column
-
-
 def _place_copies(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table; dropped images get the place of those kept in their cluster.
 
@@ -110,11 +99,14 @@ def _place_copies(table: pd.DataFrame) -> pd.DataFrame:
     """
     is_member = (table["split"] != "test") & (table["cluster"] >= 0)
     kept = table[is_member & table["keep"]].drop_duplicates("cluster")
-    is_copy = is_member & ~table["keep"] & table["cluster"].isin(kept["cluster"])
-    places = kept.set_index("cluster").loc[table["cluster"][is_copy]]
+    place = table[["cluster"]].join(
+        kept.set_index("cluster")[["split", "fold"]], on="cluster"
+    )
+    is_copy = is_member & ~table["keep"] & place["split"].notna()
+    fold = table["fold"].mask(is_copy, place["fold"])
     return table.assign(
-        split=_fill(table["split"], is_copy, places["split"]),
-        fold=_fill(table["fold"], is_copy, places["fold"]),
+        split=table["split"].mask(is_copy, place["split"]),
+        fold=fold.astype("int64"),
     )
 
 

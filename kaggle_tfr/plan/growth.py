@@ -67,7 +67,7 @@ def drop_between(
     none in the results.
     """
     if "part" not in rows:
-        return rows.reset_index(drop=True), clusters
+        return rows, clusters
     is_test = rows["split"] == "test"
     is_placed = (rows["part"] != 0) & ~is_test
     place = rows.groupby(["split", "fold"]).ngroup().where(is_placed)
@@ -85,8 +85,9 @@ def drop_between(
     outcome = {"cluster": -1, "keep": False, "reason": BETWEEN}
     dropped = pd.DataFrame(outcome, rows.index[is_dropped])
     clusters = pd.concat([clusters.drop(dropped.index, errors="ignore"), dropped])
-    rows = rows[~is_dropped].reset_index(drop=True)
-    rows["cluster"] = rows["cluster"].mask(rows["cluster"].isin(split_clusters), -1)
+    rows = rows[~is_dropped]
+    is_split = rows["cluster"].isin(split_clusters)
+    rows = rows.assign(cluster=rows["cluster"].mask(is_split, -1))
     is_split = clusters["cluster"].isin(split_clusters)
     return rows, clusters.assign(cluster=clusters["cluster"].mask(is_split, -1))
 
