@@ -68,12 +68,8 @@ def find_clusters(
     edges = (np.ones(len(ends), bool), (node_a, node_b))
     graph = coo_matrix(edges, shape=(len(rows), len(rows)))
     _, cluster = csgraph.connected_components(graph, directed=False)
-    members = images.iloc[rows].assign(
-        cluster=cluster.astype(np.int64),
-        is_test=is_test,
-        is_fixed=is_fixed,
-        is_leak=is_leak,
-    )
+    images = images.assign(is_test=is_test, is_fixed=is_fixed, is_leak=is_leak)
+    members = images.iloc[rows].assign(cluster=cluster.astype(np.int64))
     members = _compare_labels(members, settings.conflicts)
     members = _choose_kept(
         _rank(members, settings.keep), pairs, codes, settings.max_bits

@@ -103,7 +103,7 @@ def _note_leaks(leaks: pd.DataFrame, n_images: pd.Series) -> None:
 def _note_overlap(overlap: pd.DataFrame, others: pd.DataFrame, total: str) -> None:
     """Note for each other dataset how many images are also in it."""
     for dataset, n_there in others["dataset"].value_counts(sort=False).items():
-        kept = overlap["keep_b"][overlap["dataset"] == dataset]
+        kept = overlap["keep"][overlap["dataset"] == dataset]
         verb = "is" if len(kept) == 1 else "are"
         mark = "!" if kept.any() else "·"
         note(

@@ -8,7 +8,6 @@ the other (the inliers of RANSAC), both show the same scene.
 Sources: Lowe, 2004 (SIFT, ratio test); Arandjelović and Zisserman, 2012 (RootSIFT).
 """
 
-from contextlib import suppress
 from functools import lru_cache
 
 import cv2
@@ -17,10 +16,8 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.explore.cache import compute_columns
-from kaggle_tfr.images.convert import read_pixels
-from kaggle_tfr.images.header import RejectedImage
+from kaggle_tfr.images.convert import load_pixels
 from kaggle_tfr.images.orientation import CLOCKWISE_TURNS, INVERSE, compose
-from kaggle_tfr.records import read_image_bytes
 
 SIDE = 192  # pixels of the short side: more costs time and blurs small images
 MIN_INLIERS = 12
@@ -144,11 +141,8 @@ def find_features(path: str, is_mirrored: bool = False) -> Features:
     Their places are those in the image with a short side of `SIDE` pixels; the x of its
     mirror image are negative, as if it were mirrored at its left edge.
     """
-    grey = np.zeros((SIDE, SIDE), np.uint8)
-    with suppress(OSError, RejectedImage):
-        pixels = read_pixels(read_image_bytes(path), at_least=(SIDE, SIDE))
-        grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
-
+    (pixels,) = load_pixels([path], SIDE)  # one colour if it cannot be read
+    grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
     height, width = grey.shape
     scale = SIDE / min(height, width)
     # Without the limit a narrow strip would become a huge image.

@@ -13,22 +13,22 @@ def find_leaks(clusters: pd.DataFrame, codes: np.ndarray) -> pd.DataFrame:
     """Pair each image of a leak with the first one of another split in its cluster.
 
     clusters: of `find_clusters`. codes: of `read_codes`.
-    Columns: distance (bits), dataset (""), and those of both images with the endings _a
-    and _b. Image a is the test image, or the validation image of a pair with train. Of
-    several first images, one that is kept counts.
+    Columns: distance (bits), dataset (""), and those of both images, of the test image
+    (or the validation image of a pair with train) with the ending _a. Of several first
+    images, one that is kept counts.
     """
     members = clusters.rename_axis("row").reset_index()
     members["rank"] = members["split"].map(SPLIT_NAMES).map(RANKS)
     firsts = members.sort_values("keep", ascending=False, kind="stable")
     firsts = firsts.drop_duplicates(["cluster", "rank"])
     tables = [
-        a.merge(b, on="cluster", suffixes=("_a", "_b"))
+        a.merge(b, on="cluster", suffixes=("_a", ""))
         for a, b in ((members, firsts), (firsts, members))
     ]
-    leaks = pd.concat(tables).drop_duplicates(["row_a", "row_b"])
-    leaks = leaks[leaks["rank_a"] < leaks["rank_b"]]
-    leaks["distance"] = count_bits(codes, leaks["row_a"], leaks["row_b"])
-    leaks = leaks.sort_values(["row_a", "distance", "row_b"], ignore_index=True)
+    leaks = pd.concat(tables).drop_duplicates(["row_a", "row"])
+    leaks = leaks[leaks["rank_a"] < leaks["rank"]]
+    leaks["distance"] = count_bits(codes, leaks["row_a"], leaks["row"])
+    leaks = leaks.sort_values(["row_a", "distance", "row"], ignore_index=True)
     return leaks.assign(dataset="")
 
 
@@ -38,9 +38,9 @@ def count_leaks(leaks: pd.DataFrame) -> pd.DataFrame:
     leaks: of `find_leaks`. Columns: split, other, images, other_images, and kept:
     whether an image of the other split is kept although it leaks.
     """
-    counts = leaks.groupby(["split_a", "split_b"]).agg(
+    counts = leaks.groupby(["split_a", "split"]).agg(
         images=("image_id_a", "nunique"),
-        other_images=("image_id_b", "nunique"),
-        kept=("keep_b", "any"),
+        other_images=("image_id", "nunique"),
+        kept=("keep", "any"),
     )
     return counts.rename_axis(["split", "other"]).reset_index()

@@ -19,17 +19,16 @@ REASONS = {
     "override": "dropped by overrides",
     "between": "between folds dropped",
 }
-# Columns of `find_leaks` and `find_overlap`, and those of leaks.csv.
-LEAK_COLUMNS = {
-    "image_id_a": "test_id",
-    "image_id_b": "image_id",
-    "label_name_b": "label_name",
-    "distance": "distance",
-    "split_a": "test_split",
-    "split_b": "split",
-    "keep_b": "keep",
-    "dataset": "dataset",
-}
+LEAK_COLUMNS = [
+    "test_id",
+    "image_id",
+    "label_name",
+    "distance",
+    "test_split",
+    "split",
+    "keep",
+    "dataset",
+]
 # The outcomes that are listed without an image, too.
 USUAL = ("labelled records", "duplicates dropped", "conflicts dropped", "rejected")
 
@@ -62,12 +61,12 @@ def save_clusters(
 ) -> None:
     """Write leaks.csv, duplicates.json, and last duplicates.parquet.
 
-    leaks: of `find_leaks`, and of `find_overlap` with this dataset's images as b.
+    leaks: of `find_leaks`, and of `find_overlap` with columns of this dataset's images.
     """
     storage.remove_leftovers(work_dir)
-    leaks = leaks[[*LEAK_COLUMNS]].rename(columns=LEAK_COLUMNS)
+    leaks = leaks.rename(columns={"image_id_a": "test_id", "split_a": "test_split"})
     # Readers take a carriage return for the end of a line.
-    leaks = leaks.replace("\r", r"\\r", regex=True)
+    leaks = leaks[LEAK_COLUMNS].replace("\r", r"\\r", regex=True)
     texts = {
         "leaks.csv": leaks.to_csv(index=False),
         "duplicates.json": settings.to_json(),

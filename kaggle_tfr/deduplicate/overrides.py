@@ -23,6 +23,7 @@ from kaggle_tfr.explore.table import load_images
 from kaggle_tfr.mounts import find_file
 from kaggle_tfr.naming import OVERRIDE_GROUP
 from kaggle_tfr.schema import Labels
+from kaggle_tfr.texts import find_texts
 
 PAIR_ACTIONS = ("same", "different")
 ACTIONS = ("keep", "drop", "label", *PAIR_ACTIONS, "group")
@@ -51,14 +52,22 @@ def read_overrides(file: str, images: pd.DataFrame, labels: Labels) -> pd.DataFr
     rows = table[COLUMNS].fillna("")
     rows.index += 2  # row 1 is the header
     rows = rows[(rows != "").any(axis=1)]
-    action = rows["action"].str.strip()
-    value = rows["value"]
-    other = value.where(action.isin(PAIR_ACTIONS), rows["image_id"])
-    row_of = _find_images(pd.concat([rows["image_id"], other]), images)
-    found = [names.map(row_of).fillna(-1) for names in (rows["image_id"], other)]
-    ends = np.sort(np.stack(found, axis=1).astype(np.int64), axis=1)
-    rows = rows.assign(action=action, a=ends[:, 0], b=ends[:, 1])
+    rows["action"] = rows["action"].str.strip()
+    other = rows["value"].where(rows["action"].isin(PAIR_ACTIONS), rows["image_id"])
+    good = images[images["problem"] == ""]
+    ids = good["image_id"]
+    names = pd.concat([good["split"] + "/" + ids, ids.drop_duplicates(keep=False)])
+    row_of = np.append(names.index, -1)  # find_texts returns -1 for an unknown name
+    found = [row_of[find_texts(texts, names)] for texts in (rows["image_id"], other)]
+    rows["a"], rows["b"] = np.sort(found, axis=0)
+    _check(rows, labels, file)
+    return rows
 
+
+def _check(rows: pd.DataFrame, labels: Labels, file: str) -> None:
+    """Raise a ValueError that lists the rows that cannot be applied."""
+    action = rows["action"]
+    value = rows["value"]
     classes = labels.classes if labels.kind == "single" else ()
     subject = action.replace({"drop": "keep", "different": "same"})
     answer = value.where(action.isin(["label", "group"]), action)
@@ -71,27 +80,16 @@ def read_overrides(file: str, images: pd.DataFrame, labels: Labels) -> pd.DataFr
         "no image can have this class": (action == "label") & ~value.isin(classes),
         "another row contradicts it": n_answers > 1,
     }
-    problem = np.select([*problems.values()], [*problems], "")
+    rows = rows.assign(problem=np.select([*problems.values()], [*problems], ""))
     lines = [
         f"\n  row {row.Index}, {row.image_id},{row.action},{row.value}: {row.problem}"
-        for row in rows.assign(problem=problem).itertuples()
-        if row.problem
+        for row in rows[rows["problem"] != ""].itertuples()
     ]
     if lines:
         raise ValueError(
             f"OVERRIDES '{file}' cannot be applied, {len(lines):,} of its rows are "
             f"wrong:{''.join(lines[:MAX_PROBLEMS])}"
         )
-    return rows
-
-
-def _find_images(names: pd.Series, images: pd.DataFrame) -> pd.Series:
-    """Return the row of each readable image by its names: split/id, id if unique."""
-    good = images[images["problem"] == ""]
-    full_names = good["split"] + "/" + good["image_id"]
-    keys = pd.concat([full_names, good["image_id"].drop_duplicates(keep=False)])
-    keys = keys[keys.isin(names)].drop_duplicates()
-    return pd.Series(keys.index, keys)
 
 
 def correct_images(

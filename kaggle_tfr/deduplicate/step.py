@@ -62,8 +62,7 @@ def run(values: Values) -> Found:
 
     clusters = find_clusters(images, pairs[pairs["accepted"]], codes, settings)
     leaks = find_leaks(clusters, codes)
-    facts = match_clusters(images[FACTS], clusters).add_suffix("_b")
-    overlap = overlap.join(facts, on="row")
+    overlap = overlap.join(match_clusters(images[FACTS], clusters), on="row")
 
     storage.write_parquet(decisions, storage.join(work, FILE))
     settings = replace(settings, second_look=candidates.second_look)

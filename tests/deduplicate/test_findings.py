@@ -9,7 +9,7 @@ from kaggle_tfr.deduplicate.findings import Found, note_findings
 from kaggle_tfr.deduplicate.leaks import find_leaks
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 
-NOTHING = pd.DataFrame({"dataset": [], "keep_b": []})
+NOTHING = pd.DataFrame({"dataset": [], "keep": []})
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_chain_is_noted(list_notes):
 def test_each_dataset_has_its_sentence(list_notes):
     """The mark depends on whether such an image is kept."""
     images = make_images("train", "train")
-    overlap = pd.DataFrame({"dataset": ["a/b", "d"], "keep_b": [True, False]})
+    overlap = pd.DataFrame({"dataset": ["a/b", "d"], "keep": [True, False]})
     others = pd.DataFrame({"dataset": ["a/b", "a/b", "c", "d"]})
 
     notes = list_notes(images, make_pairs(), overlap=overlap, others=others)
