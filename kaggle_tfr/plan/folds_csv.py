@@ -64,8 +64,9 @@ def list_folds(
     if "part" in images:
         record = "earlier: part " + images["part"].astype(str)
         reason = reason.mask(mark_recorded(images), record.to_numpy())
+    paths = images.groupby("input_dir", observed=True)["path"]
     table = table.assign(
-        path=_shorten_paths(images),
+        path=paths.transform(lambda paths: paths.str.removeprefix(f"{paths.name}/")),
         split=folded["split"].reindex(table.index).fillna(table["split"]),
         fold=folded["fold"].reindex(table.index, fill_value=-1),
         # A rejected row may repeat the id of an image in a cluster.
@@ -78,18 +79,6 @@ def list_folds(
     table["keep"] &= ~is_gone
     table["path"] = table["path"].mask(is_gone, "")
     return table[[*COLUMNS, *label_columns]]
-
-
-def _shorten_paths(images: pd.DataFrame) -> np.ndarray:
-    """Return the paths below the folders of their sources."""
-    paths = images["path"].astype("str")
-    folders = images["input_dir"].astype("str")
-    shortened = paths
-    for folder in folders.unique():
-        is_inside = (folders == folder) & paths.str.startswith(folder)
-        below = paths.str.slice(len(f"{folder}/"))
-        shortened = shortened.mask(is_inside, below)
-    return shortened.to_numpy(object)
 
 
 def _place_copies(table: pd.DataFrame) -> pd.DataFrame:
