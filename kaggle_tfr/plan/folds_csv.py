@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
@@ -56,26 +55,22 @@ def list_folds(
     """
     names = ["image_id", "source", "label", "label_name", "split", *label_columns]
     table = match_clusters(images[names], clusters, ["reason"])
-    problem = images["problem"].to_numpy(object)
-    is_good = problem == ""
-    is_kept = is_good & table["keep"].to_numpy()
-
+    is_good = images["problem"] == ""
     reason = table["reason"].fillna("kept: no copy found")
+    reason = reason.mask(~is_good, "rejected: " + images["problem"])
     if "part" in images:
         record = "earlier: part " + images["part"].astype(str)
-        reason = reason.mask(mark_recorded(images), record.to_numpy())
+        reason = reason.mask(mark_recorded(images), record)
     paths = images.groupby("input_dir", observed=True)["path"]
     table = table.assign(
         path=paths.transform(lambda paths: paths.str.removeprefix(f"{paths.name}/")),
         split=folded["split"].reindex(table.index).fillna(table["split"]),
         fold=folded["fold"].reindex(table.index, fill_value=-1),
-        # A rejected row may repeat the id of an image in a cluster.
-        cluster=table["cluster"].where(is_good, -1),
-        keep=is_kept,
-        reason=np.where(is_good, reason, "rejected: " + problem),
+        keep=is_good & table["keep"],
+        reason=reason,
     )
     table = _place_copies(table)
-    is_gone = images["path"].str.startswith(GONE).to_numpy()
+    is_gone = images["path"].str.startswith(GONE)
     table["keep"] &= ~is_gone
     table["path"] = table["path"].mask(is_gone, "")
     return table[[*COLUMNS, *label_columns]]
@@ -88,13 +83,11 @@ def _place_copies(table: pd.DataFrame) -> pd.DataFrame:
     """
     is_member = (table["split"] != "test") & (table["cluster"] >= 0)
     kept = table[is_member & table["keep"]].drop_duplicates("cluster")
-    place = table[["cluster"]].join(
-        kept.set_index("cluster")[["split", "fold"]], on="cluster"
-    )
-    is_copy = is_member & ~table["keep"] & place["split"].notna()
-    fold = table["fold"].mask(is_copy, place["fold"])
+    place = kept.set_index("cluster")
+    cluster = table["cluster"].where(is_member & ~table["keep"])
+    fold = cluster.map(place["fold"]).fillna(table["fold"])
     return table.assign(
-        split=table["split"].mask(is_copy, place["split"]),
+        split=cluster.map(place["split"]).fillna(table["split"]),
         fold=fold.astype("int64"),
     )
 
