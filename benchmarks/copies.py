@@ -23,7 +23,8 @@ import pandas as pd
 from PIL import Image, ImageEnhance, ImageOps
 
 from benchmarks.duplicates import list_photos
-from kaggle_tfr import deduplicate, explore, parallel
+from kaggle_tfr import explore, parallel
+from kaggle_tfr.deduplicate.candidates import find_candidates
 from kaggle_tfr.deduplicate.geometry import verify_geometry
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.deduplicate.pairs import find_first
@@ -80,7 +81,7 @@ WAYS = {
 def find(images, hashes, work, settings):
     """Return the accepted pairs, as notebook 02 finds them, and the seconds."""
     start = time.perf_counter()
-    candidates = deduplicate.find_candidates(hashes, settings)
+    candidates = find_candidates(hashes, settings)
     verified = verify_geometry(
         images, candidates.pairs, work, max_bits=settings.max_bits, most_near=0
     )

@@ -2,7 +2,6 @@
 copies in other datasets.
 """
 
-from kaggle_tfr.deduplicate.candidates import find_candidates
 from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.compare import name_dataset, read_datasets
 from kaggle_tfr.deduplicate.findings import Found

@@ -59,8 +59,9 @@ def find_candidates(hashes: pd.DataFrame, settings: DuplicateSettings) -> Candid
         )
         with suppress(TooManyPairs):
             if len(hashes) <= MAX_IMAGES:
-                limit = MAX_CANDIDATES
-                pairs = find_pairs(hashes, radius, settings.rotated_bits, limit)
+                pairs = find_pairs(
+                    hashes, radius, settings.rotated_bits, MAX_CANDIDATES
+                )
                 return _choose_likeliest(pairs, hashes, max_bits, MAX_SECONDS)
     elif settings.second_look:
         pairs = find_pairs(hashes, radius, settings.rotated_bits)

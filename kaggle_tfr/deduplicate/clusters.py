@@ -113,14 +113,13 @@ def _rank(members: pd.DataFrame, keep: str) -> pd.DataFrame:
     columns = ["is_test", "is_new", "is_barred", "source"]
     if keep != "first":
         columns += ["pixels", "bytes", "image_id"]
-    height = members["height"].astype(np.int64)
     ranks = members.assign(
         is_new=~members["is_fixed"],
         is_barred=~members["may_stay"],
-        pixels=-height * members["width"],
+        pixels=-members["height"] * members["width"],
         bytes=-members["n_bytes"],
     )
-    return members.loc[ranks.sort_values(columns).index]
+    return ranks.sort_values(columns)
 
 
 def _choose_kept(
@@ -155,15 +154,13 @@ def _choose_kept(
 def _decide(members: pd.DataFrame, keep: str) -> pd.DataFrame:
     """Add keep and reason; of the reasons that fit, the first counts."""
     cluster = members["cluster"]
-    is_test = members["is_test"]
-    is_recorded = members["is_fixed"] & ~is_test
     user_keeps = members["decision"] == "keep"
     is_leak = members["is_leak"].groupby(cluster).transform("any")
     is_original = members["original"] == members.index
     is_chosen = members["may_stay"] & ~is_leak & (is_original | (keep == "all"))
     reasons = {
-        "test image: always kept": is_test,
-        "earlier": is_recorded,
+        "test image: always kept": members["is_test"],
+        "earlier": members["is_fixed"],
         "override: dropped": members["decision"] == "drop",
         "override: kept": user_keeps,
         "leak": is_leak,

@@ -5,7 +5,6 @@ images are the same if their hashes are within MAX_BITS, or within the radius of
 mirrored copies.
 """
 
-import re
 from collections.abc import Sequence
 
 import pandas as pd
@@ -47,7 +46,7 @@ def name_dataset(source: str) -> str:
     if not source.startswith(("/", "~")):
         return source
     folders = source.rstrip("/").split("/")
-    is_part = re.fullmatch(r"part-\d+", folders[-1])
+    is_part = folders[-1].startswith("part-")
     return "/".join(folders[-2:] if is_part else folders[-1:])
 
 

@@ -59,40 +59,39 @@ def note_findings(found: Found, others: pd.DataFrame) -> None:
             "chains",
             "They share a fold. Set MAX_BITS lower if they are not copies.",
         )
-    _note_conflicts(copied, n_clusters)
+    _note_conflicts(copied)
     _note_leaks(found.leaks, images["split"].value_counts())
     _note_overlap(found.overlap, others, total)
 
 
-def _note_conflicts(copied: pd.DataFrame, n_clusters: int) -> None:
+def _note_conflicts(copied: pd.DataFrame) -> None:
     """Note the clusters whose labels disagree, also with those of test images."""
     has_vote = (copied["label"] >= 0) & (copied["reason"] != "override: dropped")
     n_labels = copied[has_vote].groupby("cluster")["label"].transform("nunique")
     conflicts = copied.loc[n_labels.index[n_labels > 1]]
-    counted = f"{count_of(n_clusters, 'cluster')} of near-duplicates"
+    counted = count_of(copied["cluster"].nunique(), "cluster")
     if len(conflicts):
         note(
             "!",
-            f"Labels disagree in {conflicts['cluster'].nunique():,} of {counted} "
-            f"({count_of(len(conflicts), 'image')}).",
+            f"Labels disagree in {conflicts['cluster'].nunique():,} of {counted} of "
+            f"near-duplicates ({count_of(len(conflicts), 'image')}).",
             "conflicts",
             f"CONFLICTS drops {(~conflicts['keep']).sum():,} of them, and never test "
             "images. Inspect their clusters, and correct labels by OVERRIDES.",
         )
     elif len(n_labels):
-        note("✓", f"None of {counted} has two labels.", "conflicts")
+        note("✓", f"None of {counted} of near-duplicates has two labels.", "conflicts")
 
 
 def _note_leaks(leaks: pd.DataFrame, n_images: pd.Series) -> None:
     """Note the copies in each two splits. n_images: of each split."""
-    for row in count_leaks(leaks).itertuples():
-        verb = "has" if row.images == 1 else "have"
+    counts = count_leaks(leaks).to_numpy().tolist()
+    for split, other, n_copied, n_others, is_kept in counts:
         note(
-            "!" if row.kept and row.split == "test" else "·",
-            f"{row.images:,} of {n_images[row.split]:,} {row.split} images {verb} a "
-            f"copy in {row.other} ({row.other_images:,} of {n_images[row.other]:,} "
-            "there).",
-            f"leaks: {row.split}, {row.other}",
+            "!" if is_kept and split == "test" else "·",
+            f"Copies in {split} and {other}: {n_copied:,} of {n_images[split]:,} and "
+            f"{n_others:,} of {n_images[other]:,} images.",
+            f"leaks: {split}, {other}",
             "LEAKS = drop leaves labelled copies of test images out. 03 puts the "
             "images of other pairs in one split.",
         )
@@ -104,12 +103,10 @@ def _note_overlap(overlap: pd.DataFrame, others: pd.DataFrame, total: str) -> No
     """Note for each other dataset how many images are also in it."""
     for dataset, n_there in others["dataset"].value_counts(sort=False).items():
         kept = overlap["keep"][overlap["dataset"] == dataset]
-        verb = "is" if len(kept) == 1 else "are"
-        mark = "!" if kept.any() else "·"
         note(
-            mark if len(kept) else "✓",
-            f"{len(kept):,} of {total} {verb} also in {dataset} "
-            f"({count_of(n_there, 'image')}).",
+            "!" if kept.any() else "·",
+            f"{dataset} ({count_of(n_there, 'image')}) contains {len(kept):,} of "
+            f"{total}.",
             f"leaks: {dataset}",
-            "LEAKS = drop leaves these out." if len(kept) else "",
+            "LEAKS = drop leaves these out." if kept.any() else "",
         )

@@ -99,12 +99,13 @@ def are_near(pairs: pd.DataFrame, max_bits: int) -> pd.Series:
 def _verify_block(table: pd.DataFrame) -> list[tuple[int, int]]:
     """Return inliers and orientation of each pair."""
     results = []
-    for row in table.itertuples():
-        transform, inliers = find_transform(row.path_a, row.path_b, row.mirrored)
+    pairs = table[["path_a", "path_b", "mirrored"]].to_numpy().tolist()
+    for path_a, path_b, is_mirrored in pairs:
+        transform, inliers = find_transform(path_a, path_b, is_mirrored)
         # The complex number by which it multiplies x + yi; 0 if there is none.
         factor = complex(*transform[:, 0])
         quarters = round(np.angle(factor, deg=True) / 90) % 4
-        results.append((inliers, int(UNDO[int(row.mirrored), quarters])))
+        results.append((inliers, int(UNDO[int(is_mirrored), quarters])))
     return results
 
 
@@ -118,18 +119,12 @@ def align(path_a: str, path_b: str) -> np.ndarray | None:
     for is_mirrored in (False, True):
         transform, inliers = find_transform(path_a, path_b, is_mirrored)
         if inliers >= MIN_INLIERS:
-            onto_a = np.asarray(cv2.invertAffineTransform(transform))
+            onto_a = np.array(cv2.invertAffineTransform(transform), np.float64)
             onto_a[:, 2] /= SIDE
             if is_mirrored:
                 onto_a[:, 0] *= -1
             return onto_a
     return None
-
-
-def root_sift(descriptors: np.ndarray) -> np.ndarray:
-    """Return roots of descriptors scaled to sum 1: unit vectors, float32 (n, 128)."""
-    sums = descriptors.sum(axis=1, keepdims=True, dtype=np.float32)
-    return np.sqrt(descriptors / np.maximum(sums, 1e-6))
 
 
 # At most 56 kB each, mostly half of it. Unit vectors would need four times as much, and
@@ -143,12 +138,10 @@ def find_features(path: str, is_mirrored: bool = False) -> Features:
     """
     (pixels,) = load_pixels([path], SIDE)  # one colour if it cannot be read
     grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
-    height, width = grey.shape
-    scale = SIDE / min(height, width)
     # Without the limit a narrow strip would become a huge image.
-    size = [min(round(side * scale), 4 * SIDE) for side in (width, height)]
+    scale = min(SIDE / min(grey.shape), 4 * SIDE / max(grey.shape))
     method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
-    grey = cv2.resize(grey, size, interpolation=method)
+    grey = cv2.resize(grey, None, fx=scale, fy=scale, interpolation=method)
     if is_mirrored:
         grey = grey[:, ::-1].copy()
     # Half of OpenCV's contrast threshold, because small images have few features.
@@ -157,7 +150,7 @@ def find_features(path: str, is_mirrored: bool = False) -> Features:
     if descriptors is None:
         return np.empty((0, 2), np.float32), np.empty((0, 128), np.uint8)
     places = np.array(cv2.KeyPoint.convert(points))
-    places[:, 0] -= size[0] * is_mirrored
+    places[:, 0] -= grey.shape[1] * is_mirrored
     return places, descriptors.astype(np.uint8)
 
 
@@ -169,22 +162,20 @@ def find_transform(
     The transform, float64 (2, 3), is a shift, rotation and scale as in
     `cv2.warpAffine`; it is 0 where none is found. is_mirrored: b is mirrored before.
     """
-    nothing = (np.zeros((2, 3)), 0)
     features = find_features(path_a)
     others = find_features(path_b, is_mirrored)
-    if not len(others[0]):
-        return nothing
-    places, other_places = _match(features, others)
-    if len(places) < 3:
-        return nothing
-    transform, is_inlier = cv2.estimateAffinePartial2D(
-        places,
-        other_places,
-        ransacReprojThreshold=4,
-    )
+    transform = None
+    if len(others[0]):
+        places, other_places = _match(features, others)
+        if len(places) > 2:
+            transform, is_inlier = cv2.estimateAffinePartial2D(
+                places,
+                other_places,
+                ransacReprojThreshold=4,
+            )
     # Copies are at most twice as large as the other image.
     if transform is None or not 0.5 <= np.hypot(*transform[:, 0]) <= 2:
-        return nothing
+        return np.zeros((2, 3)), 0
     return transform, int(is_inlier.sum())
 
 
@@ -192,7 +183,12 @@ def _match(features: Features, others: Features) -> tuple[np.ndarray, np.ndarray
     """Return the places of matching features in both images, float32 (n, 2) each."""
     places, descriptors = features
     other_places, other_descriptors = others
-    cosine = root_sift(descriptors) @ root_sift(other_descriptors).T
+    # Roots of descriptors that are scaled to sum 1 are unit vectors (RootSIFT).
+    vectors, other_vectors = (
+        np.sqrt(grids / np.maximum(grids.sum(1, np.float32, keepdims=True), 1))
+        for grids in (descriptors, other_descriptors)
+    )
+    cosine = vectors @ other_vectors.T
     nearest = cosine.argmax(axis=1)
     # Half the squared distance of unit vectors.
     distance = 1 - cosine.max(axis=1)

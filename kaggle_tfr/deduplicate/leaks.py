@@ -35,12 +35,11 @@ def find_leaks(clusters: pd.DataFrame, codes: np.ndarray) -> pd.DataFrame:
 def count_leaks(leaks: pd.DataFrame) -> pd.DataFrame:
     """Count the images of each two splits that have a copy in the other one.
 
-    leaks: of `find_leaks`. Columns: split, other, images, other_images, and kept:
-    whether an image of the other split is kept although it leaks.
+    leaks: of `find_leaks`. Columns: split_a, split, images (of split_a), other_images,
+    and kept: whether one of the other images is kept although it leaks.
     """
-    counts = leaks.groupby(["split_a", "split"]).agg(
+    return leaks.groupby(["split_a", "split"], as_index=False).agg(
         images=("image_id_a", "nunique"),
         other_images=("image_id", "nunique"),
         kept=("keep", "any"),
     )
-    return counts.rename_axis(["split", "other"]).reset_index()

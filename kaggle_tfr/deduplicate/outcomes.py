@@ -48,9 +48,9 @@ class DuplicateSettings(JsonDataclass):
     leaks: str = "report"
 
     @property
-    def rotated_bits(self) -> int | None:
-        """Return the radius of mirrored and rotated copies, None without a search."""
-        return self.max_bits * 4 // 5 if self.mirrored else None
+    def rotated_bits(self) -> int:
+        """Return the radius of mirrored and rotated copies, -1 without a search."""
+        return self.max_bits * 4 // 5 if self.mirrored else -1
 
 
 def save_clusters(
@@ -136,11 +136,10 @@ def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, in
     word = table["reason"].astype(str).str.extract(r"^(\w+)", expand=False)
     outcomes = {
         "rejected": table["problem"] != "",
-        "in earlier parts": mark_recorded(table),
+        "in earlier parts": table["keep"] & mark_recorded(table),
         "test records": table["keep"] & (table["split"] == "test"),
         "labelled records": table["keep"],
     }
     outcome = np.select([*outcomes.values()], [*outcomes], word.map(REASONS))
     counts = Counter(outcome)
-    names = [*USUAL, *sorted(set(counts) - set(USUAL))]
-    return {name: counts[name] for name in names}
+    return {name: counts[name] for name in dict.fromkeys([*USUAL, *sorted(counts)])}

@@ -29,7 +29,6 @@ PAIR_ACTIONS = ("same", "different")
 ACTIONS = ("keep", "drop", "label", *PAIR_ACTIONS, "group")
 COLUMNS = ["image_id", "action", "value"]
 FILE = "decisions.parquet"  # in WORK_DIR
-MAX_PROBLEMS = 10  # in one error
 
 
 def read_overrides(file: str, images: pd.DataFrame, labels: Labels) -> pd.DataFrame:
@@ -88,7 +87,7 @@ def _check(rows: pd.DataFrame, labels: Labels, file: str) -> None:
     if lines:
         raise ValueError(
             f"OVERRIDES '{file}' cannot be applied, {len(lines):,} of its rows are "
-            f"wrong:{''.join(lines[:MAX_PROBLEMS])}"
+            f"wrong:{''.join(lines[:10])}"
         )
 
 
@@ -103,14 +102,14 @@ def correct_images(
     images = images.assign(decision="")
     is_recorded = mark_recorded(images)
     label_of = number_names(labels.classes)
-    for row in decisions.itertuples():
-        if row.action in ("keep", "drop"):
-            images.loc[row.a, "decision"] = row.action
-        elif row.action == "group":
-            images.loc[row.a, OVERRIDE_GROUP] = row.value
-        elif row.action == "label" and not is_recorded[row.a]:
-            images.loc[row.a, "label_name"] = row.value
-            images.loc[row.a, "label"] = label_of[row.value]
+    for row, action, value in decisions[["a", "action", "value"]].to_numpy().tolist():
+        if action in ("keep", "drop"):
+            images.loc[row, "decision"] = action
+        elif action == "group":
+            images.loc[row, OVERRIDE_GROUP] = value
+        elif action == "label" and not is_recorded[row]:
+            images.loc[row, "label_name"] = value
+            images.loc[row, "label"] = label_of[value]
     return images
 
 

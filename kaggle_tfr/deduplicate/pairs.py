@@ -14,17 +14,19 @@ import pandas as pd
 from kaggle_tfr.deduplicate.search import MAX_PAIRS, near_pairs
 from kaggle_tfr.images.hashing import BITS_BY_ORIENTATION, FLAT, HASHES, ROTATION_BITS
 
+Rows = np.ndarray | pd.Series  # row numbers
+
 
 def find_pairs(
     hashes: pd.DataFrame,
     max_bits: int,
-    rotated_bits: int | None = None,
+    rotated_bits: int = -1,
     limit: int = MAX_PAIRS,
 ) -> pd.DataFrame:
     """Find all pairs of images within `max_bits` of 256 bits, one row per pair.
 
     hashes: of `load_hashes`.
-    rotated_bits: radius for mirrored and rotated copies; None: they are not searched.
+    rotated_bits: radius for mirrored and rotated copies; -1: they are not searched.
     Raises: TooManyPairs: more than `limit` pairs of different hashes.
     Columns: a < b (row numbers of `hashes`); distance, the sum over the four hashes
     (bits); orientation (EXIF), which rotates image b as image a is. Sorted by a and b.
@@ -42,7 +44,7 @@ def find_pairs(
     plain = _rotate(codes[searched], 1)
     near = searched[near_pairs(plain, max_bits, limit)]
     found = {1: np.hstack([copies, near])}
-    for orientation in range(2, 2 if rotated_bits is None else 9):
+    for orientation in range(2, 2 if rotated_bits < 0 else 9):
         both = np.concatenate([plain, _rotate(codes[searched], orientation)])
         a, b = near_pairs(both, rotated_bits, limit)
         b -= len(plain)
@@ -77,7 +79,7 @@ def find_first(hashes: pd.DataFrame) -> np.ndarray:
     return first.fillna(-1).to_numpy(np.int64)
 
 
-def count_bits(codes: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def count_bits(codes: np.ndarray, a: Rows, b: Rows) -> np.ndarray:
     """Return the bits between the images in rows a and b: int64 (n,).
 
     codes: of `read_codes`; the nearest orientation of b counts. Of its first 32
@@ -88,7 +90,7 @@ def count_bits(codes: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _count_differing(
-    codes: np.ndarray, a: np.ndarray, b: np.ndarray, orientation: int
+    codes: np.ndarray, a: Rows, b: Rows, orientation: int
 ) -> np.ndarray:
     """Return the bits between rows a and rows b in this orientation: int64 (n,)."""
     differing = _rotate(codes[a], 1) ^ _rotate(codes[b], orientation)

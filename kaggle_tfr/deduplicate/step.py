@@ -39,7 +39,7 @@ def run(values: Values) -> Found:
     """
     work = notebook.begin("02_deduplicate", values)
     images, labels = explore.load_images(work)
-    file = values["OVERRIDES"] and find_beside(values["OVERRIDES"], work)
+    file = find_beside(values["OVERRIDES"], work)
     decisions = read_overrides(file, images, labels)
     others = read_datasets([find_beside(part, work) for part in values["COMPARE_WITH"]])
     hashes = explore.load_hashes(images, work)

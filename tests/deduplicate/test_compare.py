@@ -172,5 +172,5 @@ def test_a_run_finds_what_another_dataset_contains(photos, tmp_path, leaks):
     assert dropped == (12 if leaks == "drop" else 0)
     findings = {finding.subject: finding for finding in read_findings(str(work))}
     finding = findings["leaks: leaves"]
-    assert finding.text == "12 of 75 images are also in leaves (6 images)."
+    assert finding.text == "leaves (6 images) contains 12 of 75 images."
     assert finding.mark == ("·" if leaks == "drop" else "!")

@@ -47,11 +47,11 @@ def test_copies_are_counted_in_each_pair_of_splits(list_notes):
     assert copies == "· 6 of 6 images have a near-duplicate (2 clusters)."
     assert conflicts == "✓ None of 2 clusters of near-duplicates has two labels."
     assert [leak.split(". LEAKS")[0] for leak in leaks] == [
-        "! 2 of 2 test images have a copy in train (3 of 3 there)",
-        "· 1 of 2 test images has a copy in validation (1 of 1 there)",
-        "· 1 of 1 validation images has a copy in train (1 of 3 there)",
+        "! Copies in test and train: 2 of 2 and 3 of 3 images",
+        "· Copies in test and validation: 1 of 2 and 1 of 1 images",
+        "· Copies in validation and train: 1 of 1 and 1 of 3 images",
     ]
-    assert dropped.startswith("· 1 of 2 test images has a copy in train (2 of 3")
+    assert dropped.startswith("· Copies in test and train: 1 of 2 and 2 of 3")
 
 
 def test_labels_of_test_images_disagree_too(list_notes):
@@ -87,6 +87,6 @@ def test_each_dataset_has_its_sentence(list_notes):
     notes = list_notes(images, make_pairs(), overlap=overlap, others=others)
 
     first, second, third = notes[2:]
-    assert first.startswith("! 1 of 2 images is also in a/b (2 images). LEAKS")
-    assert second == "✓ 0 of 2 images are also in c (1 image)."
-    assert third.startswith("· 1 of 2 images is also in d (1 image). LEAKS")
+    assert first.startswith("! a/b (2 images) contains 1 of 2 images. LEAKS")
+    assert second == "· c (1 image) contains 0 of 2 images."
+    assert third == "· d (1 image) contains 1 of 2 images."

@@ -77,6 +77,6 @@ def test_every_image_of_a_leak_is_listed_and_counted(seed):
         | {(b, splits[a]) for a, b in ends}
     )
     rows = counts.to_dict("records")
-    n_copied = {(row["split"], row["other"]): row["images"] for row in rows}
-    n_copied |= {(row["other"], row["split"]): row["other_images"] for row in rows}
+    n_copied = {(row["split_a"], row["split"]): row["images"] for row in rows}
+    n_copied |= {(row["split"], row["split_a"]): row["other_images"] for row in rows}
     assert n_copied == expected

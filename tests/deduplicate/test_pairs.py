@@ -81,7 +81,7 @@ def draw_hashes(seed, n_images):
     )
 
 
-@pytest.mark.parametrize("rotated_bits", [None, 20])
+@pytest.mark.parametrize("rotated_bits", [-1, 20])
 @pytest.mark.parametrize(
     "n_images", [4000, pytest.param(20_000, marks=pytest.mark.heavy)]
 )

@@ -5,7 +5,7 @@ import numpy as np
 from kaggle_tfr.images.hashing import BITS_BY_ORIENTATION, FLAT, HASHES, ROTATION_BITS
 
 
-def find_by_brute_force(hashes, max_bits, rotated_bits=None):
+def find_by_brute_force(hashes, max_bits, rotated_bits=-1):
     """Return [a, b, distance, orientation] of the pairs of `find_pairs`."""
     words = hashes[[*HASHES, *ROTATION_BITS]].to_numpy(np.uint64)
     codes = np.ascontiguousarray(words.astype(">u8")).view(np.uint8)
@@ -24,7 +24,7 @@ def find_by_brute_force(hashes, max_bits, rotated_bits=None):
             searched.append(row)
 
     searched = np.array(searched, int)
-    radii = [max_bits] if rotated_bits is None else [max_bits] + [rotated_bits] * 7
+    radii = [max_bits] if rotated_bits < 0 else [max_bits] + [rotated_bits] * 7
     bits = np.unpackbits(codes[searched], axis=1)
     rotated = [
         np.packbits(np.take(bits, chosen, axis=1), axis=1).view(np.uint64)
