@@ -24,7 +24,8 @@ from PIL import Image
 from benchmarks.duplicates import apart, draw_codes, list_photos, ours_in_orientations
 from benchmarks.folds import CLASSES, LANDMARK, draw_table
 from kaggle_tfr import deduplicate, plan
-from kaggle_tfr.earlier import read_records, save_earlier
+from kaggle_tfr.earlier import save_earlier
+from kaggle_tfr.explore.folds_from import read_records
 from kaggle_tfr.explore.growth import join_records
 from kaggle_tfr.explore.table import HASHED, MEASURED, load_images, save_images
 from kaggle_tfr.images.hashing import FLAT, HASHES

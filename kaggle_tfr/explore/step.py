@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from kaggle_tfr import notebook
-from kaggle_tfr.earlier import read_records, save_earlier
+from kaggle_tfr.earlier import save_earlier
 from kaggle_tfr.explore.bundled import input_or_sample
 from kaggle_tfr.explore.checks import check_table, note_doubts
+from kaggle_tfr.explore.folds_from import read_records
 from kaggle_tfr.explore.growth import join_records, reuse_hashes
 from kaggle_tfr.explore.inputs import read_table, save_submission
 from kaggle_tfr.explore.settings import InputSettings

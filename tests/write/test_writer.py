@@ -170,7 +170,7 @@ CLEANING = {
         work,
     ),
     "save_clusters": lambda work: save_clusters(
-        pd.DataFrame({"row": [0]}),
+        pd.DataFrame({"image_id": ["a"]}),
         pd.DataFrame(columns=LEAK_COLUMNS),
         DuplicateSettings(),
         work,
