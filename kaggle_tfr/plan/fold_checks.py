@@ -92,10 +92,9 @@ def check_leakage(
     max_share_deviation: largest difference between a class's share of a fold and of
         train.
     sampled_…: only with `hashes` (of `load_hashes`). 300 sampled images are compared
-        with all others: pairs within `max_bits` bits across_folds, which must be 0,
-        pairs with_test, of a test image and another image, and pairs of_earlier images
-        across folds, which stay. Each pair is counted once, and cut_pairs (of
-        `list_cut_pairs`) are not.
+        with all others: pairs within `max_bits` bits across_folds, which must be 0, and
+        pairs with_test, of a test image and another image. Each pair is counted once.
+        cut_pairs (of `load_corrected`) and pairs of earlier images are not.
     Raises: ValueError: a number that must be 0 is not.
     """
     places = table.groupby(["split", "fold"])
@@ -194,15 +193,12 @@ def _count_near_pairs(
     is_test = (table["split"] == "test").to_numpy()
     is_recorded = mark_recorded(table)
     has_test = is_test[a] | is_test[b]
-    is_of_earlier = is_recorded[a] & is_recorded[b] & ~has_test
-    numbers: dict[str, float] = {
+    is_across = ~has_test & ~(is_recorded[a] & is_recorded[b])
+    return {
         "sampled_images": len(sampled),
-        "sampled_pairs_across_folds": int((~has_test & ~is_of_earlier).sum()),
+        "sampled_pairs_across_folds": int(is_across.sum()),
         "sampled_pairs_with_test": int(has_test.sum()),
     }
-    if is_recorded.any():
-        numbers["sampled_pairs_of_earlier"] = int(is_of_earlier.sum())
-    return numbers
 
 
 def _find_near(words: Array, row: int, max_bits: int) -> Array:

@@ -116,15 +116,5 @@ def run(values: Values) -> Planned:
         forecast=forecast,
         table=table,
         shards=list_planned(plan),
-        counts=_count_planned(outcomes, len(table)),
+        counts=outcomes,
     )
-
-
-def _count_planned(outcomes: dict[str, int], n_planned: int) -> dict[str, int]:
-    """Return the outcomes before a record is written. n_planned: images to write."""
-    n_labelled = n_planned - outcomes.get("test records", 0)
-    planned = {**outcomes, "labelled records": n_labelled}
-    return {
-        name.replace("records", "images planned"): count
-        for name, count in planned.items()
-    }

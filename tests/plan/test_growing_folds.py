@@ -80,7 +80,6 @@ def test_copies_among_earlier_images_are_counted():
 
     checks = check_leakage(folded, hashes=hashes, max_bits=25)
 
-    assert checks["sampled_pairs_of_earlier"] == 1
     hashes.loc[4, [*ALL_HASHES]] = hashes.loc[0, [*ALL_HASHES]]
     with pytest.raises(ValueError, match="sampled_pairs_across_folds"):
         check_leakage(folded, hashes=hashes, max_bits=25)
