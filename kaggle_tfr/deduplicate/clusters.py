@@ -41,9 +41,9 @@ def find_clusters(
 ) -> pd.DataFrame:
     """Return one row per image in a cluster of two or more: kept or dropped, and why.
 
-    images: columns image_id, path, label, label_name, split, height, width, n_bytes,
-        and optionally source, part (of `join_records`), decision ("keep" or "drop" of
-        OVERRIDES) and is_elsewhere (whether another dataset contains the image).
+    images: columns image_id, path, label, label_name, split, source, height, width,
+        n_bytes, problem, decision ("keep" or "drop" of OVERRIDES), is_elsewhere
+        (whether another dataset contains the image) and, if the dataset grows, part.
     pairs: accepted pairs: a, b (row numbers of `images`).
     codes: of `read_codes`, a row per image.
     settings: keep the "largest" (pixels, then bytes, then name) or "first" image of the
@@ -54,7 +54,7 @@ def find_clusters(
         user drops, is a cluster without a near-duplicate, too.
 
     Index: row numbers of `images`. Columns: `COLUMNS`. cluster counts from 0 in the
-    order of the table. distance: bits to the nearest kept image, as far as it decides.
+    order of the table. distance: bits to the image of which it is a copy.
     conflict: the cluster has several labels; never true for a test image.
     """
     is_test = images["split"] == "test"
