@@ -29,7 +29,7 @@ def read_datasets(compare_with: Sequence[str]) -> pd.DataFrame:
     Raises: FileNotFoundError, ValueError: each names the part and what is wrong.
     """
     tables = [pd.DataFrame(columns=[*COLUMNS, "dataset"])]
-    for source in compare_with:
+    for source in dict.fromkeys(compare_with):
         folder = find_part_files(source, [FINGERPRINTS_FILE])
         for part in list_parts(folder) or [folder]:
             name = name_dataset(source) + part.removeprefix(folder)
