@@ -5,7 +5,7 @@ has printed a line where there is nothing to draw.
 """
 
 from kaggle_tfr.figures.canvas import set_log_ticks
-from kaggle_tfr.figures.folds import plot_fold_strip, plot_folds
+from kaggle_tfr.figures.folds import plot_folds
 from kaggle_tfr.figures.grids import cut_square, load, plot_images
 from kaggle_tfr.figures.pairs import plot_aligned, plot_pairs
 from kaggle_tfr.figures.style import RED
