@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from PIL import Image
-from support.cells import run_cells
 from support.inputs import put_csv, read
 
 from kaggle_tfr.explore.masks import note_combs
@@ -50,31 +49,6 @@ def test_codes_by_rows_are_noticed_and_converted(tmp_path, order, capsys):
         "RLE_ORDER: rows."
     )
     assert (text in capsys.readouterr().out) == (order == "rows")
-
-
-def test_masks_are_drawn_over_their_images(tmp_path):
-    """The cell of 01 draws a mask in red; an image without a mask stays as it is."""
-    codes = put_masks(tmp_path, "columns")
-    listed, labels = read(tmp_path, **MASKS)
-    images = measure(listed, labels)
-
-    names = run_cells(
-        "01-15",
-        labelled=images,
-        labels=labels,
-        columns=list(labels.class_columns),
-        Image=Image,
-    )
-
-    drawn = names["draw_mask"](np.zeros((40, 64, 3), np.uint8), codes[0], 40, 64)
-    assert (drawn[5:25, 10:30] == [255, 0, 0]).all()
-    assert drawn.sum() == 20 * 20 * 255
-    has_red = {
-        caption: bool((tile[..., 0] == 255).any())
-        for caption, tile in zip(names["captions"], names["tiles"], strict=True)
-        if caption
-    }
-    assert has_red == {"0.png": False} | {f"{n}.png": True for n in range(1, 5)}
 
 
 def test_a_code_that_does_not_fit_is_a_problem_in_any_order(tmp_path):

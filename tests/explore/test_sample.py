@@ -155,24 +155,3 @@ def test_one_image_is_blurred_one_dark_and_one_empty(explored, truth):
     assert find_below("brightness", 25) == {dark}
     assert find_below("sharpness", 3) == {blurred, empty}
     assert find_below("texture", 4) == {empty}
-
-
-def test_a_class_gives_itself_away_by_its_jpeg_quality(explored, truth):
-    """All its photographs have one quality that no other class has."""
-    images, _ = explored
-    planted = {"copies", "group_of_three", "conflicts"}
-    copies = {
-        image_id
-        for name in truth
-        if planted & {name, name.split("_")[-1]}
-        for pair in truth[name]
-        for image_id in pair[1:]
-    }
-    copies |= set(truth["wrong_labels"]) | set(np.ravel(truth["label_conflicts"]))
-    is_usual = images["format"].eq("JPEG") & ~images["image_id"].isin(copies)
-    is_usual &= images["source"].eq(0) & images["split"].eq("train")
-    usual = images[is_usual & images["problem"].eq("")]
-    qualities = usual.groupby("label_name")["jpeg_quality"].unique()
-    [(label, quality)] = truth["giveaway"].items()
-    assert qualities.pop(label).tolist() == [quality]
-    assert {tuple(found) for found in qualities} == {(82,)}

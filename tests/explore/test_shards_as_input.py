@@ -76,28 +76,6 @@ def test_every_member_of_a_gzip_shard_is_read(cut):
     assert (~is_good).sum() == bool(cut)
 
 
-def test_the_inferred_schema_of_each_split_is_printed(capsys):
-    """It has image, label and id; tests need no label. Files are named as by TFDS."""
-    for name, numbers in {
-        "d-train.tfrecord-00000-of-00002": range(20),
-        "d-train.tfrecord-00001-of-00002": range(20, 34),
-        "d-test.tfrecord": range(34, 40),
-    }.items():
-        label = {"target": 1} if "train" in name else {}
-        shard = [make_example(jpeg=IMAGES[k], name=b"%d" % k, **label) for k in numbers]
-        write_input(shard, name, "GZIP")
-
-    images, _ = read("in")
-
-    printed = capsys.readouterr().out
-    assert "test: {'jpeg': 'image', 'name': 'image_id'} by 6 records of" in printed
-    assert "train: {'jpeg': 'image', 'name': 'image_id', 'target': 'label'}" in printed
-    expected = {str(k): ["train", 0, ""] for k in range(34)}
-    expected |= {str(k): ["test", -1, ""] for k in range(34, 40)}
-    assert rows_of(images, "split", "label", "problem") == expected
-    assert read_all(images) == [IMAGES[int(name)] for name in images["image_id"]]
-
-
 def test_a_record_damaged_after_01_is_rejected():
     """The forecast and the writer name it by its shard and byte."""
     records = make_records(IMAGES[:30])
@@ -212,22 +190,6 @@ def test_labels_may_be_texts():
     }
 
 
-def test_labels_may_be_numbers_of_classes():
-    """A label of -1 is missing; one without a class is a problem of its record."""
-    write_species()
-    label_map = {"9": 0, "5": 1}
-    images, labels = read("in", input_schema=SPECIES, label_map=label_map)
-    assert labels.classes == (9, 5)
-    assert list(images["label"]) == [1, 0, -1]
-    assert list(images["problem"]) == ["", "", "no label"]
-
-    put("in", [], {"labels.json": '{"classes": [null, "a", "b", "c", "d", "e"]}'})
-    images, _ = read("in", input_schema=SPECIES)
-    assert list(images["label_name"]) == ["e", "", ""]
-    unknown = "label is not a class: 9"
-    assert list(images["problem"]) == ["", unknown, "no label"]
-
-
 def test_lists_of_0_and_1_are_several_labels():
     """Their names are in labels.json; other numbers and lengths reject the record."""
     names = json.dumps(["cat", "dog"])
@@ -306,15 +268,6 @@ def test_a_full_work_folder_is_not_a_problem_of_a_shard(records):
     records.mkdir(parents=True)
     with Disk(records, at=1, fault=FULL), pytest.raises(OSError, match="No space left"):
         read("in")
-
-
-def test_a_file_may_be_called_like_an_address():
-    """The path "a.jpg#3" is that file if it exists, else a missing one."""
-    put(".", [], {"a.jpg#3": "image", "a.jpg": "another"})
-    assert read_image_bytes("a.jpg#3") == b"image"
-    for name in ("a.jpg#4", "b.jpg#4", "#4"):
-        with pytest.raises(FileNotFoundError):
-            read_image_bytes(name)
 
 
 def test_other_processes_read_addresses(monkeypatch):

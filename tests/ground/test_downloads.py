@@ -13,7 +13,6 @@ from support.kaggle_server import fixture_kaggle  # noqa: F401
 from support.readers import make_picture, make_record, write_part
 
 from kaggle_tfr import downloads, mounts
-from kaggle_tfr.__main__ import main
 from kaggle_tfr.mounts import find_input, find_part_files, locate_input
 from kaggle_tfr.shards import find_shards
 
@@ -199,16 +198,6 @@ def test_without_credentials_a_competition_names_the_token(server, monkeypatch):
     assert list_files(find_input("ada/tea")) == FILES
 
 
-def test_without_network_the_error_says_so(server, monkeypatch, capsys):
-    """`init` prints the error of the connection, and nothing is written."""
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    assert main(["init", "ada/tea"]) == 1
-    error = capsys.readouterr().err
-    assert "Kaggle was not reached (" in error
-    assert "Check the network, then run this again." in error
-    assert os.listdir() == []
-
-
 def test_a_damaged_archive_is_named(server, monkeypatch):
     """What kagglehub cannot extract must be removed, or it is found the next time."""
     monkeypatch.setattr("support.kaggle_server._zip", lambda _: b"<html>Log in</html>")
@@ -338,25 +327,6 @@ def test_files_are_of_the_newest_version_and_of_one(server, monkeypatch):
     assert folder.endswith("/ada/tea/versions/12")
     assert list_files(folder) == {"a": b"1", "b": b"1"}
     assert server.calls.count("GetDataset") == 2
-
-
-def test_files_of_an_earlier_download_need_no_network(server, monkeypatch, capsys):
-    """Those of a whole dataset too, but not of one that was interrupted."""
-    whole = find_input("ada/tea")
-    server.datasets["ada/leaves"] = {"a": b"a", "b": b"b"}
-    folder = find_part_files("ada/leaves", ["a"])
-    Path(folder, "b").write_bytes(b"half")
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    capsys.readouterr()
-
-    assert find_part_files("ada/tea", ["train.csv"]) == whole
-    assert find_part_files("ada/leaves", ["a"]) == folder
-    assert "WARNING: https://www.kaggle.com/datasets/ada/leaves: Kaggle was not" in (
-        capsys.readouterr().out
-    )
-    for name in ("b", "c"):
-        with pytest.raises(ConnectionError, match="Check the network"):
-            find_part_files("ada/leaves", ["a", name])
 
 
 def test_a_file_that_a_dataset_lacks_is_named(server):

@@ -120,19 +120,6 @@ def test_labels_of_other_kinds_replace_the_label(kind, columns, keys, values):
     assert [found[key] for key in keys] == values
 
 
-def test_the_same_row_gives_the_same_bytes():
-    """The order of fields in the schema and of columns in the row has no effect."""
-    table = make_table()
-    row = table.iloc[0].to_dict()
-    schema = load_schema("default", table, LABELS)
-    reversed_schema = RecordSchema(schema.fields[::-1], n_classes=2)
-
-    first = write(row, schema)
-    assert (
-        encode(dict(reversed(row.items())), picture(), reversed_schema, AS_IS) == first
-    )
-
-
 def test_a_quantity_is_of_one_column_and_of_no_classes():
     """Images without it have NaN, and their records another schema without it."""
     labels = Labels("number", ("1 to 2", "2 to 9"), ("age",))
@@ -145,17 +132,6 @@ def test_a_quantity_is_of_one_column_and_of_no_classes():
     assert RecordSchema.from_dict(json.loads(schema.to_json())) == schema
     assert [field.name for field in schema.test_fields] == ["image", "image_name"]
     assert feature_spec(schema)["target"].dtype == tf.float32
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_schema_survives_json(name):
-    """schema.json gives back the same schema, and so the same feature dict."""
-    schema = load_schema(name)
-    again = RecordSchema.from_dict(json.loads(schema.to_json()))
-
-    assert again == schema
-    assert hash(again) == hash(schema)
-    assert feature_spec(again) == feature_spec(schema)
 
 
 @pytest.mark.parametrize(

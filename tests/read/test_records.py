@@ -135,16 +135,6 @@ def test_split_and_fold_choose_shards_as_choose_fold_does(part):
     }
 
 
-def test_without_folds_the_split_alone_chooses(part):
-    """There may be no validation; folds of −1 are no folds."""
-    shards = read.find_shards(part).assign(fold=-1)
-    held_out = shards.assign(split=["train"] * 4 + ["val"] * 2)
-
-    assert len(read.Records(shards, split="train")) == 32
-    assert len(read.Records(held_out, split="train").indexes) == 4
-    assert len(read.Records(held_out, split="validation").indexes) == 2
-
-
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
