@@ -7,19 +7,17 @@ import json
 import re
 import shutil
 import subprocess
-from base64 import b64decode
 
 import nbformat
 import numpy as np
 import pandas as pd
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from PIL import Image
 from support.chain import draw_pictures, run_values, save_picture
 from support.pages import HOSTILE, Elements
 from support.scenes import scene
 
-from kaggle_tfr import gallery, notebook, report
+from kaggle_tfr import gallery, notebook
 from kaggle_tfr.deduplicate import load_clusters, overrides
 from kaggle_tfr.explore import load_images
 from kaggle_tfr.gallery import make_gallery
@@ -199,16 +197,6 @@ def test_an_id_of_two_splits_is_named_with_its_split(work):
     assert {"train/b0", "test/b0", "a0", "a1"} < names
 
 
-def test_thumbnails_show_their_images(work):
-    """WebP with the colours of the image."""
-    for image in [row for rows in make_gallery(*load(work)).clusters for row in rows]:
-        webp = io.BytesIO(b64decode(image["thumbnail"]))
-        thumbnail = Image.open(webp).convert("RGB")
-        source = Image.open(image["path"]).convert("RGB").resize(thumbnail.size)
-        difference = np.asarray(source, int) - np.asarray(thumbnail, int)
-        assert np.abs(difference).mean() < 12
-
-
 def test_what_does_not_fit_is_reported(work, monkeypatch):
     """The first images of a large cluster, and the first clusters."""
     monkeypatch.setattr(gallery, "MAX_IMAGES", 4)
@@ -318,20 +306,6 @@ def test_a_stopped_run_has_a_page_with_chapters(tmp_path):
     assert "://" not in chapter
     assert "<script" not in chapter
     assert 'href="notebooks/02_deduplicate.ipynb"' in write(tmp_path)
-
-
-@pytest.mark.parametrize("lacking", ["nbconvert", "its templates"])
-def test_without_nbconvert_the_notebooks_are_linked(tmp_path, monkeypatch, lacking):
-    """A machine that lacks it, or its templates, gets the page all the same."""
-    if lacking == "nbconvert":
-        monkeypatch.setattr(report, "HAS_CHAPTERS", False)
-    else:
-        exporter = "nbconvert.exporters.templateexporter"
-        monkeypatch.setattr(f"{exporter}.jupyter_path", lambda *_: [])
-    copies = write_copies(tmp_path)
-    write_chapter(copies / "01_explore.ipynb", ["01_explore"])
-    notebook.note_stop("01_explore", str(tmp_path), 0, "Stopped.")
-    assert 'href="notebooks/01_explore.ipynb"' in write(tmp_path, copies)
 
 
 def test_clusters_of_an_earlier_table_are_not_displayed(work, tmp_path):

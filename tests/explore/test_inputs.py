@@ -57,15 +57,6 @@ def test_test_images_of_a_folder_that_test_csv_lacks_are_test_images(competition
     assert of_test(images)["image_id"].tolist() == names
 
 
-def test_test_images_of_masks_have_none():
-    """A test image may be listed once per label; its label columns are blank."""
-    put_csv(".", "Image_Label,code\na.jpg_Fish,1 1\na.jpg_Sugar,\n", ["a.jpg"])
-    lines = ["Image_Label,code", "t.jpg_Fish,1 1", "t.jpg_Sugar,1 1", ""]
-    put(".", ["test/t.jpg"], {"sample_submission.csv": "\n".join(lines)})
-    images, _ = read(label_column="code", label_kind="masks")
-    assert rows_of(of_test(images), "Fish", "Sugar") == {"t.jpg": ["", ""]}
-
-
 def test_given_splits_stay():
     """They have the names of kaggle-tfr; other words reject the row."""
     cells = ["x,train", "y,Valid", "x,TEST", "x,holdout", "x,"]

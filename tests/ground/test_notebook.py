@@ -239,44 +239,6 @@ def test_a_recipe_of_another_folder_is_not_used(photos, runs, capsys):
     assert len(runs) == 1
 
 
-def test_a_folder_with_the_name_of_a_bundled_recipe_is_written_clearly(
-    photos, runs, capsys
-):
-    """`run flowers` could mean both."""
-    photos.rename("flowers")
-    assert main(["run", "flowers"]) == 2
-    assert "Write flowers/ for the folder" in capsys.readouterr().err
-    assert main(["run", "flowers/"]) == main(["run", "recipes/flowers.yaml"]) == 0
-    inputs = [values["INPUT_DIR"] for values, _ in runs]
-    assert inputs == [str(photos.parent / "flowers"), "flower_photos"]
-
-
-def run_explore(folder, **values):
-    """Leave what a finished 01 leaves in a work folder."""
-    metadata = {"parameters": values, "end_time": "2026", "exception": None}
-    executed = new_notebook(metadata={"papermill": metadata})
-    (folder / "notebooks").mkdir(parents=True)
-    nbformat.write(executed, folder / "notebooks" / "01_explore.ipynb")
-    (folder / "images.parquet").touch()
-
-
-def test_two_recipes_never_meet_in_a_work_folder(photos, capsys):
-    """Another INPUT_DIR under the same NAME stops, unless WORK_DIR is set."""
-    run_explore(photos.parent / "work" / "sample", INPUT_DIR="photos")
-    (photos.parent / "rose.yaml").write_text("INPUT_DIR: photos/rose\n")
-
-    assert main(["run", "rose.yaml"]) == 1
-
-    error = capsys.readouterr().err
-    assert "contains a run of 'photos', but INPUT_DIR is now 'photos/rose'" in error
-    for change in (
-        {"NAME": "rose"},
-        {"WORK_DIR": "work/sample"},
-        {"INPUT_DIR": f"{photos}/"},
-    ):
-        driver._list_runs({"INPUT_DIR": "photos/rose", **change}, ["01"])
-
-
 def test_parts_of_the_plan_are_listed_by_their_numbers(tmp_path, monkeypatch):
     """OUT_DIR may begin with "~" and need not exist; part-10 comes after part-2."""
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -298,20 +260,6 @@ def test_parts_of_the_plan_are_listed_by_their_numbers(tmp_path, monkeypatch):
     assert numbers == ["2", "10"]
     nowhere = driver.summarize({"WORK_DIR": work, "OUT_DIR": "~/nowhere"})
     assert "shards" not in nowhere
-
-
-def test_the_files_of_a_training_are_listed_after_it(tmp_path):
-    """Another run does not list them, since they may be of an earlier plan."""
-    for name in ("oof.csv", "submission.csv", "model-fold0.keras", "model-fold1.keras"):
-        (tmp_path / name).touch()
-    values = {"WORK_DIR": str(tmp_path)}
-
-    output = driver.summarize(values, ["06_train"])
-
-    assert f"models     {tmp_path}/model-fold*.keras (files: 2)\n" in output
-    assert f"oof        {tmp_path}/oof.csv\n" in output
-    assert f"submission {tmp_path}/submission.csv\n" in output
-    assert "oof" not in driver.summarize(values)
 
 
 def test_the_account_closes_or_says_so():

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import cv2
 import numpy as np
-import pandas as pd
 import pytest
 from PIL import Image
 from support.chain import run_chain, save_picture
@@ -18,11 +17,9 @@ from support.scenes import (
     scene,
 )
 
-from kaggle_tfr.explore import measure
 from kaggle_tfr.images.convert import check_image, convert, read_pixels
 from kaggle_tfr.images.header import RejectedImage, read_upright
 from kaggle_tfr.plan.plan import read_plan
-from kaggle_tfr.schema import Labels
 
 STRETCH = replace(UNCHANGED, bit_depth="stretch")
 
@@ -223,23 +220,6 @@ def test_transparency_of_a_stretched_image_is_over_white():
     pixels = record_pixels(with_value, STRETCH)
     over_white = np.where(values == 1000, 255, opaque)
     assert largest_difference(pixels, over_white) == 0
-
-
-def test_01_reads_again_what_it_read_at_another_depth(tmp_path):
-    """The rows of hashes.parquet are valid for one BIT_DEPTH only."""
-    path = tmp_path / "a.png"
-    path.write_bytes(RADIOGRAPHS["PNG"])
-    row = {"image_id": "a", "path": str(path), "problem": ""}
-    images = pd.DataFrame([row])
-    for bit_depth, is_rejected in (
-        ("scale", True),
-        ("stretch", False),
-        ("scale", True),
-    ):
-        labels = Labels(bit_depth=bit_depth)
-        table = measure(images, labels, str(tmp_path))
-        [problem] = table["problem"]
-        assert problem.startswith("dark: ") == is_rejected
 
 
 def test_the_choice_of_01_reaches_the_records(tmp_path):

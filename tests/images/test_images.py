@@ -244,14 +244,6 @@ def test_an_image_that_transparency_hides_is_rejected(data, reason):
         assert str(error.value) == reason
 
 
-def test_a_white_image_is_read_if_nothing_of_it_is_hidden():
-    """Blank pages are images, and a single dark pixel can be seen."""
-    dotted = WHITE.copy()
-    dotted.putpixel((0, 0), (250, 250, 250))
-    for image in (WHITE, WHITE.convert("RGBA"), hide(dotted, 20)):
-        assert read_pixels(saved(image, "PNG")).shape == (40, 60, 3)
-
-
 @pytest.mark.parametrize("channels", [1, 3])
 def test_the_high_byte_of_16_bits_remains(channels):
     """Pillow and TensorFlow show such a PNG in the same way."""
@@ -509,21 +501,6 @@ def test_the_encoder_follows_the_settings(subsampling, number, quality):
     assert JpegImagePlugin.get_sampling(image) == number
     assert JpegImagePlugin.get_sampling(by_pillow) == number
     assert "progressive" not in image.info
-
-
-def test_huffman_tables_are_optimised_by_default():
-    """The record is as small as Pillow's, within 1 %; plain tables show the same."""
-    chosen = square(128, quality=70, resample="lanczos")
-    photo = scene()
-    data = saved(photo, "PNG")
-    record = convert(data, chosen).data
-    plain = convert(data, replace(chosen, optimize=False)).data
-
-    small = photo.resize(opened(record).size, LANCZOS)
-    pillow_optimized = saved(small, quality=70, optimize=True)
-    assert len(record) == pytest.approx(len(pillow_optimized), rel=0.01)
-    assert len(record) < len(plain)
-    assert np.array_equal(show(plain), show(record))
 
 
 def test_a_wrong_extension_is_noted():

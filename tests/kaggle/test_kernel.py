@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tarfile
 import threading
-import time
 import zipfile
 from base64 import b64decode
 from io import BytesIO
@@ -22,7 +21,7 @@ from support.kaggle_server import USER, digest_all, fixture_kaggle  # noqa: F401
 from support.kernels import read_kernel
 from support.plans import digests, make_images, plan_images, two_parts
 
-from kaggle_tfr import __version__, driver, session
+from kaggle_tfr import __version__, driver
 from kaggle_tfr.kaggle import kernels
 from kaggle_tfr.kaggle import session as kaggle_session
 from kaggle_tfr.kaggle.carrier import MODULES, format_carrier
@@ -344,18 +343,6 @@ def test_an_attached_wheel_of_this_version_replaces_the_copy(poor, tmp_path, ver
     assert done.stdout.split()[-1:] == [expected], done.stderr[-3000:]
 
 
-def test_the_source_can_be_compared_with_a_checkout(root, poor, tmp_path):
-    """The command in the notebook prints its sha256 there and in the checkout."""
-    (folder,) = write_kernels({}, str(tmp_path / "k"))
-    cells, _ = read_kernel(folder)
-    (text,) = [c.source for c in cells if c.source.startswith("## The package")]
-    command, sha256 = re.search(r"run `(cat .*?)`.*print `(\w{64})`", text).groups()
-    run_cell(format_carrier({}), poor, tmp_path)
-    for folder in (root, *tmp_path.glob("kaggle_tfr-*")):
-        printed = subprocess.check_output(command, shell=True, cwd=folder, text=True)
-        assert printed.split()[0] == sha256
-
-
 def test_the_checkouts_own_kernel_follows_its_sources(root, tmp_path):
     """`make kernel` has written it from the notebooks and the package as they are."""
     kernels.write_own_kernel(str(tmp_path))
@@ -386,17 +373,6 @@ def test_kernels_write_the_parts_of_a_growth_by_their_numbers(tmp_path):
     assert values["PART"] == 4
     with pytest.raises(ValueError, match="--parts 2"):
         kaggle_session.choose_part(str(tmp_path / "plan"), 1, 3)
-
-
-def test_hours_count_from_the_first_cell(monkeypatch):
-    """A session has twelve hours, nine with a TPU, and no end outside Kaggle."""
-    assert session.hours_left() == float("inf")
-    monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Batch")
-    monkeypatch.setenv("KAGGLE_TFR_STARTED", str(time.time() - 3 * 3600))
-    assert session.hours_left() == pytest.approx(12 - 0.75 - 3, abs=0.01)
-    monkeypatch.setenv("ISTPUVM", "1")
-    assert session.hours_left() == pytest.approx(9 - 0.75 - 3, abs=0.01)
-    assert session.session_hours() == 9  # which 04's last line tells as well
 
 
 def test_other_output_is_taken_up(tmp_path, monkeypatch):

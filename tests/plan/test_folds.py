@@ -1,11 +1,8 @@
-import sys
-
 import hypothesis.strategies as st
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, reject, settings
-from scipy.sparse import csr_matrix
 
 from kaggle_tfr.plan.findings import note_folds
 from kaggle_tfr.plan.fold_checks import (
@@ -13,7 +10,7 @@ from kaggle_tfr.plan.fold_checks import (
     count_by_fold,
     find_missing_classes,
 )
-from kaggle_tfr.plan.folds import assign_folds, assign_shards, stratified_group_split
+from kaggle_tfr.plan.folds import assign_folds, assign_shards
 from kaggle_tfr.schema import Labels
 
 LABELS = Labels(classes=tuple(f"class {number}" for number in range(4)))
@@ -186,31 +183,6 @@ def test_the_held_out_share_is_exact_to_within_one(
         assert (excess_by_size.abs() < 1 + 1e-9).all()
 
 
-def test_each_image_is_held_out_by_chance():
-    """A quarter of ten images are two or three, and every image has an equal chance."""
-    table = make_table(range(10))
-
-    draws = [hold_out(table, 0.25, seed) for seed in range(100)]
-
-    held_out = np.array(draws)
-    assert set(held_out.sum(axis=1)) == {2, 3}
-    # Five standard deviations about 25 of 100.
-    assert np.abs(held_out.sum(axis=0) - 25).max() < 22
-
-
-def test_folds_do_not_repeat_the_draw_of_the_validation_split():
-    """With equal seeds, the held-out half and one of two folds are different draws."""
-    table = make_table([0] * 200)
-
-    is_held_out = hold_out(table, 0.5)
-    folded = assign_folds(table, n_folds=2, seed=0)
-
-    in_second_fold = folded["fold"] == 1
-    assert is_held_out.sum() == in_second_fold.sum() == 100
-    # Five standard deviations about 50 of 100.
-    assert abs((is_held_out & in_second_fold).sum() - 50) < 18
-
-
 def draw_long_tail():
     """Return a table of 20,000 images, most of them in classes of 2 to 25."""
     rng = np.random.default_rng(0)
@@ -373,19 +345,6 @@ def test_other_sources_do_not_validate_by_default():
         assign_folds(table.assign(source=1), n_folds=4, seed=0)
 
 
-def test_only_multi_label_folds_need_iterative_stratification(monkeypatch):
-    """Kaggle's image does not have it; the error contains what to attach."""
-    monkeypatch.setitem(sys.modules, "iterstrat.ml_stratifiers", None)
-    labels = csr_matrix(np.eye(3)[np.arange(30) % 3])
-    shares = np.full(3, 1 / 3)
-
-    bins = stratified_group_split(np.arange(30), labels, shares, 0)
-
-    assert np.bincount(bins).tolist() == [10, 10, 10]
-    with pytest.raises(ImportError, match=r"iterative-stratification.*docs/kaggle\.md"):
-        stratified_group_split(np.arange(30), labels, shares, 0, multilabel=True)
-
-
 def test_multi_label_images_are_spread_evenly_and_by_cluster():
     """Each fold has about a quarter of every label."""
     rng = np.random.default_rng(0)
@@ -526,23 +485,3 @@ def check_shards(rows, n_shards, n_parts):
     # Each part is a small copy of the whole.
     shards_of_parts = np.bincount(shards["part"], minlength=n_parts + 1)[1:]
     assert np.ptp(shards_of_parts) <= 1
-
-
-CLUSTERS_OF_TEN = np.arange(200) // 10 * 5 + np.arange(200) % 5
-
-
-@pytest.mark.parametrize(("yes", "no"), [("1 3", ""), (1, 0)])
-@pytest.mark.parametrize("clusters", [-1, CLUSTERS_OF_TEN])
-def test_a_single_label_column_is_stratified_by_yes_and_no(yes, no, clusters):
-    """Each of five folds has 8 of 40 ships, and so has a held-out share of 20 %."""
-    ships = np.where(np.arange(200) % 5 == 0, yes, no)
-    table = make_table([0] * 200, clusters, ship=ships)
-    parameters = {"seed": 0, "label_columns": ["ship"]}
-
-    folded = assign_folds(table, n_folds=5, **parameters)
-    held_out = hold_out(table, 0.2, **parameters)
-
-    counts = pd.crosstab(folded["ship"], folded["fold"])
-    assert counts.to_numpy().tolist() == [[32] * 5, [8] * 5]
-    held_out_ships = table["ship"][held_out].value_counts()
-    assert held_out_ships.to_dict() == {no: 32, yes: 8}

@@ -10,7 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from support.plans import LABELS, make_images
 
-from kaggle_tfr.images.convert import ImageSettings, convert
+from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.parameters import make_settings
 from kaggle_tfr.plan import forecast as forecasts
 from kaggle_tfr.plan.forecast import make_forecast
@@ -77,16 +77,6 @@ def check_intervals(table, image, true_bytes, max_width, sample=400):
         widths.append((high - low) / 2 / truth)
     assert n_right >= 95
     assert np.mean(widths) < max_width
-
-
-def test_the_interval_holds_the_truth_on_flowers(data_dir):
-    """It is narrow, too: under 2 % of the mean each way."""
-    paths = sorted((data_dir / "flowers").glob("*/*.jpg"))[::2]
-    labels = pd.factorize(np.array([path.parent.name for path in paths]))[0]
-    table = make_table([path.stat().st_size for path in paths], labels=labels, side=128)
-    image = ImageSettings((96, 96), quality=80)
-    true_bytes = [len(convert(path.read_bytes(), image).data) for path in paths]
-    check_intervals(table, image, np.array(true_bytes), max_width=0.02)
 
 
 @pytest.mark.parametrize(
@@ -247,15 +237,6 @@ def test_shards_weigh_between_100_and_400_megabytes(total_gb, folds):
     )  # Kaggle's files, and those of other tools
     if total > folds * n_parts:
         assert all(100e6 <= weight / shards <= 405e6 for shards in wanted.values())
-
-
-def test_a_number_of_shards_or_of_images_in_one_is_kept():
-    """16 shards of 10, 20 and 50 images are 2, 4 and 10."""
-    by_number = shards_per_group(make_groups(10, 20, 50), 1, choose(n_shards=16))
-    assert by_number == {("train", 0): 2, ("train", 1): 4, ("train", 2): 10}
-    assert shards_per_group(make_groups(7000), 1, choose(shard_images=3000)) == {
-        ("train", 0): 3
-    }
 
 
 def test_a_part_s_limit_of_files_is_of_those_at_its_top():

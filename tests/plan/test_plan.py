@@ -4,7 +4,6 @@ import json
 from dataclasses import asdict, replace
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +18,6 @@ from kaggle_tfr.plan.plan import (
     list_planned,
     number_shards,
     read_plan,
-    read_rows,
 )
 from kaggle_tfr.write.journal import compare_plans
 
@@ -44,18 +42,6 @@ def test_a_saved_plan_is_read_back_equal(planned):
     assert (values["image"]["size"], values["image"]["quality"]) == ([32, 32], 90)
     assert values["versions"]["tensorflow"]
     assert len(values["fingerprint"]) == 64
-
-
-def test_a_row_group_is_a_shard(planned):
-    """The rows of a shard are read without the others."""
-    work, plan, table = planned
-    rows = dict(read_rows(str(work), plan.shards))
-
-    assert pq.ParquetFile(work / "plan.parquet").num_row_groups == len(plan.shards) == 6
-    for shard, found in rows.items():
-        of_shard = (table["fold"] == shard.fold) & (table["shard"] == shard.index)
-        assert found["image_id"].tolist() == table.loc[of_shard, "image_id"].tolist()
-        assert found["position"].tolist() == list(range(shard.count))
 
 
 @pytest.mark.parametrize(

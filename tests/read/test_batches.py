@@ -5,8 +5,6 @@ import io
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 from support.processes import call_python
 from support.readers import (
@@ -239,32 +237,6 @@ def test_the_window_equals_a_crop_by_pillow():
 def mean_difference(pixels, image):
     levels = pixels.numpy().astype(int)
     return np.abs(levels - np.asarray(image)).mean()
-
-
-IMAGE_SIDE = st.integers(1, 4000)
-BATCH_SIDE = st.integers(1, 600)
-TRAINING = st.booleans()
-
-
-@given(IMAGE_SIDE, IMAGE_SIDE, BATCH_SIDE, BATCH_SIDE, TRAINING)
-@settings(max_examples=100)
-def test_a_window_is_the_largest_of_its_proportions(
-    height, width, rows, columns, training
-):
-    """It is inside the image, touches two of its sides, and has those proportions."""
-    image_size = tf.constant([height, width])
-    window = choose_window(image_size, (rows, columns), training=training)
-    top, left, window_height, window_width = window.numpy().tolist()
-    bottom = top + window_height
-    right = left + window_width
-
-    assert 0 <= top < bottom <= height
-    assert 0 <= left < right <= width
-    assert window_height == height or window_width == width
-    excess = window_height * columns - window_width * rows
-    tolerance = max(rows, columns)
-    assert excess < tolerance
-    assert -excess < tolerance or 1 in (window_height, window_width)
 
 
 def test_random_windows_reach_both_ends():

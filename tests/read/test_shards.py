@@ -19,7 +19,6 @@ from kaggle_tfr.explore.records import list_shards
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.images.masks import encode_mask
 from kaggle_tfr.read.batches import read_batches
-from kaggle_tfr.schema import Field, RecordSchema
 from kaggle_tfr.shards import find_shards
 
 # The left half of 32 × 48 pixels.
@@ -122,21 +121,6 @@ def check_masks(labels):
     # Of the 48 columns the middle 32 are read, and half of these are in HALF.
     assert labels[0].mean(axis=(0, 1)).tolist() == [0.5, 0, 1, 0]
     assert labels[0, :, :8, 0].all()
-
-
-def test_a_described_schema_reads_several_labels(tmp_path):
-    """A list of 0 and 1 under any name becomes float32 labels."""
-    record = make_example(picture=make_picture(90), tags=[1, 0, 1])
-    write_shard(tmp_path / "a.tfrec", [record])
-    fields = Field("picture", "image"), Field("tags", "labels", "int64", 3)
-    schema = RecordSchema(fields, "multi", 3, ("x", "y", "z"))
-
-    shards = find_shards(tmp_path, schema=schema)
-    batches = read_batches(shards, image_size=16, batch_size=2)
-    _, labels, _ = next(batches.as_numpy_iterator())
-
-    assert labels.dtype == np.float32
-    assert labels.tolist() == [[1, 0, 1], [0, 0, 0]]
 
 
 def test_a_part_of_version_0_1_is_still_read(tmp_path):

@@ -5,7 +5,6 @@ By TensorFlow, by TensorFlow on two replicas, and by JAX on eight devices and on
 
 import json
 from importlib.util import find_spec
-from pathlib import Path
 from types import SimpleNamespace
 
 import keras
@@ -222,15 +221,3 @@ def test_probabilities_of_too_many_classes_are_not_kept(
     assert len(table) == 13
     assert [path.name for path in tmp_path.iterdir()] == ["oof.csv"]
     assert "no submission.csv" in capsys.readouterr().out
-
-
-def test_one_fold_is_trained_alone(part, tmp_path, capsys):
-    """Then the score has no deviation, and other folds are not predicted."""
-    run_training(tmp_path, TFREC_DIRS=[str(part)], FOLD=1)
-
-    oof = pd.read_csv(tmp_path / "oof.csv")
-    assert set(oof["fold"]) == {1}
-    assert sorted(path.name for path in Path(tmp_path).glob("*.keras")) == [
-        "model-fold1.keras"
-    ]
-    assert " ± " not in capsys.readouterr().out

@@ -1,6 +1,5 @@
 """Shards are complete and equal in all runs, and a run that stops resumes."""
 
-import hashlib
 import re
 import shutil
 import subprocess
@@ -8,7 +7,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import nbformat
 import pandas as pd
 import pytest
 import tensorflow as tf
@@ -35,7 +33,7 @@ from kaggle_tfr.parallel import close_backend, use_backend
 from kaggle_tfr.plan.plan import number_shards, read_plan, save_plan
 from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.shards import find_shards
-from kaggle_tfr.write import journal, shard
+from kaggle_tfr.write import journal
 from kaggle_tfr.write.metadata import read_metadata
 from kaggle_tfr.write.parts import account_parts
 from kaggle_tfr.write.verify import verify_parts
@@ -324,25 +322,6 @@ def test_an_older_part_that_the_plan_reads_is_not_removed(replanned, part):
     check_refusal(message, replanned, replanned, overwrite=True)
 
 
-def test_05_and_06_read_the_parts_that_04_wrote_to_out_dir(
-    replanned, table, root, monkeypatch
-):
-    """Their first cells, with OUT_DIR set, do not show the earlier part."""
-    monkeypatch.setenv("KAGGLE_TFR_RECORDS", "")  # notebooks set it
-    out = f"{replanned}/out"
-    write(replanned, out)
-    for name in ("05_read_and_visualize", "06_train"):
-        notebook_file = nbformat.read(root / "notebooks" / f"{name}.ipynb", 4)
-        code = [c.source for c in notebook_file.cells if c.cell_type == "code"]
-        parameters, start = code[:2]
-        values = {"__name__": name}
-        exec(parameters, values)
-        values |= {"WORK_DIR": str(replanned), "OUT_DIR": out}
-        exec(start, values)
-        assert values["shards"]["count"].sum() == len(table)
-        assert values["shards"]["folder"].unique().tolist() == [f"{out}/part-1"]
-
-
 def test_one_part_of_a_plan_leaves_the_others_to_their_runs(
     work, copied, tmp_path, capsys
 ):
@@ -469,33 +448,6 @@ def test_an_image_that_was_damaged_since_the_plan_is_rejected(tmp_path, capsys):
     assert digests(part) == before
 
 
-def test_images_that_were_replaced_since_the_plan_are_rejected(tmp_path):
-    """Another valid image under the same name is found by its size or its digest."""
-    table = make_images(tmp_path / "images", 24)
-    paths = [Path(path) for path in table["path"]]
-    table["digest"] = [
-        hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest() for path in paths
-    ]
-    table.loc[7, "digest"] = ""  # unknown
-    plan_images(table, tmp_path, n_shards=3)
-    paths[3].write_bytes(paths[4].read_bytes())
-    for number in (5, 7):
-        data = bytearray(paths[number].read_bytes())
-        data[15] ^= 1  # dots per inch
-        paths[number].write_bytes(data)
-
-    assert write(tmp_path)["count"].sum() == 22
-
-    rejects = pd.read_csv(tmp_path / "part-1" / "rejects.csv", dtype=str)
-    problems = dict(zip(rejects["image_id"], rejects["problem"], strict=True))
-    sizes = table["n_bytes"]
-    changed = "changed since 01_explore"
-    assert problems == {
-        "0003": f"{changed}: {sizes[3]:,} bytes before, {sizes[4]:,} now",
-        "0005": f"{changed}: other {sizes[5]:,} bytes",
-    }
-
-
 @pytest.mark.parametrize("jobs", [1, 3])
 @pytest.mark.parametrize(
     ("high", "limit", "message"),
@@ -523,30 +475,6 @@ def test_a_part_never_passes_its_limit(  # noqa: PLR0917
     assert all(len(read_plainly([path])) == 8 for path in files)
     if limit == 0.75:
         assert 1 <= len(files) <= 4
-
-
-@pytest.mark.parametrize("is_removed", [False, True])
-def test_a_run_that_loses_its_part_does_not_advise_to_make_room(
-    table, tmp_path, monkeypatch, is_removed
-):
-    """The advice is about the other run, not about disks, limits or temporary files."""
-    plan_images(table, tmp_path)
-    write_records = shard._write_records
-
-    def write_taken(task, temporary):
-        Path(task.part_dir, journal.RUN).write_text("another run")
-        written = write_records(task, temporary)
-        if is_removed:
-            Path(temporary).unlink()
-        return written
-
-    monkeypatch.setattr(shard, "_write_records", write_taken)
-    use_backend(1)
-    message = r"another run has begun.*Wait until no other run"
-    with pytest.raises(OSError, match=message) as stop:
-        write(tmp_path)
-    assert "room" not in str(stop.value)
-    assert "PART_LIMIT_GB" not in str(stop.value)
 
 
 def test_no_shard_begins_when_the_session_ends(table, tmp_path, monkeypatch, capsys):
