@@ -1,6 +1,6 @@
 """Measure how many copies of each kind are found, and how many false pairs.
 
-python -m benchmarks.copies [--data DIR] [--n N] [--sheet FILE.png] [--json]
+python -m benchmarks.copies [--data DIR] [--n N] [--json]
 
 Photographs and flowers, each with one copy of each kind: those of imagededup's
 benchmark (crop, both mirror images, rotation by 25°, another aspect), and further ones.

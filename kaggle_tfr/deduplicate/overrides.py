@@ -87,7 +87,7 @@ def _check(rows: pd.DataFrame, labels: Labels, file: str) -> None:
     if lines:
         raise ValueError(
             f"OVERRIDES '{file}' cannot be applied, {len(lines):,} of its rows are "
-            f"wrong:{''.join(lines[:10])}"
+            f"wrong:{''.join(lines)}"
         )
 
 

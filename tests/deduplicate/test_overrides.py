@@ -149,7 +149,7 @@ def test_all_wrong_rows_are_in_one_error(decide, tmp_path, row, message):
 
     assert f"OVERRIDES '{tmp_path}/mine.csv'" in str(error.value)
     assert f"\n  row 8, {row}: {message}" in str(error.value)
-    assert len(str(error.value).splitlines()) == 11
+    assert "y10,drop," in str(error.value)
 
 
 def test_several_labels_are_not_overridden(decide):
