@@ -10,7 +10,6 @@ import joblib
 import pytest
 
 from kaggle_tfr import parallel
-from kaggle_tfr.parameters import check_parameters
 
 
 @pytest.fixture(autouse=True)
@@ -76,13 +75,6 @@ def test_the_line_of_a_progress_bar_ends_before_other_output(monkeypatch):
 def test_no_items_need_no_progress_bar(capsys):
     assert run(abs, []) == []
     assert capsys.readouterr().err == ""
-
-
-def test_a_wrong_backend_is_named_and_zero_jobs_are_all_cores():
-    """The message lists what BACKEND can be."""
-    with pytest.raises(ValueError, match="It can be 'threading', 'loky', 'dask'"):
-        check_parameters({"BACKEND": "threads"})
-    assert parallel.use_backend(0).startswith(f"{joblib.cpu_count()} threads")
 
 
 def test_workers_are_as_many_as_the_cores_that_a_container_may_use(monkeypatch):
