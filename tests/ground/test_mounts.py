@@ -49,16 +49,6 @@ def test_a_file_of_the_sample_is_found_beside_the_work(kaggle, monkeypatch):
     assert find_beside("work/sample/mine.csv", "") == "work/sample/mine.csv"
 
 
-def test_an_error_lists_the_paths_looked_at(kaggle):
-    """All places where a misspelt slug was looked for are named."""
-    with pytest.raises(FileNotFoundError) as caught:
-        find_input("flovers")
-
-    mounts = [f"/input/{kind}flovers" for kind in ("", "competitions/", "datasets/*/")]
-    for path in ("/working/flovers", *mounts):
-        assert path in str(caught.value)
-
-
 def test_an_empty_mount_is_not_an_input(kaggle):
     """A mount that is not ready yet is an empty folder."""
     (kaggle[0] / "flowers").mkdir()
