@@ -19,7 +19,7 @@ from support.pages import Elements
 
 from kaggle_tfr import driver, notebook
 from kaggle_tfr.__main__ import main
-from kaggle_tfr.parameters import NOTEBOOKS, format_parameters
+from kaggle_tfr.parameters import NOTEBOOKS
 from kaggle_tfr_sample import competition
 
 
@@ -35,18 +35,6 @@ def run_main(words):
         return main(words)
     except SystemExit as stop:
         return stop.code
-
-
-def test_the_parameters_fit_the_terminal(monkeypatch, capsys):
-    """A long description continues below its beginning, and loses nothing."""
-    monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit, match="^0$"):
-        main(["run", "--help"])
-
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 80
-    words = " ".join(lines).split()
-    assert " ".join(format_parameters().split()) in " ".join(words)
 
 
 def test_a_call_without_a_command_prints_the_help(capsys):
