@@ -19,42 +19,6 @@ def write_recipe(tmp_path, name, **settings):
 
 
 @pytest.mark.parametrize(
-    ("recipe", "lines", "removed", "source"),
-    [
-        (
-            "sample",
-            ["INPUT_DIR", "LABELS_CSV", "LABEL_COLUMN"],
-            ["MORE_INPUTS", "GROUP_COLUMN", "OVERRIDES", "COMPARE_WITH"],
-            "nothing is attached",
-        ),
-        (
-            "cassava",
-            ["INPUT_DIR", "LABELS_CSV", "LABEL_COLUMN"],
-            [],
-            "(https://www.kaggle.com/competitions/cassava-leaf-disease-classification)",
-        ),
-    ],
-)
-def test_the_header_names_inputs_and_the_lines_to_change(
-    tmp_path, recipe, lines, removed, source
-):
-    """Each of the three lines is in the visible cell, also where it is the default.
-
-    Other images have no second input, groups, decisions or earlier part.
-    """
-    ((header, _, visible, *_),) = write_recipe(tmp_path, recipe)
-
-    facts = dict(re.findall(r"^- \*\*(.*?)\*\*: (.*)$", header.source, re.MULTILINE))
-    assert [*facts] == ["Input", "Output", "Minutes", "For your own images", "Code"]
-    assert source in facts["Input"]
-    change, _, remove = facts["For your own images"].partition("Remove what describes")
-    assert re.findall("`([A-Z_]+)`", change)[:3] == lines
-    assert re.findall("`([A-Z_]+)`", remove) == removed
-    shown = {line.partition(" = ")[0] for line in visible.source.splitlines()}
-    assert shown >= {*lines, *removed}
-
-
-@pytest.mark.parametrize(
     ("settings", "steps"),
     [
         ({}, ["12345"]),
