@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 from support.scenes import scene
 
-from kaggle_tfr.images.thumbnails import make_thumbnails, weigh_pixels
+from kaggle_tfr.images.thumbnails import make_thumbnails
 
 LANCZOS = Image.Resampling.LANCZOS
 
@@ -32,11 +32,3 @@ def test_thumbnails_are_those_of_pillow(width, height):
         difference = np.abs(thumbnail - expected.astype(int))
         assert difference.max() <= 1
         assert (difference > 0).mean() <= 0.02
-
-
-def test_weights_of_many_sizes_do_not_fill_the_memory():
-    """The weights of the last 128 lengths are kept, 0.25 kB a pixel."""
-    for length in range(300, 600):
-        weigh_pixels(length, wavelet_side=256)
-
-    assert weigh_pixels.cache_info().currsize <= 128
