@@ -227,6 +227,32 @@ def test_a_recipe_of_another_folder_is_not_used(photos, runs, capsys):
     assert len(runs) == 1
 
 
+def run_explore(folder, **values):
+    """Leave what a finished 01 leaves in a work folder."""
+    metadata = {"parameters": values, "end_time": "2026", "exception": None}
+    executed = new_notebook(metadata={"papermill": metadata})
+    (folder / "notebooks").mkdir(parents=True)
+    nbformat.write(executed, folder / "notebooks" / "01_explore.ipynb")
+    (folder / "images.parquet").touch()
+
+
+def test_two_recipes_never_meet_in_a_work_folder(photos, capsys):
+    """Another INPUT_DIR under the same NAME stops, unless WORK_DIR is set."""
+    run_explore(photos.parent / "work" / "sample", INPUT_DIR="photos")
+    (photos.parent / "rose.yaml").write_text("INPUT_DIR: photos/rose\n")
+
+    assert main(["run", "rose.yaml"]) == 1
+
+    error = capsys.readouterr().err
+    assert "contains a run of 'photos', but INPUT_DIR is now 'photos/rose'" in error
+    for change in (
+        {"NAME": "rose"},
+        {"WORK_DIR": "work/sample"},
+        {"INPUT_DIR": f"{photos}/"},
+    ):
+        driver._list_runs({"INPUT_DIR": "photos/rose", **change}, ["01"])
+
+
 def test_parts_of_the_plan_are_listed_by_their_numbers(tmp_path, monkeypatch):
     """OUT_DIR may begin with "~" and need not exist; part-10 comes after part-2."""
     monkeypatch.setenv("HOME", str(tmp_path))

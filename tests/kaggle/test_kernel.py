@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 import zipfile
 from base64 import b64decode
 from io import BytesIO
@@ -21,7 +22,7 @@ from support.kaggle_server import USER, digest_all, fixture_kaggle  # noqa: F401
 from support.kernels import read_kernel
 from support.plans import digests, make_images, plan_images, two_parts
 
-from kaggle_tfr import __version__, driver
+from kaggle_tfr import __version__, driver, session
 from kaggle_tfr.kaggle import kernels
 from kaggle_tfr.kaggle import session as kaggle_session
 from kaggle_tfr.kaggle.carrier import MODULES, format_carrier
@@ -373,6 +374,17 @@ def test_kernels_write_the_parts_of_a_growth_by_their_numbers(tmp_path):
     assert values["PART"] == 4
     with pytest.raises(ValueError, match="--parts 2"):
         kaggle_session.choose_part(str(tmp_path / "plan"), 1, 3)
+
+
+def test_hours_count_from_the_first_cell(monkeypatch):
+    """A session has twelve hours, nine with a TPU, and no end outside Kaggle."""
+    assert session.hours_left() == float("inf")
+    monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Batch")
+    monkeypatch.setenv("KAGGLE_TFR_STARTED", str(time.time() - 3 * 3600))
+    assert session.hours_left() == pytest.approx(12 - 0.75 - 3, abs=0.01)
+    monkeypatch.setenv("ISTPUVM", "1")
+    assert session.hours_left() == pytest.approx(9 - 0.75 - 3, abs=0.01)
+    assert session.session_hours() == 9  # which 04's last line tells as well
 
 
 def test_other_output_is_taken_up(tmp_path, monkeypatch):

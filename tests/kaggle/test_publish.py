@@ -208,6 +208,13 @@ def test_a_refusal_is_an_error(kaggle, folder, capsys, refusal, message):
     assert kaggle.calls[-1] == method
 
 
+def test_a_forbidden_status_means_that_the_dataset_is_not_there(kaggle, folder):
+    """Kaggle answers 403 for a private dataset that does not exist: it is created."""
+    kaggle.missing = 403
+    create_dataset(folder)
+    assert checksums(folder).items() <= kaggle.sha256(TEA).items()
+
+
 def test_a_slug_in_use_is_not_overwritten(kaggle, folder):
     """A dataset with other names or checksums is not replaced without --notes."""
     names = ("tea-1.tfrec", "empty.csv", "shards.csv", "SHA256SUMS")

@@ -1,5 +1,6 @@
 """Verify finds whatever is wrong with a part, and names the place."""
 
+import os
 import random
 import shutil
 
@@ -8,9 +9,11 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 from support.plans import (
+    digests,
     draw_picture,
     make_images,
     plan_images,
+    read_plainly,
     two_parts,
     verify,
     write,
@@ -111,6 +114,17 @@ def gzip_work(work, tmp_path_factory):
     plan_images(table, folder, compression="GZIP", n_shards=3)
     write(folder)
     return folder
+
+
+def test_gzip_shards_are_equal_in_two_runs(gzip_work, tmp_path):
+    """They contain all records, and have no index."""
+    part = gzip_work / "part-1"
+    write(gzip_work, tmp_path)
+
+    assert digests(tmp_path / "part-1") == digests(part)
+    assert len(read_plainly(part.glob("*.tfrec"), "GZIP")) == 36
+    assert not (part / "index").exists()
+    assert find_faults(part).empty
 
 
 def test_a_flipped_bit_in_a_gzip_shard_is_found(gzip_work, tmp_path):
@@ -261,6 +275,20 @@ def test_a_part_of_another_plan_than_the_one_beside_it_is_named(part):
     faults = faults[faults["problem"].str.contains("different datasets")]
     assert faults["part"].tolist() == [str(other)]
     assert f"'{part}' and '{other}' cannot be read" in faults["problem"].iloc[0]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "name", ["shard", "shards.csv", "train.csv", "labels.json", "plan.json", "index"]
+)
+def test_a_pipe_in_the_place_of_a_file_is_named(part, name):
+    """Reading a pipe would never end."""
+    shard = min(part.glob("*.tfrec")).name
+    name = {"shard": shard, "index": f"index/{shard}.idx"}.get(name, name)
+    (part / name).unlink()
+    os.mkfifo(part / name)
+
+    assert name in set(find_faults(part)["file"])
 
 
 def test_a_folder_of_parts_is_verified_part_by_part(tmp_path):
