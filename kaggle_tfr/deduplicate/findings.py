@@ -76,8 +76,9 @@ def _note_conflicts(copied: pd.DataFrame) -> None:
             f"Labels disagree in {conflicts['cluster'].nunique():,} of {counted} of "
             f"near-duplicates ({count_of(len(conflicts), 'image')}).",
             "conflicts",
-            f"CONFLICTS drops {(~conflicts['keep']).sum():,} of them, and never test "
-            "images. Inspect their clusters, and correct labels by OVERRIDES.",
+            f"CONFLICTS drops {(conflicts['reason'] == 'conflict').sum():,} of them, "
+            "and never test images. Inspect their clusters, and correct labels by "
+            "OVERRIDES.",
         )
     elif len(n_labels):
         note("✓", f"None of {counted} of near-duplicates has two labels.", "conflicts")

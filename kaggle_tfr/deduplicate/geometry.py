@@ -130,7 +130,7 @@ def align(path_a: str, path_b: str) -> np.ndarray | None:
 # At most 56 kB each, mostly half of it. Unit vectors would need four times as much, and
 # are computed from these in a hundredth of the time that the features take.
 @lru_cache(1 << 15)
-def find_features(path: str, is_mirrored: bool = False) -> Features:
+def find_features(path: str, is_mirrored: bool) -> Features:
     """Return at most 400 features of an image, none if it cannot be read.
 
     Their places are those in the image with a short side of `SIDE` pixels; the x of its
@@ -162,7 +162,7 @@ def find_transform(
     The transform, float64 (2, 3), is a shift, rotation and scale as in
     `cv2.warpAffine`; it is 0 where none is found. is_mirrored: b is mirrored before.
     """
-    features = find_features(path_a)
+    features = find_features(path_a, False)
     others = find_features(path_b, is_mirrored)
     transform = None
     if len(others[0]):
