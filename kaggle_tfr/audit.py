@@ -22,7 +22,7 @@ from kaggle_tfr.explore.features import UnclearLabelError
 from kaggle_tfr.explore.files import list_files
 from kaggle_tfr.explore.layout import Recipe, format_recipe, propose_recipe, to_line
 from kaggle_tfr.mounts import locate_input, output_dir
-from kaggle_tfr.naming import SPLIT_NAMES, is_shard_name
+from kaggle_tfr.naming import is_shard_name
 from kaggle_tfr.notebook import MARKS, Finding
 from kaggle_tfr.parameters import (
     DEFAULTS,
@@ -235,11 +235,9 @@ def _list_copies(images: pd.DataFrame, found: deduplicate.Found) -> pd.DataFrame
     """
     facts = images[["file", "split", "label_name", "digest"]]
     pairs = found.pairs[found.pairs["accepted"]]
-    ranks = [
-        pairs[name].map(SPLIT_NAMES).map(deduplicate.RANKS)
-        for name in ("split_a", "split_b")
-    ]
-    is_swapped = ranks[0] > ranks[1]
+    rank_a = deduplicate.rank_splits(pairs["split_a"])
+    rank_b = deduplicate.rank_splits(pairs["split_b"])
+    is_swapped = rank_a > rank_b
     here = pd.DataFrame(
         {
             "a": pairs["a"].mask(is_swapped, pairs["b"]),
@@ -247,7 +245,7 @@ def _list_copies(images: pd.DataFrame, found: deduplicate.Found) -> pd.DataFrame
             "distance": pairs["bits"],
             "verdict": pairs["verdict"],
             "orientation": pairs["orientation"],
-            "is_within": ranks[0] == ranks[1],
+            "is_within": rank_a == rank_b,
             "dataset_b": "",
         }
     )

@@ -39,7 +39,8 @@ def load_earlier(work_dir: str) -> dict[str, Any]:
 
 def save_earlier(plan: dict[str, Any], records: pd.DataFrame, work_dir: str) -> None:
     """Keep in WORK_DIR what `read_records` returned, or remove what it kept before."""
-    storage.remove(join(work_dir, EARLIER))
+    for name in (EARLIER, RECORDS):
+        storage.remove(join(work_dir, name))
     if plan:
         storage.write_parquet(records, join(work_dir, RECORDS))
         text = json.dumps(plan, ensure_ascii=False)

@@ -6,8 +6,6 @@ import pandas as pd
 from kaggle_tfr.deduplicate.pairs import count_bits
 from kaggle_tfr.naming import SPLIT_NAMES
 
-RANKS = {"test": 0, "validation": 1, "train": 2}
-
 
 def find_leaks(clusters: pd.DataFrame, codes: np.ndarray) -> pd.DataFrame:
     """Pair each image of a leak with the first one of another split in its cluster.
@@ -18,7 +16,7 @@ def find_leaks(clusters: pd.DataFrame, codes: np.ndarray) -> pd.DataFrame:
     images, one that is kept counts.
     """
     members = clusters.rename_axis("row").reset_index()
-    members["rank"] = members["split"].map(SPLIT_NAMES).map(RANKS)
+    members["rank"] = rank_splits(members["split"])
     firsts = members.sort_values("keep", ascending=False, kind="stable")
     firsts = firsts.drop_duplicates(["cluster", "rank"])
     tables = [
@@ -30,6 +28,11 @@ def find_leaks(clusters: pd.DataFrame, codes: np.ndarray) -> pd.DataFrame:
     leaks["distance"] = count_bits(codes, leaks["row_a"], leaks["row"])
     leaks = leaks.sort_values(["row_a", "distance", "row"], ignore_index=True)
     return leaks.assign(dataset="")
+
+
+def rank_splits(splits: pd.Series) -> pd.Series:
+    """Return 0 for test, 1 for validation, 2 for train, whatever their names are."""
+    return splits.map(SPLIT_NAMES).map({"test": 0, "validation": 1, "train": 2})
 
 
 def count_leaks(leaks: pd.DataFrame) -> pd.DataFrame:

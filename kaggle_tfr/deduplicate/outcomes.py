@@ -10,6 +10,7 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.earlier import mark_recorded
 from kaggle_tfr.schema import JsonDataclass
+from kaggle_tfr.tables import format_csv
 
 # The first word of the reason why an image is not written, and its outcome.
 REASONS = {
@@ -65,16 +66,14 @@ def save_clusters(
     """
     storage.remove_leftovers(work_dir)
     leaks = leaks.rename(columns={"image_id_a": "test_id", "split_a": "test_split"})
-    # Readers take a carriage return for the end of a line.
-    leaks = leaks[LEAK_COLUMNS].replace("\r", r"\\r", regex=True)
     texts = {
-        "leaks.csv": leaks.to_csv(index=False),
+        "leaks.csv": format_csv(leaks[LEAK_COLUMNS]),
         "duplicates.json": settings.to_json(),
     }
     for name, text in texts.items():
-        storage.write_atomically(storage.join(work_dir, name), text.encode())
+        storage.write_atomically(f"{work_dir}/{name}", text.encode())
     clusters = clusters.rename_axis("row").reset_index()
-    storage.write_parquet(clusters, storage.join(work_dir, "duplicates.parquet"))
+    storage.write_parquet(clusters, f"{work_dir}/duplicates.parquet")
 
 
 def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from kaggle_tfr.earlier import mark_recorded
 from kaggle_tfr.figures.words import NO_LABEL, shorten
 from kaggle_tfr.notebook import note
 from kaggle_tfr.plan.fold_checks import find_missing_classes
@@ -22,8 +23,9 @@ def note_folds(
     by_fold: of `count_by_fold`. checks: of `check_leakage`, with hashes, and with this
         max_bits and group_column.
     """
+    is_grown = mark_recorded(folded).any()
     # These stay where they are.
-    others = "Test and earlier images" if "part" in folded else "Test images"
+    others = "Test and earlier images" if is_grown else "Test images"
     kept_apart = f"{others} aside, no cluster of near-duplicates"
     if group_column:
         kept_apart += f" and no value of '{shorten(group_column)}'"
@@ -36,11 +38,12 @@ def note_folds(
         advice = "Test images stay where they are; leaks.csv lists the pairs."
         note("·", text, "folds: test", advice)
     _note_classes(by_fold)
+    excluded = "a test image" + (" or two earlier ones" if is_grown else "")
     note(
         "✓",
         f"{checks['sampled_images']:,} of {checks['images']:,} images were compared "
         f"with all others, bit by bit. Pairs within {max_bits} bits in two folds or "
-        "splits, without a test image: 0.",
+        f"splits, without {excluded}: {checks['sampled_pairs_across_folds']}.",
         "folds: sample",
     )
 
