@@ -4,7 +4,6 @@ import json
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
-from types import UnionType
 from typing import TYPE_CHECKING, Any, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -82,14 +81,9 @@ class JsonDataclass:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the object of a mapping from JSON. Unknown keys are ignored.
 
-        Raises: TypeError: a value is missing, or does not have the annotated type.
+        Raises: TypeError, ValueError, AttributeError: it is not of this class.
         """
-        known = {
-            name: _convert_json(values[name], hint)
-            for name, hint in get_type_hints(cls).items()
-            if name in values
-        }
-        return cls(**known)
+        return _from_json(values, cls)
 
     @classmethod
     def parse(cls, text: str | bytes, path: str, advice: str) -> Self:
@@ -100,28 +94,23 @@ class JsonDataclass:
         values = parse_json(text, path, advice)
         try:
             return cls.from_dict(values)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(
                 f"'{path}' does not describe {cls.__name__}: {error}. {advice}"
             ) from None
 
 
-def _convert_json(value: Any, hint: Any) -> Any:
-    """Return a value from JSON as the type of a hint. Raises: TypeError."""
-    options = get_args(hint) if isinstance(hint, UnionType) else [hint]
-    for option in options:
-        if get_origin(option) is tuple and isinstance(value, list | tuple):
-            item_hint = get_args(option)[0]
-            types = get_args(item_hint) or (item_hint,)
-            is_plain = all(isinstance(item_type, type) for item_type in types)
-            if is_plain and all(type(item) in types for item in value):
-                return tuple(value)  # thousands of classes
-            return tuple(_convert_json(item, item_hint) for item in value)
-        if is_dataclass(option) and isinstance(value, Mapping):
-            return option.from_dict(value)  # type: ignore[union-attr]
-        if isinstance(option, type) and isinstance(value, option):
-            return value
-    raise TypeError(f"{value!r:.60} is not of type {hint}")
+def _from_json(value: Any, hint: Any) -> Any:
+    """Return a value from JSON as the type of a hint; plain values are trusted."""
+    if is_dataclass(hint):
+        hints = get_type_hints(hint)
+        known = value.keys() & hints.keys()
+        return hint(**{name: _from_json(value[name], hints[name]) for name in known})  # type: ignore[operator]
+    if isinstance(value, list):
+        (item_hint, *_) = get_args(hint) or (Any,)
+        items = [_from_json(item, item_hint) for item in value]
+        return items if get_origin(hint) is list else tuple(items)
+    return value
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import ceil, floor
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -189,6 +189,11 @@ class Plan(JsonDataclass):
     def part_numbers(self) -> range:
         """The numbers of this plan's parts."""
         return range(self.first_part, self.first_part + self.n_parts)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return the plan of a plan.json of any version."""
+        return super().from_dict(upgrade_plan(dict(values)))
 
     def file_name(
         self,
@@ -577,28 +582,12 @@ def read_plan(folder: str) -> Plan:
     """
     path = storage.join(folder, "plan.json")
     try:
-        return _parse_plan(json.loads(storage.read_bytes(path)))
+        text = storage.read_bytes(path)
     except FileNotFoundError:
         raise FileNotFoundError(
             f"There is no plan.json in WORK_DIR '{folder}'. Run 03_plan."
         ) from None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ValueError(
-            f"'{path}' is not a plan of this version: {error}. Run 03_plan again."
-        ) from None
-
-
-def _parse_plan(values: dict[str, Any]) -> Plan:
-    """Return the plan with the values of a plan.json."""
-    settings = PlanSettings(**values["settings"])
-    values |= {
-        "labels": Labels.from_dict(values["labels"]),
-        "schema": RecordSchema.from_dict(values["schema"]),
-        "image": settings.image,
-        "settings": settings,
-        "shards": [Shard(**shard) for shard in values["shards"]],
-    }
-    return Plan(**upgrade_plan(values))
+    return Plan.parse(text, path, "Run 03_plan again.")
 
 
 def has_folds(plan: Plan, part: int) -> bool:

@@ -150,7 +150,6 @@ BROKEN_SIDECARS = [
     *[("plan.json", data) for data in [*NOT_JSON, b"[]"]],
     *[("labels.json", data) for data in NOT_JSON],
     *[("shards.csv", data) for data in NOT_A_TABLE],
-    ("schema.json", b'{"fields": 3}'),
     ("schema.json", b'{"fields": [{"name": "image"}]}'),
     (
         "schema.json",
@@ -158,8 +157,6 @@ BROKEN_SIDECARS = [
     ),
     ("plan.json", b'{"settings": []}'),
     ("plan.json", b'{"settings": {}, "image": "JPEG"}'),
-    ("labels.json", b'{"classes": 3}'),
-    ("labels.json", b'{"classes": [[1], {}]}'),
     ("shards.csv", HEADER + b"a.tfrec,train,0,one,two\n"),
 ]
 
