@@ -1,7 +1,7 @@
 """Compare what another revision and this checkout write for the same small inputs.
 
-python -m benchmarks.compare_checkouts REVISION [--only NAME …] [--jobs N] [--keep DIR]
-    [--json]
+python -m benchmarks.compare_checkouts REVISION [--only NAME …] [--jobs N]
+    [--backend NAME] [--folds-from-before] [--keep DIR] [--json]
 
 Inputs are those of all recipes, the sample, and two datasets that grow twice. They are
 drawn once. Each checkout runs its own recipes on them, in the same folder. All files of
@@ -9,6 +9,9 @@ a part and the tables of the work folder must have the same bytes, apart from th
 CONTENT, whose differing keys, columns or files are listed. A sign before a name means
 that only the revision (-) or only this checkout (+) has it. In the table,
 * is any number; --json prints all names. Exit code 1: bytes differ.
+
+--folds-from-before: both checkouts take the folds that the revision draws, where they
+draw folds differently. Images that come later to a dataset that grows are still drawn.
 """
 
 import argparse
@@ -84,17 +87,19 @@ def draw_input(name, folder):
             photo.rename(folder / label / photo.name)
 
 
-def list_runs(name, scratch, jobs):
-    """Return the recipe of each run over a dataset, and the parameters to change."""
+def list_runs(name, scratch, values, folds_from=""):
+    """Return the recipe of each run over a dataset, and the parameters to change.
+
+    values: parameters of all runs. folds_from: FOLDS_FROM of the first run.
+    """
     runs = []
-    folds_from = ""
     for number, limit in enumerate(GROWTH if name in GROWN else (0,), 1):
         changes = {
             "INPUT_DIR": f"{scratch}/inputs/{name}",
             "WORK_DIR": f"{scratch}/work/{name}/{number}",
             "LIMIT": limit,
             "FOLDS_FROM": folds_from,
-            "N_JOBS": jobs,
+            **values,
             # Those of the sample name images that LIMIT leaves out.
             "OVERRIDES": "",
             "COMPARE_WITH": [],
@@ -118,7 +123,7 @@ def run_checkout(checkout, runs):
         raise RuntimeError(f"{checkout} failed:\n{run.stderr[-3000:]}")
 
 
-def write_outputs(revision, names, scratch, jobs):
+def write_outputs(revision, names, scratch, values, *, folds_from_before):
     """Write the outputs of both checkouts to before/ and after/."""
     reference = scratch / "checkout"
     archive = f"{reference}.tar"
@@ -129,7 +134,15 @@ def write_outputs(revision, names, scratch, jobs):
     runs = []
     for name in names:
         draw_input(name, scratch / "inputs" / name)
-        runs += list_runs(name, scratch, jobs)
+        runs += list_runs(name, scratch, values)
+
+    if folds_from_before:
+        run_checkout(reference, runs)
+        work = (scratch / "work").rename(scratch / "drawn")
+        runs = []
+        for name in names:
+            folds_csv = str(work / name / "1" / "folds.csv")
+            runs += list_runs(name, scratch, values, folds_csv)
 
     # This checkout is first, since it is the one that may fail.
     for checkout, output in ((ROOT, "after"), (reference, "before")):
@@ -224,14 +237,24 @@ def main():
     parser.add_argument("revision", help="of git, such as HEAD~3")
     parser.add_argument("--only", nargs="+", choices=DATASETS, default=DATASETS)
     parser.add_argument("--jobs", type=int, default=0, help="N_JOBS of all runs")
+    backends = ("threading", "loky", "dask")
+    parser.add_argument("--backend", choices=backends, default="threading")
+    parser.add_argument("--folds-from-before", action="store_true")
     parser.add_argument("--keep", help="an empty folder, which stays")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
 
+    values = {"N_JOBS": options.jobs, "BACKEND": options.backend}
     results = {}
     with tempfile.TemporaryDirectory() as temporary:
         scratch = Path(options.keep or temporary).absolute()
-        write_outputs(options.revision, options.only, scratch, options.jobs)
+        write_outputs(
+            options.revision,
+            options.only,
+            scratch,
+            values,
+            folds_from_before=options.folds_from_before,
+        )
         for name in options.only:
             before = scratch / "before" / name
             results[name] = compare_outputs(before, scratch / "after" / name)
