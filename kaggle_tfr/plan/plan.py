@@ -1,13 +1,12 @@
 """The plan: all settings to write and read shards, and each image's shard and part."""
 
 import hashlib
-import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from math import ceil, floor
-from typing import Any, Self, cast
+from dataclasses import asdict, dataclass, replace
+from math import ceil
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -32,7 +31,7 @@ from kaggle_tfr.plan.folds import assign_shards
 from kaggle_tfr.plan.folds_csv import FoldsFile
 from kaggle_tfr.plan.forecast import Forecast, forecast_groups
 from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
-from kaggle_tfr.shards import upgrade_plan
+from kaggle_tfr.shards import PlanId, upgrade_plan
 from kaggle_tfr.tables import count_of, format_bytes
 
 # Columns that the CSVs of a part lack.
@@ -85,8 +84,9 @@ LARGEST_SHARD_MB = 400  # before another part is used
 # A file system takes 255. A shard's index adds ".idx" and, while it is written, ".", 32
 # digits and ".tmp".
 MAX_NAME_BYTES = 255 - 41
-# ASCII but letters, digits and "-_./"; blanks, control characters, halves of a pair.
-UNSAFE = re.compile(r"[\x00-,:-@\[-^`{-\x9f\s\ud800-\udfff]")
+# Kaggle may refuse other characters after the upload. Files that end in ".tmp" are
+# removed.
+SAFE_NAME = re.compile(r"[\w./-]+(?<!\.tmp)")
 # Two numbers of a template without a character between them that is not a digit.
 SIDE_BY_SIDE = re.compile(r"\{(?!name|split)[^}]*\}\d*\{(?!name|split)[^}]*\}")
 
@@ -109,7 +109,7 @@ class Shard:
     i: int
     n: int
     count: int
-    bytes_high: int = 0
+    bytes_high: int
 
 
 @dataclass(frozen=True)
@@ -137,11 +137,6 @@ class PlanSettings:
     seed: int
 
     @property
-    def limit_bytes(self) -> int:
-        """The largest size of a part."""
-        return round(self.part_limit_gb * 1e9)
-
-    @property
     def image(self) -> ImageSettings:
         """How an image is converted; a single image_size is both sides."""
         size = None if self.resize == "none" else as_size(self.image_size)
@@ -161,6 +156,7 @@ class Plan(JsonDataclass):
     """The contents of plan.json.
 
     shard_limit_bytes: of all shards of a part together.
+    forecast: the mean bytes of a record, with 99.9 % confidence from low to high.
     outcomes: number of input images by outcome, see `count_outcomes`.
     checks: of `check_leakage`, after the settings used to find near-duplicates.
     folds_sha256: of folds.csv, which the first part gets; "" without such a file.
@@ -175,15 +171,15 @@ class Plan(JsonDataclass):
     settings: PlanSettings
     n_parts: int
     shard_limit_bytes: int
-    forecast: dict[str, float] = field(default_factory=dict)
-    outcomes: dict[str, int] = field(default_factory=dict)
-    checks: dict[str, Any] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-    folds_sha256: str = ""
-    fingerprint: str = ""
-    dataset_id: str = ""
-    first_part: int = 1
-    shards: list[Shard] = field(default_factory=list)
+    forecast: dict[str, float]
+    outcomes: dict[str, int]
+    checks: dict[str, Any]
+    versions: dict[str, str]
+    folds_sha256: str
+    fingerprint: str
+    dataset_id: str
+    first_part: int
+    shards: list[Shard]
 
     @property
     def part_numbers(self) -> range:
@@ -195,11 +191,7 @@ class Plan(JsonDataclass):
         """Return the plan of a plan.json of any version."""
         return super().from_dict(upgrade_plan(dict(values)))
 
-    def file_name(
-        self,
-        shard: Shard,
-        count: int | None = None,
-    ) -> str:
+    def file_name(self, shard: Shard, count: int | None = None) -> str:
         """Return the shard's path below its part folder.
 
         count: number of records, by default as planned.
@@ -209,16 +201,10 @@ class Plan(JsonDataclass):
         template = self.settings.shard_name
         return format_shard_name(template, **vars(shard), name=self.labels.name)
 
-    def for_worker(self) -> "Plan":
+    def for_worker(self) -> Self:
         """Return the plan without shards and classes, which grow with the data."""
         labels = replace(self.labels, classes=())
-        return replace(
-            self,
-            labels=labels,
-            shards=[],
-            forecast={},
-            outcomes={},
-        )
+        return replace(self, labels=labels, shards=[], forecast={}, outcomes={})
 
 
 def make_plan(
@@ -229,8 +215,7 @@ def make_plan(
     settings: PlanSettings,
     *,
     folds_file: FoldsFile = FoldsFile(),  # noqa: B008
-    dataset_id: str = "",
-    first_part: int = 1,
+    earlier: PlanId = PlanId(),  # noqa: B008
 ) -> tuple[Plan, pd.DataFrame]:
     """Return the plan, and its table with the columns shard, part and position.
 
@@ -238,8 +223,7 @@ def make_plan(
     outcomes and checks.
     table: the images to write, with split and fold. forecast: of this table and schema.
     folds_file: of `save_folds`, which the first part gets.
-    dataset_id: of the earlier parts that the plan continues, "" for none.
-    first_part: the number after the last of them.
+    earlier: the plan that this one continues.
     Raises: ValueError: no number of parts satisfies the limits, or SHARD_NAME cannot
         name the shards.
     """
@@ -247,8 +231,8 @@ def make_plan(
     table = table.reset_index(drop=True)
     table, shard_limit_bytes = _fit_parts(table, forecast, settings, folds_file.n_bytes)
     n_parts = int(table["part"].max())
+    first_part = earlier.part_numbers.stop
     table["part"] += first_part - 1
-    table = table.sort_values(ORDER, ignore_index=True)
     plan = Plan(
         labels,
         schema,
@@ -256,55 +240,33 @@ def make_plan(
         settings=settings,
         n_parts=n_parts,
         shard_limit_bytes=shard_limit_bytes,
-        forecast=_describe_forecast(forecast),
+        forecast=forecast.size,
+        outcomes={},
+        checks={},
         versions=package_versions(),
         folds_sha256=folds_file.sha256,
-        dataset_id=dataset_id,
+        fingerprint="",
+        dataset_id=earlier.dataset_id,
         first_part=first_part,
-        shards=_list_shards(table, forecast, settings),
+        shards=_list_shards(table, forecast, settings.shard_name),
     )
     check_names(plan)
-    # The other settings decide the bytes through the table only.
-    sha256 = fingerprint(table, _list_decisive(plan))
-    plan = replace(plan, fingerprint=sha256, dataset_id=dataset_id or sha256)
-    return plan, table
+    table = table.sort_values(ORDER, ignore_index=True)
+    sha256 = fingerprint(table, plan)
+    dataset_id = earlier.dataset_id or sha256
+    return replace(plan, fingerprint=sha256, dataset_id=dataset_id), table
 
 
-def _describe_forecast(forecast: Forecast) -> dict[str, float]:
-    """Return the numbers of a forecast for plan.json."""
-    mean, low, high = (round(size, 1) for size in forecast.size)
-    return {
-        "n_images": forecast.n_images,
-        "n_exact": forecast.n_exact,
-        "n_sampled": forecast.n_sampled,
-        "bytes_per_image": mean,
-        "low": low,
-        "high": high,
-    }
-
-
-def _list_decisive(plan: Plan) -> dict[str, Any]:
-    """Return the settings that decide the bytes of the shards."""
-    names = ["labels", "schema", "image", "n_parts", "compression", "shard_name"]
-    if plan.dataset_id:  # of earlier parts
-        names += ["dataset_id", "first_part"]
-    values = {**asdict(plan.settings), **asdict(plan)}
-    return {name: values[name] for name in names}
-
-
-def _list_shards(
-    table: pd.DataFrame,
-    forecast: Forecast,
-    settings: PlanSettings,
-) -> list[Shard]:
+def _list_shards(table: pd.DataFrame, forecast: Forecast, template: str) -> list[Shard]:
     """Return the shards of a planned table."""
-    groups = forecast_groups(table, settings.image, forecast, ORDER[:-1])
+    places = [table[name] for name in ORDER[:-1]]
+    groups = forecast_groups(forecast.rows, places)
     rows = zip(groups.index.tolist(), groups["count"], groups["high"], strict=True)
     shards = [
         Shard(number, part, split, fold, index, 0, 0, count, ceil(high))
         for number, ((part, split, fold, index), count, high) in enumerate(rows)
     ]
-    return number_shards(shards, settings.shard_name)
+    return number_shards(shards, template)
 
 
 def number_shards(shards: Sequence[Shard], template: str) -> list[Shard]:
@@ -312,71 +274,55 @@ def number_shards(shards: Sequence[Shard], template: str) -> list[Shard]:
 
     They count the shards whose names differ in `i`, `n` and `count` only.
     """
-    unnumbered = {"i": 0, "n": 0, "count": 0, "name": "name"}
-    names = [
-        format_shard_name(template, **vars(shard) | unnumbered) for shard in shards
+    same = {"i": 0, "n": 0, "count": 0, "name": ""}
+    names = [format_shard_name(template, **vars(shard) | same) for shard in shards]
+    return [
+        replace(shard, i=names[:number].count(name), n=names.count(name))
+        for number, (shard, name) in enumerate(zip(shards, names, strict=True))
     ]
-    series = pd.Series(names, dtype=object).groupby(names)
-    numbers = zip(shards, series.cumcount(), series.transform("size"), strict=True)
-    return [replace(shard, i=i, n=n) for shard, i, n in numbers]
 
 
 def check_names(plan: Plan) -> None:
     """Raise a ValueError unless each shard can have its own name in a part folder."""
     template = plan.settings.shard_name
-    numbers = SIDE_BY_SIDE.search(template)
-    if numbers:
-        raise ValueError(
-            f"SHARD_NAME '{template}' has two numbers side by side in '{numbers[0]}', "
-            "so names could repeat. Put a '-' between them."
-        )
     tables = {f"{shard.split}.csv" for shard in plan.shards}
     reserved = {*PART_FILES, *PART_FOLDERS, *tables}
+    if SIDE_BY_SIDE.search(template):
+        raise ValueError(
+            f"SHARD_NAME '{template}' has two numbers side by side, so names could "
+            "repeat. Put a '-' between them."
+        )
     for shard in plan.shards:
         name = plan.file_name(shard)
         # Test shards are in a folder, where the part has no file besides them.
-        is_test = shard.split == "test"
-        taken = set() if is_test else reserved
-        problem = _find_name_problem(name, taken)
-        if problem:
+        is_taken = shard.split != "test" and name.split("/")[0] in reserved
+        is_safe = SAFE_NAME.fullmatch(name) and len(name.encode()) <= MAX_NAME_BYTES
+        if is_taken or not is_safe:
             raise ValueError(
                 f"SHARD_NAME '{template}' with NAME '{plan.labels.name}' gives a shard "
-                f"the name {name!r}, {problem}."
+                f"the name {name!r}. It must have at most {MAX_NAME_BYTES} letters, "
+                "digits, '-', '_' and '.', and not be the name of another file of a "
+                "part. Change SHARD_NAME or NAME."
             )
 
 
-def _find_name_problem(name: str, reserved: set[str]) -> str:
-    """Return why a shard cannot have this name, and what to do; "" if it can."""
-    unsafe = UNSAFE.search(name)
-    if unsafe:
-        return (
-            f"whose character {unsafe[0]!r} Kaggle may refuse after the upload. Use "
-            "letters, digits, '-', '_' and '.'"
-        )
-    longest = max(map(len, name.encode().split(b"/")))
-    if longest > MAX_NAME_BYTES:
-        return (
-            f"which has {longest} bytes; it can have {MAX_NAME_BYTES}. Choose a "
-            "shorter NAME"
-        )
-    top = name.split("/", maxsplit=1)[0]
-    if top in reserved or name.endswith(".tmp"):
-        return "which a part needs for its own file. Choose another SHARD_NAME"
-    return ""
-
-
-def fingerprint(table: pd.DataFrame, settings: dict[str, Any]) -> str:
-    """Return the SHA-256 of the settings, and of the columns that decide the records.
+def fingerprint(table: pd.DataFrame, plan: Plan) -> str:
+    """Return the SHA-256 of the settings and columns that decide the records.
 
     The paths of the images are not part of it, and neither is their brightness, which
     versions of a decoder may change: `digest` is that of the file.
     """
+    # The other settings decide the bytes through the table only.
+    names = ["labels", "schema", "image", "n_parts", "compression", "shard_name"]
+    if plan.dataset_id:  # of earlier parts
+        names += ["dataset_id", "first_part"]
+    values = {**asdict(plan.settings), **asdict(plan)}
+    settings = {name: values[name] for name in names}
     text = json.dumps(settings, sort_keys=True, default=str)
     digest = hashlib.sha256(text.encode())
     for column in sorted(set(table.columns) - NOT_DECISIVE):
-        digest.update(f"\x1d{column}\x1d".encode())
-        values = "\x1f".join(map(str, table[column].tolist()))
-        digest.update(values.encode())
+        text = "\x1f".join(map(str, table[column].tolist()))
+        digest.update(f"\x1d{column}\x1d{text}".encode())
     return digest.hexdigest()
 
 
@@ -391,29 +337,26 @@ def _fit_parts(
     Parts are numbered from 1. The upper bound of every part is within the limit, with a
     file of `folds_bytes`.
     """
-    limit_bytes = settings.limit_bytes
-    groups = forecast_groups(table, settings.image, forecast, ["split", "fold"])
-    total_bytes = forecast.size[0] * len(table)
-    n_parts = max(1, floor(total_bytes / max(limit_bytes, 1)))
-    while n_parts <= len(table):
+    limit_bytes = round(settings.part_limit_gb * 1e9)
+    groups = forecast_groups(forecast.rows, [table["split"], table["fold"]])
+    fewest = 1 + int(groups["expected"].sum() / (limit_bytes + 1))
+    for n_parts in range(fewest, 2 * fewest + 10):
         n_shards = shards_per_group(groups, n_parts, settings)
         if n_shards is None:
-            n_parts += 1
             continue
         planned = assign_shards(table, n_shards, n_parts, seed=settings.seed)
+        fullest = forecast_groups(forecast.rows, planned["part"]).max()
         row_bytes, fixed_bytes = sidecar_bytes(table, sum(n_shards.values()))
-        fixed_bytes += folds_bytes
-        fullest = forecast_groups(planned, settings.image, forecast, ["part"]).max()
-        shard_bytes = ceil(fullest["high"])
-        other_bytes = ceil(fullest["count"] * row_bytes + fixed_bytes)
-        if shard_bytes + other_bytes <= limit_bytes:
+        other_bytes = ceil(fullest["count"] * row_bytes + fixed_bytes + folds_bytes)
+        if ceil(fullest["high"]) + other_bytes <= limit_bytes:
             return planned, limit_bytes - other_bytes
-        estimate = floor(n_parts * shard_bytes / max(limit_bytes - fixed_bytes, 1))
-        n_parts = max(n_parts + 1, estimate)
     raise ValueError(
-        f"No number of parts fits PART_LIMIT_GB = {limit_bytes / 1e9:g}: one record "
-        f"alone may take {forecast.size[2] / 1e6:,.2f} MB. Raise PART_LIMIT_GB, or "
-        "lower IMAGE_SIZE or QUALITY."
+        f"{len(table):,} images in {len(groups)} folds and splits, each in its own "
+        "shards, and some of each in every part, do not fit "
+        f"PART_LIMIT_GB = {settings.part_limit_gb:g}, "
+        f"MAX_PART_FILES = {settings.max_part_files}, N_SHARDS = {settings.n_shards}, "
+        f"SHARD_IMAGES = {settings.shard_images}. Change these limits, or lower "
+        "N_FOLDS, IMAGE_SIZE or QUALITY."
     )
 
 
@@ -423,10 +366,10 @@ def sidecar_bytes(table: pd.DataFrame, n_shards: int) -> tuple[float, int]:
     An image has a row in a CSV and in hashes.parquet, and a line in an index. n_shards:
     of all parts, because plan.json lists them all.
     """
-    table = table.drop(columns=NOT_IN_CSV, errors="ignore")
     sample = table.sample(min(len(table), 500), random_state=0)
-    csv = sample.to_csv(index=False, header=False)
-    row_bytes = len(csv.encode()) / max(1, len(sample))
+    rows = sample.drop(columns=NOT_IN_CSV, errors="ignore")
+    csv = rows.to_csv(index=False, header=False)
+    row_bytes = len(csv.encode()) / len(sample)
     return 2 * row_bytes + 300, (64 << 10) + 600 * n_shards
 
 
@@ -435,121 +378,64 @@ def shards_per_group(
     n_parts: int,
     settings: PlanSettings,
 ) -> dict[Any, int] | None:
-    """Return the number of shards of each (split, fold), None if that is too many.
+    """Return the number of shards of each (split, fold), None if no number fits.
 
-    They have about shard_mb if not numbered, and grow before there are more parts.
+    They have at most shard_mb if not numbered, and grow before there are more parts.
     groups: by (split, fold), the images (`count`) and `expected` bytes.
-    Raises: ValueError: no number of parts can satisfy this.
     """
-    counts = groups["count"]
-    is_test = counts.index.get_level_values("split") == "test"
-    max_shards = _limit_shards(counts, is_test, settings)
-    if settings.n_shards or settings.shard_images:
-        n_shards = _count_shards(counts, is_test, settings)
+    splits = groups.index.get_level_values("split")
+    is_test = (splits == "test") & (splits != "test").any()
+    counts = groups["count"].to_numpy()
+    labelled = counts[~is_test]
+    # Each part also has a CSV for each split, and with test images the sample
+    # submission and their folder.
+    n_files = SIDECAR_FILES + splits.nunique() + 2 * is_test.any()
+    max_shards = settings.max_part_files - n_files
+
+    if settings.n_shards:
+        images_per_shard = labelled.sum() / settings.n_shards
+    elif settings.shard_images:
+        images_per_shard = settings.shard_images
     else:
-        n_shards = _size_shards(groups, is_test, n_parts, max_shards, settings)
-    if np.ceil(n_shards[~is_test] / n_parts).sum() > max_shards:
-        return None
-
+        image_mb = groups["expected"].to_numpy().sum() / counts.sum() / 1e6
+        n_most = n_parts * max(1, max_shards - len(labelled))
+        needed_mb = min(labelled.sum() / n_most * image_mb, LARGEST_SHARD_MB)
+        images_per_shard = max(settings.shard_mb, needed_mb) / image_mb
     # A part may have no test image: there can be fewer of them than parts.
-    n_shards[is_test] = np.minimum(counts, n_shards.clip(n_parts))[is_test]
-    _check_every_part(n_shards[~is_test], n_parts)
-    return n_shards.to_dict()
+    n_shards = np.ceil(counts / images_per_shard).clip(n_parts)
+    n_shards[is_test] = n_shards.clip(max=counts)[is_test]
+    if settings.n_shards:
+        n_shards[~is_test] = _apportion(labelled, settings.n_shards)
+    at_top = n_shards[~is_test]
+    fits = (n_parts <= at_top) & (at_top <= labelled)
+    if not fits.all() or np.ceil(at_top / n_parts).sum() > max_shards:
+        return None
+    return dict(zip(groups.index, n_shards.astype(int), strict=True))
 
 
-def _check_every_part(n_shards: pd.Series, n_parts: int) -> None:
-    """Raise a ValueError if a fold has fewer shards than there are parts."""
-    if n_shards.min() < n_parts:
-        split, fold = cast("tuple[str, int]", n_shards.idxmin())
-        raise ValueError(
-            f"The images need {n_parts} parts, but fold {fold} of '{split}' has "
-            f"{n_shards.min()} shards; a part takes some of each. Raise PART_LIMIT_GB "
-            "or N_SHARDS, lower SHARD_IMAGES, or set the two to 0."
-        )
-
-
-def _limit_shards(
-    counts: pd.Series,
-    is_test: np.ndarray,
-    settings: PlanSettings,
-) -> int:
-    """Return how many shards a part can have at its top.
-
-    Raises: ValueError: fewer than folds.
-    """
-    # Each part also has the sample submission and the folder of test shards.
-    n_tables = counts.index.unique("split").size + 2 * int(is_test.any())
-    max_shards = settings.max_part_files - SIDECAR_FILES - n_tables
-    n_folds = np.count_nonzero(~is_test)
-    if n_folds > max_shards:
-        raise ValueError(
-            f"MAX_PART_FILES = {settings.max_part_files} leaves {max_shards} shards to "
-            f"a part, but each of {n_folds} folds needs one. Raise MAX_PART_FILES, or "
-            "lower N_FOLDS."
-        )
-    return max_shards
-
-
-def _count_shards(
-    counts: pd.Series,
-    is_test: np.ndarray,
-    settings: PlanSettings,
-) -> pd.Series:
-    """Return the number of shards of each group by N_SHARDS or SHARD_IMAGES."""
-    if not settings.n_shards:
-        return -(-counts // settings.shard_images)
-    # N_SHARDS is of labelled images; test shards are about as large.
-    labelled = counts if is_test.all() else counts[~is_test]
-    shares = counts * settings.n_shards / labelled.sum()
-    n_shards = shares.round().astype(int).clip(1)
-    n_shards[labelled.index] = _apportion(labelled, settings.n_shards)
-    return n_shards
-
-
-def _size_shards(
-    groups: pd.DataFrame,
-    is_test: np.ndarray,
-    n_parts: int,
-    max_shards: int,
-    settings: PlanSettings,
-) -> pd.Series:
-    """Return the number of shards of each group by SHARD_MB.
-
-    Their size is the nearest to SHARD_MB that gives at most `max_shards` at the top of
-    a part, if there is one.
-    """
-    megabytes = groups["expected"].to_numpy() / n_parts / 1e6
-    largest_mb = max(settings.shard_mb, LARGEST_SHARD_MB)
-    targets = np.linspace(settings.shard_mb, largest_mb, 41)[:, None]
-    fewest = np.ceil(megabytes / largest_mb)
-    nearest = np.round(megabytes / targets)
-    options = np.maximum(nearest, fewest).clip(1).astype(int)
-    fits = options[:, ~is_test].sum(axis=1) <= max_shards
-    return np.minimum(groups["count"], options[np.argmax(fits)] * n_parts)
-
-
-def _apportion(counts: pd.Series, n_shards: int) -> pd.Series:
-    """Return `n_shards` over the groups: one each, the others to the fullest shards.
+def _apportion(counts: np.ndarray, n_shards: int) -> np.ndarray:
+    """Return `n_shards` over the groups: the next one goes to the fullest shards.
 
     Source: Adams' method of apportionment (smallest divisors), by its priority numbers.
     """
-    if not len(counts) <= n_shards <= counts.sum():
-        raise ValueError(
-            f"N_SHARDS = {n_shards}, but there are {len(counts)} folds with "
-            f"{counts.sum()} images, each in its own shards. Set N_SHARDS between "
-            "these two, or N_FOLDS = 0."
-        )
-    shards = np.ones(len(counts), int)
-    for _ in range(n_shards - len(counts)):
-        shards[np.argmax(counts.to_numpy() / shards)] += 1
-    return pd.Series(shards, counts.index)
+    shards = np.zeros(len(counts))
+    for _ in range(n_shards):
+        shards[np.argmax(counts / shards.clip(1e-9))] += 1
+    return shards
 
 
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
     """Write plan.parquet, a row group per shard, then plan.json; note their numbers."""
     storage.remove_leftovers(work_dir)
-    rows = _encode_rows(table, plan.shards)
-    storage.write_atomically(f"{work_dir}/plan.parquet", rows)
+    rows = pa.Table.from_pandas(table.sort_values(ORDER), preserve_index=False)
+    start = 0
+    with (
+        storage.new_file(f"{work_dir}/plan.parquet") as temporary,
+        pq.ParquetWriter(temporary, rows.schema) as writer,
+    ):
+        for shard in plan.shards:
+            writer.write_table(rows.slice(start, shard.count), shard.count)
+            start += shard.count
     storage.write_atomically(f"{work_dir}/plan.json", plan.to_json().encode())
 
     high = format_bytes(plan.forecast["high"] * len(table))
@@ -560,19 +446,6 @@ def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
         f"most {high}.",
         "plan",
     )
-
-
-def _encode_rows(table: pd.DataFrame, shards: Sequence[Shard]) -> bytes:
-    """Return a Parquet file with a row group per shard."""
-    rows = pa.Table.from_pandas(table.sort_values(ORDER), preserve_index=False)
-    buffer = io.BytesIO()
-    start = 0
-    with pq.ParquetWriter(buffer, rows.schema) as writer:
-        for shard in shards:
-            rows_of_shard = rows.slice(start, shard.count)
-            writer.write_table(rows_of_shard, row_group_size=shard.count)
-            start += shard.count
-    return buffer.getvalue()
 
 
 def read_plan(folder: str) -> Plan:
@@ -603,11 +476,3 @@ def read_rows(
     with storage.local_copy(path) as local, pq.ParquetFile(local) as rows:
         for shard in shards:
             yield shard, rows.read_row_group(shard.number).to_pandas()
-
-
-def list_planned(plan: Plan) -> pd.DataFrame:
-    """Return one row per shard: part, split, fold, count, mb_at_most, file."""
-    table = pd.DataFrame(plan.shards)
-    table["mb_at_most"] = table["bytes_high"] / 1e6
-    table["file"] = list(map(plan.file_name, plan.shards))
-    return table[["part", "split", "fold", "count", "mb_at_most", "file"]]

@@ -14,7 +14,7 @@ from kaggle_tfr.plan.folds import assign_folds
 from kaggle_tfr.plan.folds_csv import list_folds, save_folds
 from kaggle_tfr.plan.forecast import Forecast, make_forecast
 from kaggle_tfr.plan.growth import check_growth, drop_between, select_new
-from kaggle_tfr.plan.plan import Plan, PlanSettings, list_planned, make_plan, save_plan
+from kaggle_tfr.plan.plan import Plan, PlanSettings, make_plan, save_plan
 from kaggle_tfr.schema import load_schema
 from kaggle_tfr.shards import PlanId
 
@@ -87,7 +87,6 @@ def run(values: Values) -> Planned:
     folds_file = save_folds(folds, outcomes, work)
 
     new = select_new(folded)
-    continued = PlanId.from_dict(earlier)
     forecast = make_forecast(
         new,
         schema,
@@ -102,8 +101,7 @@ def run(values: Values) -> Planned:
         schema,
         settings,
         folds_file=folds_file,
-        dataset_id=continued.dataset_id,
-        first_part=continued.part_numbers.stop,
+        earlier=PlanId.from_dict(earlier),
     )
     plan = replace(plan, outcomes=outcomes, checks={**vars(duplicates), **checks})
     save_plan(plan, add_fingerprints(table, hashes), work)
@@ -115,6 +113,8 @@ def run(values: Values) -> Planned:
         plan=plan,
         forecast=forecast,
         table=table,
-        shards=list_planned(plan),
+        shards=pd.DataFrame(plan.shards).assign(
+            file=[plan.file_name(shard) for shard in plan.shards]
+        ),
         counts=outcomes,
     )

@@ -15,6 +15,7 @@ from kaggle_tfr.parameters import make_settings
 from kaggle_tfr.plan.forecast import make_forecast
 from kaggle_tfr.plan.plan import PlanSettings, make_plan, save_plan
 from kaggle_tfr.schema import Labels, load_schema
+from kaggle_tfr.shards import PlanId
 from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.verify import verify_parts
 from support.scenes import saved, scene
@@ -93,8 +94,7 @@ def plan_images(
         labels,
         record,
         chosen,
-        dataset_id=dataset_id,
-        first_part=first_part,
+        earlier=PlanId(dataset_id, first_part=first_part),
     )
     save_plan(plan, planned, str(work))
     return plan, planned
