@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from math import ceil
 from typing import Any, Self
 
@@ -14,16 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kaggle_tfr import storage
-from kaggle_tfr.fingerprints import FINGERPRINTS_FILE
 from kaggle_tfr.images.convert import ImageSettings
-from kaggle_tfr.naming import (
-    FOLDS_FILE,
-    OVERRIDE_GROUP,
-    SUBMISSION,
-    TEST_FOLDER,
-    check_template,
-    format_shard_name,
-)
+from kaggle_tfr.naming import OVERRIDE_GROUP, check_template, format_shard_name
 from kaggle_tfr.notebook import note
 from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
@@ -34,18 +27,6 @@ from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
 from kaggle_tfr.shards import PlanId, upgrade_plan
 from kaggle_tfr.tables import count_of, format_bytes
 
-# Columns that the CSVs of a part lack.
-NOT_IN_CSV = [
-    "path",
-    "problem",
-    "note",
-    "digest",
-    "brightness",
-    "sharpness",
-    "jpeg_quality",
-    "exif_camera",
-    "exif_time",
-]
 # The order of the records. A row group of plan.parquet is a shard.
 ORDER = ["part", "split", "fold", "shard", "position"]
 # schema, labels (twice), plan.json, shards.csv, folds.csv, rejects.csv, stats.json,
@@ -53,6 +34,7 @@ ORDER = ["part", "split", "fold", "shard", "position"]
 # files stay free by default: for the index folder (uploaded as one archive), and for
 # files that the user adds.
 SIDECAR_FILES = 10
+FIXED_BYTES = 64 << 10  # of these files, besides their rows
 # The files of a part besides shards and a CSV for each split.
 PART_FILES = (
     "plan.json",
@@ -60,18 +42,18 @@ PART_FILES = (
     "labels.json",
     "labels.txt",
     "shards.csv",
-    FOLDS_FILE,
+    "folds.csv",
     "rejects.csv",
     "stats.json",
-    FINGERPRINTS_FILE,
+    "hashes.parquet",
     "SHA256SUMS",
     "report.html",  # of earlier versions
     "dataset-metadata.json",
-    SUBMISSION,
+    "sample_submission.csv",
 )
-PART_FOLDERS = ("index", "journal", TEST_FOLDER.rstrip("/"))
+PART_FOLDERS = ("index", "journal", "test")
 # Columns that may change although the records stay the same.
-NOT_DECISIVE = {
+NOT_DECISIVE = [
     "path",
     "cluster",
     "note",
@@ -79,7 +61,7 @@ NOT_DECISIVE = {
     "brightness",
     "sharpness",
     OVERRIDE_GROUP,
-}
+]
 LARGEST_SHARD_MB = 400  # before another part is used
 # A file system takes 255. A shard's index adds ".idx" and, while it is written, ".", 32
 # digits and ".tmp".
@@ -204,7 +186,7 @@ class Plan(JsonDataclass):
     def for_worker(self) -> Self:
         """Return the plan without shards and classes, which grow with the data."""
         labels = replace(self.labels, classes=())
-        return replace(self, labels=labels, shards=[], forecast={}, outcomes={})
+        return replace(self, labels=labels, shards=[])
 
 
 def make_plan(
@@ -233,6 +215,12 @@ def make_plan(
     n_parts = int(table["part"].max())
     first_part = earlier.part_numbers.stop
     table["part"] += first_part - 1
+    places = [table[name] for name in ORDER[:-1]]
+    groups = forecast_groups(forecast.rows, places)[["count", "high"]]
+    shards = [
+        Shard(number, *place, 0, 0, count, ceil(high))  # type: ignore[call-arg]
+        for number, (place, count, high) in enumerate(groups.itertuples(name=None))
+    ]
     plan = Plan(
         labels,
         schema,
@@ -248,25 +236,13 @@ def make_plan(
         fingerprint="",
         dataset_id=earlier.dataset_id,
         first_part=first_part,
-        shards=_list_shards(table, forecast, settings.shard_name),
+        shards=number_shards(shards, settings.shard_name),
     )
     check_names(plan)
     table = table.sort_values(ORDER, ignore_index=True)
     sha256 = fingerprint(table, plan)
     dataset_id = earlier.dataset_id or sha256
     return replace(plan, fingerprint=sha256, dataset_id=dataset_id), table
-
-
-def _list_shards(table: pd.DataFrame, forecast: Forecast, template: str) -> list[Shard]:
-    """Return the shards of a planned table."""
-    places = [table[name] for name in ORDER[:-1]]
-    groups = forecast_groups(forecast.rows, places)
-    rows = zip(groups.index.tolist(), groups["count"], groups["high"], strict=True)
-    shards = [
-        Shard(number, part, split, fold, index, 0, 0, count, ceil(high))
-        for number, ((part, split, fold, index), count, high) in enumerate(rows)
-    ]
-    return number_shards(shards, template)
 
 
 def number_shards(shards: Sequence[Shard], template: str) -> list[Shard]:
@@ -287,22 +263,18 @@ def check_names(plan: Plan) -> None:
     template = plan.settings.shard_name
     tables = {f"{shard.split}.csv" for shard in plan.shards}
     reserved = {*PART_FILES, *PART_FOLDERS, *tables}
-    if SIDE_BY_SIDE.search(template):
-        raise ValueError(
-            f"SHARD_NAME '{template}' has two numbers side by side, so names could "
-            "repeat. Put a '-' between them."
-        )
+    is_ambiguous = SIDE_BY_SIDE.search(template)
     for shard in plan.shards:
         name = plan.file_name(shard)
         # Test shards are in a folder, where the part has no file besides them.
         is_taken = shard.split != "test" and name.split("/")[0] in reserved
-        is_safe = SAFE_NAME.fullmatch(name) and len(name.encode()) <= MAX_NAME_BYTES
-        if is_taken or not is_safe:
+        is_unsafe = not SAFE_NAME.fullmatch(name) or len(name.encode()) > MAX_NAME_BYTES
+        if is_ambiguous or is_taken or is_unsafe:
             raise ValueError(
                 f"SHARD_NAME '{template}' with NAME '{plan.labels.name}' gives a shard "
                 f"the name {name!r}. It must have at most {MAX_NAME_BYTES} letters, "
-                "digits, '-', '_' and '.', and not be the name of another file of a "
-                "part. Change SHARD_NAME or NAME."
+                "digits, '-', '_' and '.', no two numbers side by side, and not be the "
+                "name of another file of a part. Change SHARD_NAME or NAME."
             )
 
 
@@ -318,9 +290,8 @@ def fingerprint(table: pd.DataFrame, plan: Plan) -> str:
         names += ["dataset_id", "first_part"]
     values = {**asdict(plan.settings), **asdict(plan)}
     settings = {name: values[name] for name in names}
-    text = json.dumps(settings, sort_keys=True, default=str)
-    digest = hashlib.sha256(text.encode())
-    for column in sorted(set(table.columns) - NOT_DECISIVE):
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
+    for column in table.columns.difference(NOT_DECISIVE):
         text = "\x1f".join(map(str, table[column].tolist()))
         digest.update(f"\x1d{column}\x1d{text}".encode())
     return digest.hexdigest()
@@ -340,14 +311,18 @@ def _fit_parts(
     limit_bytes = round(settings.part_limit_gb * 1e9)
     groups = forecast_groups(forecast.rows, [table["split"], table["fold"]])
     fewest = 1 + int(groups["expected"].sum() / (limit_bytes + 1))
-    for n_parts in range(fewest, 2 * fewest + 10):
-        n_shards = shards_per_group(groups, n_parts, settings)
-        if n_shards is None:
+    row_bytes = _sidecar_bytes(table)
+    # Shards grow before there are more parts.
+    sizes = (settings.shard_mb, LARGEST_SHARD_MB)
+    for n_parts, shard_mb in product(range(fewest, 2 * fewest + 10), sizes):
+        n_shards = count_shards(groups, n_parts, shard_mb, settings)
+        if not n_shards:
             continue
         planned = assign_shards(table, n_shards, n_parts, seed=settings.seed)
         fullest = forecast_groups(forecast.rows, planned["part"]).max()
-        row_bytes, fixed_bytes = sidecar_bytes(table, sum(n_shards.values()))
-        other_bytes = ceil(fullest["count"] * row_bytes + fixed_bytes + folds_bytes)
+        # plan.json lists all shards.
+        fixed_bytes = FIXED_BYTES + 600 * sum(n_shards.values()) + folds_bytes
+        other_bytes = ceil(fullest["count"] * row_bytes + fixed_bytes)
         if ceil(fullest["high"]) + other_bytes <= limit_bytes:
             return planned, limit_bytes - other_bytes
     raise ValueError(
@@ -360,60 +335,54 @@ def _fit_parts(
     )
 
 
-def sidecar_bytes(table: pd.DataFrame, n_shards: int) -> tuple[float, int]:
-    """Return the bytes of a part besides its shards: per image, and a fixed number.
+def _sidecar_bytes(table: pd.DataFrame) -> float:
+    """Return the bytes of an image in a part besides its record.
 
-    An image has a row in a CSV and in hashes.parquet, and a line in an index. n_shards:
-    of all parts, because plan.json lists them all.
+    It has a row in a CSV and in hashes.parquet, and a line in an index.
     """
     sample = table.sample(min(len(table), 500), random_state=0)
-    rows = sample.drop(columns=NOT_IN_CSV, errors="ignore")
+    rows = sample.drop(columns=NOT_DECISIVE, errors="ignore")
     csv = rows.to_csv(index=False, header=False)
-    row_bytes = len(csv.encode()) / len(sample)
-    return 2 * row_bytes + 300, (64 << 10) + 600 * n_shards
+    return 2 * len(csv.encode()) / len(sample) + 300
 
 
-def shards_per_group(
+def count_shards(
     groups: pd.DataFrame,
     n_parts: int,
+    shard_mb: float,
     settings: PlanSettings,
-) -> dict[Any, int] | None:
-    """Return the number of shards of each (split, fold), None if no number fits.
+) -> dict[Any, int]:
+    """Return the number of shards of each (split, fold), {} if no number fits.
 
-    They have at most shard_mb if not numbered, and grow before there are more parts.
+    They have at most `shard_mb` if not numbered.
     groups: by (split, fold), the images (`count`) and `expected` bytes.
     """
-    splits = groups.index.get_level_values("split")
-    is_test = (splits == "test") & (splits != "test").any()
-    counts = groups["count"].to_numpy()
-    labelled = counts[~is_test]
-    # Each part also has a CSV for each split, and with test images the sample
-    # submission and their folder.
-    n_files = SIDECAR_FILES + splits.nunique() + 2 * is_test.any()
-    max_shards = settings.max_part_files - n_files
-
+    counts = groups["count"]
+    labelled = counts.drop("test", errors="ignore")
+    if labelled.empty:
+        labelled = counts
+    bytes_per_image = groups["expected"].to_numpy().sum() / counts.sum()
+    images_per_shard = settings.shard_images or shard_mb * 1e6 / bytes_per_image
     if settings.n_shards:
         images_per_shard = labelled.sum() / settings.n_shards
-    elif settings.shard_images:
-        images_per_shard = settings.shard_images
-    else:
-        image_mb = groups["expected"].to_numpy().sum() / counts.sum() / 1e6
-        n_most = n_parts * max(1, max_shards - len(labelled))
-        needed_mb = min(labelled.sum() / n_most * image_mb, LARGEST_SHARD_MB)
-        images_per_shard = max(settings.shard_mb, needed_mb) / image_mb
-    # A part may have no test image: there can be fewer of them than parts.
-    n_shards = np.ceil(counts / images_per_shard).clip(n_parts)
-    n_shards[is_test] = n_shards.clip(max=counts)[is_test]
+
+    n_shards = (-(-counts // images_per_shard)).clip(n_parts)
     if settings.n_shards:
-        n_shards[~is_test] = _apportion(labelled, settings.n_shards)
-    at_top = n_shards[~is_test]
-    fits = (n_parts <= at_top) & (at_top <= labelled)
-    if not fits.all() or np.ceil(at_top / n_parts).sum() > max_shards:
-        return None
-    return dict(zip(groups.index, n_shards.astype(int), strict=True))
+        n_shards[labelled.index] = _apportion(labelled, settings.n_shards)
+    # A part may have no test image: there can be fewer of them than parts.
+    n_shards = n_shards.clip(upper=counts)
+    at_top = n_shards[labelled.index]
+    # Each part also has a CSV for each split, and with test images the sample
+    # submission and their folder.
+    n_files = SIDECAR_FILES + counts.index.unique("split").size
+    n_files += 2 * (len(labelled) < len(counts))
+    n_files += np.ceil(at_top / n_parts).sum()
+    if at_top.min() < n_parts or n_files > settings.max_part_files:
+        return {}
+    return n_shards.astype(int).to_dict()
 
 
-def _apportion(counts: np.ndarray, n_shards: int) -> np.ndarray:
+def _apportion(counts: pd.Series, n_shards: int) -> np.ndarray:
     """Return `n_shards` over the groups: the next one goes to the fullest shards.
 
     Source: Adams' method of apportionment (smallest divisors), by its priority numbers.

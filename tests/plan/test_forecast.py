@@ -1,5 +1,6 @@
 """Forecasts hold the truth, and parts fit before the first byte is written."""
 
+from itertools import product
 from unittest import mock
 
 import numpy as np
@@ -14,13 +15,7 @@ from kaggle_tfr import deduplicate, explore, parallel, plan
 from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.parameters import DEFAULTS, make_settings
 from kaggle_tfr.plan.forecast import make_forecast
-from kaggle_tfr.plan.plan import (
-    SIDECAR_FILES,
-    PlanSettings,
-    make_plan,
-    shards_per_group,
-    sidecar_bytes,
-)
+from kaggle_tfr.plan.plan import SIDECAR_FILES, PlanSettings, count_shards, make_plan
 from kaggle_tfr.schema import load_schema
 
 WHOLE = ImageSettings(None, "none")
@@ -116,8 +111,7 @@ def test_parts_have_every_image_once_and_no_more_files_than_allowed(
 ):
     """share: of all bytes, the limit of a part."""
     table = make_table(np.array(n_bytes), folds, 1)
-    row_bytes, fixed_bytes = sidecar_bytes(table, 3 * folds * 20)
-    limit = share * sum(n_bytes) + len(table) * row_bytes + fixed_bytes
+    limit = share * sum(n_bytes) + 100_000
     limits = {"max_part_files": max_files, "part_limit_gb": limit / 1e9}
     try:
         _, plan_of_parts, rows = plan_sizes(table, **limits, shard_mb=1)
@@ -126,12 +120,11 @@ def test_parts_have_every_image_once_and_no_more_files_than_allowed(
         assume(False)
 
     assert sorted(rows["image_id"]) == sorted(table["image_id"])
-    row_bytes, fixed_bytes = sidecar_bytes(table, len(plan_of_parts.shards))
+    assert plan_of_parts.shard_limit_bytes < limit
     for part, rows_of_part in rows.groupby("part"):
         n_shards = sum(shard.part == part for shard in plan_of_parts.shards)
         assert n_shards + SIDECAR_FILES + 1 <= max_files
-        other_bytes = len(rows_of_part) * row_bytes + fixed_bytes
-        assert rows_of_part["bytes"].sum() + other_bytes <= limit
+        assert rows_of_part["bytes"].sum() <= plan_of_parts.shard_limit_bytes
 
 
 def test_originals_that_pass_through_are_counted_and_not_estimated(tmp_path):
@@ -177,8 +170,10 @@ def test_shards_weigh_between_100_and_400_megabytes(total_gb, folds):
     """Where the data allow it, in as few parts as that takes."""
     weight = total_gb * 1e9 / folds
     groups = make_groups([100_000] * folds, weight)
-    tried = (shards_per_group(groups, n_parts, choose()) for n_parts in range(1, 10))
-    n_parts, wanted = next((n, wanted) for n, wanted in enumerate(tried, 1) if wanted)
+    for n_parts, shard_mb in product(range(1, 10), (200, 400)):
+        wanted = count_shards(groups, n_parts, shard_mb, choose())
+        if wanted:
+            break
     assert n_parts <= 1 + total_gb // 12
     # Kaggle's files, and those of other tools.
     assert sum(wanted.values()) / n_parts + SIDECAR_FILES + 1 <= 50 - 5
@@ -188,19 +183,18 @@ def test_shards_weigh_between_100_and_400_megabytes(total_gb, folds):
 
 def test_a_part_s_limit_of_files_is_of_those_at_its_top():
     """Test shards share one folder, so any number of them counts as one file."""
-    groups = pd.concat([make_groups([900], 9e8), make_groups([900], 9e8, "test")])
+    groups = pd.concat([make_groups([900], 9e8, "test"), make_groups([900], 9e8)])
 
     by_number = choose(shard_images=100, max_part_files=23)
-    assert set(shards_per_group(groups, 1, by_number).values()) == {9}
+    assert set(count_shards(groups, 1, 0, by_number).values()) == {9}
     too_few = choose(shard_images=100, max_part_files=22)
-    assert shards_per_group(groups, 1, too_few) is None
+    assert count_shards(groups, 1, 0, too_few) == {}
 
 
 @pytest.mark.parametrize(
     "limits",
     [
         {"n_shards": 2},
-        {"n_shards": 21},
         {"max_part_files": 12},
         {"part_limit_gb": 0.0003},
         {"part_limit_gb": 0.008, "n_shards": 3},
