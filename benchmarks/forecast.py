@@ -23,7 +23,7 @@ from kaggle_tfr.schema import load_schema
 
 SIZES = ("log-normal", "very skewed", "zipf", "giants")
 RECODED = ImageSettings(None, "none", quality=80)
-SAMPLES = (1000, 500, 100, 30)
+SAMPLES = (500, 100, 30)  # of 10,000 images at most 500
 
 
 def draw_sizes(name, n, rng):

@@ -28,7 +28,6 @@ class Planned:
     by_fold: of `count_by_fold`. checks: of `check_leakage`.
     plan, forecast: as 04 needs them. table: of the planned images, one row per record.
     shards: one row per file.
-    counts: number of images by outcome; their sum is len(folds).
     """
 
     folds: pd.DataFrame
@@ -39,7 +38,6 @@ class Planned:
     forecast: Forecast
     table: pd.DataFrame
     shards: pd.DataFrame
-    counts: dict[str, int]
 
 
 def run(values: Values) -> Planned:
@@ -57,31 +55,32 @@ def run(values: Values) -> Planned:
     settings = make_settings(PlanSettings, {**values, "BIT_DEPTH": labels.bit_depth})
     schema = load_schema(values["SCHEMA"], rows, labels)
     check_growth(earlier, rows, settings, schema)
-    group_column = values["GROUP_COLUMN"]
-    extra_in_validation = values["EXTRA_IN_VALIDATION"]
     rows, clusters = drop_between(
-        rows, clusters, group_column, extra_in_validation=extra_in_validation
+        rows,
+        clusters,
+        settings.group_column,
+        extra_in_validation=settings.extra_in_validation,
     )
 
     folded = assign_folds(
         rows,
-        n_folds=values["N_FOLDS"],
-        seed=values["SEED"],
-        validation_size=values["VALIDATION_SIZE"],
+        n_folds=settings.n_folds,
+        seed=settings.seed,
+        validation_size=settings.validation_size,
         label_columns=labels.class_columns,
-        group_column=group_column,
-        extra_in_validation=extra_in_validation,
+        group_column=settings.group_column,
+        extra_in_validation=settings.extra_in_validation,
     )
     hashes = explore.load_hashes(images, work)
     checks = check_leakage(
         folded,
         hashes=hashes,
         max_bits=duplicates.max_bits,
-        group_column=group_column,
+        group_column=settings.group_column,
         cut_pairs=cut_pairs,
     )
     by_fold = count_by_fold(folded, labels)
-    note_folds(folded, by_fold, checks, duplicates.max_bits, group_column)
+    note_folds(folded, by_fold, checks, duplicates.max_bits, settings.group_column)
     outcomes = deduplicate.count_outcomes(images, clusters)
     folds = list_folds(images, clusters, folded, labels.label_columns)
     folds_file = save_folds(folds, outcomes, work)
@@ -105,16 +104,7 @@ def run(values: Values) -> Planned:
     )
     plan = replace(plan, outcomes=outcomes, checks={**vars(duplicates), **checks})
     save_plan(plan, add_fingerprints(table, hashes), work)
-    return Planned(
-        folds=folds,
-        folded=folded.assign(input_split=rows["split"]),
-        by_fold=by_fold,
-        checks=checks,
-        plan=plan,
-        forecast=forecast,
-        table=table,
-        shards=pd.DataFrame(plan.shards).assign(
-            file=[plan.file_name(shard) for shard in plan.shards]
-        ),
-        counts=outcomes,
-    )
+    shards = pd.DataFrame(plan.shards)
+    shards["file"] = [plan.file_name(shard) for shard in plan.shards]
+    folded["input_split"] = rows["split"]
+    return Planned(folds, folded, by_fold, checks, plan, forecast, table, shards)
