@@ -41,15 +41,12 @@ def rename(plan, template, name="trees", shards=()):
 def test_a_saved_plan_is_read_back_equal(planned):
     """plan.json has all settings and versions, plan.parquet the table."""
     work, plan, table = planned
-    values = json.loads((work / "plan.json").read_text())
 
     assert read_plan(str(work)) == plan
     rows = storage.read_parquet(str(work / "plan.parquet"))
     pd.testing.assert_frame_equal(rows, table, check_dtype=False)
-    assert values["labels"]["name"] == "trees"
-    assert (values["image"]["size"], values["image"]["quality"]) == ([32, 32], 90)
-    assert values["versions"]["tensorflow"]
-    assert len(values["fingerprint"]) == 64
+    assert (plan.labels.name, plan.image.size) == ("trees", (32, 32))
+    assert plan.versions["tensorflow"]
 
 
 @pytest.mark.parametrize(
@@ -132,12 +129,9 @@ def test_parts_are_numbered_after_those_that_the_plan_continues(planned, tmp_pat
 
     assert list(plan.part_numbers) == [4, 5]
     assert rows["part"].value_counts().to_dict() == {4: 24, 5: 24}
-    files = {plan.file_name(shard)[:3] for shard in plan.shards}
-    assert files == {"p4-", "p5-"}
+    assert {plan.file_name(shard)[:3] for shard in plan.shards} == {"p4-", "p5-"}
     with_folds = replace(plan, folds_sha256="0" * 64)
     assert [has_folds(with_folds, part) for part in (1, 4, 5)] == [False, True, False]
-    assert read_plan(str(tmp_path)) == plan
-    assert (plan.dataset_id, plan.first_part) == ("a1", 4)
     other, _ = two_parts(table, tmp_path, dataset_id="c3", first_part=4, **settings)
     assert other.fingerprint != plan.fingerprint
 
