@@ -16,7 +16,12 @@ import pyarrow.parquet as pq
 
 from kaggle_tfr import storage
 from kaggle_tfr.images.convert import ImageSettings
-from kaggle_tfr.naming import OVERRIDE_GROUP, check_template, format_shard_name
+from kaggle_tfr.naming import (
+    OVERRIDE_GROUP,
+    TEST_FOLDER,
+    check_template,
+    format_shard_name,
+)
 from kaggle_tfr.notebook import note
 from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
@@ -51,7 +56,6 @@ PART_FILES = (
     "dataset-metadata.json",
     "sample_submission.csv",
 )
-PART_FOLDERS = ("index", "journal", "test")
 # Columns that may change although the records stay the same.
 NOT_DECISIVE = [
     "path",
@@ -63,12 +67,12 @@ NOT_DECISIVE = [
     OVERRIDE_GROUP,
 ]
 LARGEST_SHARD_MB = 400  # before another part is used
-# A file system takes 255. A shard's index adds ".idx" and, while it is written, ".", 32
-# digits and ".tmp".
-MAX_NAME_BYTES = 255 - 41
-# Kaggle may refuse other characters after the upload. Files that end in ".tmp" are
-# removed.
-SAFE_NAME = re.compile(r"[\w./-]+(?<!\.tmp)")
+# What Kaggle accepts, and a file system with the endings of an index and of temporary
+# files; not the names of a part's other files and folders.
+SAFE_NAME = re.compile(
+    r"(?!(index|journal|test)/)[\w./-]{1,120}"
+    r"(?<!\.tmp|\.csv|\.txt)(?<!\.json|\.html)(?<!\.parquet)"
+)
 # Two numbers of a template without a character between them that is not a digit.
 SIDE_BY_SIDE = re.compile(r"\{(?!name|split)[^}]*\}\d*\{(?!name|split)[^}]*\}")
 
@@ -261,20 +265,17 @@ def number_shards(shards: Sequence[Shard], template: str) -> list[Shard]:
 def check_names(plan: Plan) -> None:
     """Raise a ValueError unless each shard can have its own name in a part folder."""
     template = plan.settings.shard_name
-    tables = {f"{shard.split}.csv" for shard in plan.shards}
-    reserved = {*PART_FILES, *PART_FOLDERS, *tables}
     is_ambiguous = SIDE_BY_SIDE.search(template)
     for shard in plan.shards:
         name = plan.file_name(shard)
-        # Test shards are in a folder, where the part has no file besides them.
-        is_taken = shard.split != "test" and name.split("/")[0] in reserved
-        is_unsafe = not SAFE_NAME.fullmatch(name) or len(name.encode()) > MAX_NAME_BYTES
-        if is_ambiguous or is_taken or is_unsafe:
+        is_test = shard.split == "test"
+        below = name.removeprefix(TEST_FOLDER) if is_test else name
+        if is_ambiguous or not SAFE_NAME.fullmatch(below):
             raise ValueError(
                 f"SHARD_NAME '{template}' with NAME '{plan.labels.name}' gives a shard "
-                f"the name {name!r}. It must have at most {MAX_NAME_BYTES} letters, "
-                "digits, '-', '_' and '.', no two numbers side by side, and not be the "
-                "name of another file of a part. Change SHARD_NAME or NAME."
+                f"the name {name!r}. It must have at most 120 letters, digits, '-', "
+                "'_' and '.', no two numbers side by side, and be no name of another "
+                "file of a part. Change SHARD_NAME or NAME."
             )
 
 
@@ -311,7 +312,10 @@ def _fit_parts(
     limit_bytes = round(settings.part_limit_gb * 1e9)
     groups = forecast_groups(forecast.rows, [table["split"], table["fold"]])
     fewest = 1 + int(groups["expected"].sum() / (limit_bytes + 1))
-    row_bytes = _sidecar_bytes(table)
+    # An image has a row in a CSV and in hashes.parquet, and a line in an index.
+    sample = table.sample(min(len(table), 500), random_state=0)
+    rows = sample.drop(columns=NOT_DECISIVE, errors="ignore")
+    row_bytes = 300 + 2 * len(rows.to_csv().encode()) / len(rows)
     # Shards grow before there are more parts.
     sizes = (settings.shard_mb, LARGEST_SHARD_MB)
     for n_parts, shard_mb in product(range(fewest, 2 * fewest + 10), sizes):
@@ -335,17 +339,6 @@ def _fit_parts(
     )
 
 
-def _sidecar_bytes(table: pd.DataFrame) -> float:
-    """Return the bytes of an image in a part besides its record.
-
-    It has a row in a CSV and in hashes.parquet, and a line in an index.
-    """
-    sample = table.sample(min(len(table), 500), random_state=0)
-    rows = sample.drop(columns=NOT_DECISIVE, errors="ignore")
-    csv = rows.to_csv(index=False, header=False)
-    return 2 * len(csv.encode()) / len(sample) + 300
-
-
 def count_shards(
     groups: pd.DataFrame,
     n_parts: int,
@@ -365,7 +358,6 @@ def count_shards(
     images_per_shard = settings.shard_images or shard_mb * 1e6 / bytes_per_image
     if settings.n_shards:
         images_per_shard = labelled.sum() / settings.n_shards
-
     n_shards = (-(-counts // images_per_shard)).clip(n_parts)
     if settings.n_shards:
         n_shards[labelled.index] = _apportion(labelled, settings.n_shards)
