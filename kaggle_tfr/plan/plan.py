@@ -388,7 +388,7 @@ def _apportion(counts: pd.Series, n_shards: int) -> np.ndarray:
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
     """Write plan.parquet, a row group per shard, then plan.json; note their numbers."""
     storage.remove_leftovers(work_dir)
-    rows = pa.Table.from_pandas(table.sort_values(ORDER), preserve_index=False)
+    rows = pa.Table.from_pandas(table, preserve_index=False)
     start = 0
     with (
         storage.new_file(f"{work_dir}/plan.parquet") as temporary,
