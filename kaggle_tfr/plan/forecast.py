@@ -171,8 +171,8 @@ def forecast_groups(rows: pd.DataFrame, keys: Any) -> pd.DataFrame:
 
     rows: of a Forecast. keys: what pandas groups them by, such as columns of the table.
     A group is a random share of the rows, and may weigh more than the mean: the mean
-    ratio is uncertain, and so is that of each image.
+    ratio is uncertain, and so is that of each image. Both may be low.
     """
     groups = rows.groupby(keys).sum()
-    margin = np.sqrt(groups["spread"] ** 2 + groups["variance"])
+    margin = groups["spread"] + np.sqrt(groups["variance"])
     return groups.assign(high=groups["expected"] + margin)
