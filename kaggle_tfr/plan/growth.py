@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr.earlier import mark_recorded
-from kaggle_tfr.plan.folds import join_groups
+from kaggle_tfr.plan.folds import number_groups
 from kaggle_tfr.plan.plan import PlanSettings
 from kaggle_tfr.schema import RecordSchema
 
@@ -71,7 +71,7 @@ def drop_between(
     is_test = rows["split"] == "test"
     is_placed = (rows["part"] != 0) & ~is_test
     place = rows.groupby(["split", "fold"]).ngroup().where(is_placed)
-    number = join_groups(rows, group_column).number
+    number = number_groups(rows, group_column)
     is_between = place.groupby(number).transform("nunique") > 1
     # Without folds, all images of train are in fold 0.
     if rows["fold"].max() > 0 and not extra_in_validation:
