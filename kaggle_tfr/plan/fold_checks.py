@@ -91,17 +91,14 @@ def check_leakage(
     if hashes is not None:
         numbers |= _count_near_pairs(table, hashes, max_bits, cut_pairs)
 
-    leaks = [
-        f"{name} {number}"
-        for name, number in numbers.items()
-        if name.endswith("_across_folds") and number
-    ]
-    if leaks:
+    checks = pd.Series(numbers, name="folds", dtype=object)
+    leaks = checks.filter(like="_across_folds")
+    if leaks.any():
         raise ValueError(
-            f"The folds leak into one another: {', '.join(leaks)}. "
+            f"The folds leak into one another: {leaks.to_dict()}. "
             "Run 02_deduplicate and 03_plan again."
         )
-    return pd.Series(numbers, name="folds", dtype=object)
+    return checks
 
 
 def _find_mixed(values: pd.Series, group: pd.Series) -> pd.Index:
@@ -123,7 +120,6 @@ def _count_near_pairs(
     words = np.ascontiguousarray(hashes[[*HASHES]].to_numpy(np.uint64).T)
     place = name_places(table).to_numpy()
     path = table["path"].to_numpy()
-    is_recorded = mark_recorded(table)
     pairs = set[frozenset[str]]()  # each pair once
     for row in sampled[has_texture[sampled]]:
         # One hash of the four leaves few images to compare.
@@ -131,10 +127,11 @@ def _count_near_pairs(
         near = np.flatnonzero((n_bits <= max_bits) & has_texture)
         n_bits = np.bitwise_count(words[:, near] ^ words[:, [row]]).sum(axis=0)
         near = near[(n_bits <= max_bits) & (place[near] != place[row])]
-        near = near[~(is_recorded[near] & is_recorded[row])]
         pairs |= {frozenset([path[row], other]) for other in path[near]}
-    pairs -= {frozenset(pair) for pair in cut_pairs}
-    tests = {*table["path"][table["split"] == "test"]}
+    recorded = {*path[mark_recorded(table)]}
+    cut = {frozenset(pair) for pair in cut_pairs}
+    pairs = {pair for pair in pairs - cut if not pair <= recorded}
+    tests = {*path[table["split"] == "test"]}
     n_with_test = sum(not tests.isdisjoint(pair) for pair in pairs)
     return {
         "sampled_images": len(sampled),

@@ -16,7 +16,7 @@ other groups are distributed as if these images had come first.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import ceil, inf
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -56,16 +56,16 @@ def assign_folds(
     """
     group = number_groups(table, group_column)
     labels = mark_labels(table, label_columns)
-    rows = table.reindex(columns=["split", "fold", "source"])
+    rows = table.reindex(columns=["fold", "source"])
     is_placed = rows["fold"].notna()
+    split = table["split"]
     # A group goes to its split with the fewest rows.
-    n_rows = rows["split"].map(rows["split"].value_counts())
-    by_size = rows["split"].loc[n_rows.sort_values(kind="stable").index]
-    smallest = by_size.groupby(group).transform("first")
-    split = rows["split"].where(is_placed, smallest)
+    n_rows = split.map(split.value_counts()).sort_values(kind="stable")
+    smallest = split[n_rows.index].groupby(group).transform("first")
+    split = split.where(is_placed, smallest)
     is_extra = (rows["source"] > 0).groupby(group).transform("any")
     may_validate = (split == "train") & (extra_in_validation | ~is_extra)
-    fold = rows["fold"].mask(~is_placed & ~may_validate, -1)
+    fold = rows["fold"].where(is_placed | may_validate, -1)
 
     if validation_size and fold.hasnans:
         bins = fold.clip(upper=0).mask(is_placed & (split == "validation"), 1)
@@ -167,7 +167,7 @@ def fill_bins(
 
 
 def _choose_bins(
-    counts: csr_matrix, loads_before: Array, shares: list[float], seed: int
+    counts: csr_matrix, loads: Array, shares: list[float], seed: int
 ) -> Array:
     """Return the bin of each group.
 
@@ -182,12 +182,12 @@ def _choose_bins(
     many as the largest group has.
 
     counts: images of each class in each group; the last column has all its images.
-    loads_before: images of each class that are in the bins (classes, bins).
+    loads: images of each class that are in the bins (classes, bins); changed.
     Sources: Tijdeman, "The chairman assignment problem" (1980); Sechidis et al., "On
     the Stratification of Multi-Label Data" (2011).
     """
     rng = np.random.default_rng(seed)
-    class_sizes = counts.sum(axis=0).A1 + loads_before.sum(axis=1)
+    class_sizes = counts.sum(axis=0).A1 + loads.sum(axis=1)
     rank = class_sizes + rng.random(len(class_sizes))
     # Large groups first. Of equal size, groups of several classes, the rarest first;
     # then those of one class, class by class, which can make up for the others.
@@ -202,30 +202,21 @@ def _choose_bins(
     if is_unequal and counts.sum() == 2 * sizes.sum():
         max_excess = sizes.max(initial=0) - 0.5
     class_sizes[-1] = inf  # all images are not a class
-    # Lists, because NumPy arrays with so few elements take several times longer.
-    loads = loads_before.tolist()
-    lists = counts.tolil()
     bins = np.empty(len(sizes), np.int64)
     for number in order.tolist():
-        labels = lists.rows[number]
-        images = lists.data[number]
-        lacking = []
-        for label, n_images in zip(labels, images, strict=True):
-            seen = sum(loads[label]) + n_images
-            lacking.append(
-                [
-                    share * seen - load
-                    for share, load in zip(shares, loads[label], strict=True)
-                ]
-            )
-        deficits = np.dot(1 / class_sizes[labels], lacking).tolist()
+        entries = slice(*counts.indptr[number : number + 2])
+        labels = counts.indices[entries]
+        images = counts.data[entries]
+        loads_of_class = loads[labels]
+        seen = loads_of_class.sum(axis=1) + images
+        lacking = seen[:, None] * shares - loads_of_class
+        deficits = (1 / class_sizes[labels]) @ lacking
         if is_unequal and is_pure[number]:
-            deficits = [ceil(lack / images[0] - 1e-9) for lack in lacking[0]]
-        has_room = [lack >= images[-1] - max_excess for lack in lacking[-1]]
-        ranks = list(zip(has_room, deficits, lacking[-1], strict=True))
-        bins[number] = ranks.index(max(ranks))
-        for label, n_images in zip(labels, images, strict=True):
-            loads[label][bins[number]] += n_images
+            deficits = np.ceil(lacking[0] / images[0] - 1e-9)
+        has_room = lacking[-1] >= images[-1] - max_excess
+        chosen = np.lexsort((lacking[-1], deficits, has_room))[-1]
+        bins[number] = chosen
+        loads[labels, chosen] += images
     return bins
 
 

@@ -354,7 +354,7 @@ def test_the_leakage_check_stops_at_clusters_and_pairs_across_folds():
     A flat image is not compared.
     """
     table = make_four_images(fold=[0, 1, 0, 1])
-    leaks = "clusters_across_folds 1, sampled_pairs_across_folds 1. Run 02_d"
+    leaks = "'clusters_across_folds': 1, 'sampled_pairs_across_folds': 1}. Run 02_d"
 
     with pytest.raises(ValueError, match=leaks):
         check_leakage(table, hashes=make_hashes(), max_bits=2)

@@ -55,7 +55,7 @@ def test_records_of_one_cluster_or_group_in_two_folds_stay():
     assert changed.index[~changed["keep"].astype(bool)].tolist() == [4, 5, 7]
     assert checks["groups_across_folds"] == checks["clusters_across_folds"] == 0
     folded.loc[4, ["patient", "fold"]] = ["a", 1]
-    with pytest.raises(ValueError, match="groups_across_folds 1"):
+    with pytest.raises(ValueError, match="groups_across_folds': 1"):
         check_leakage(folded, group_column="patient")
 
 
