@@ -91,6 +91,7 @@ def select_new(folded: pd.DataFrame) -> pd.DataFrame:
     new = folded[~mark_recorded(folded)].reset_index(drop=True)
     if new.empty:
         raise ValueError(
-            "No image is new: there is nothing to write, and folds.csv is up to date."
+            f"No image is new: all {len(folded):,} are in earlier parts. There is "
+            "nothing to write, and folds.csv is up to date."
         )
     return new.drop(columns="part", errors="ignore")
