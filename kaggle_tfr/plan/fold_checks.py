@@ -61,8 +61,8 @@ def check_leakage(
     clusters_across_folds, groups_across_folds: must be 0. A split counts as a fold;
         test does not, and clusters of earlier images alone do not count.
     clusters_across_test: clusters with test rows and other rows.
-    max_share_deviation: largest difference between a class's share of a fold and of
-        train.
+    max_share_deviation: largest difference between a class's share of a fold and its
+        mean share.
     sampled_…: only with `hashes` (of `load_hashes`). 300 sampled images are compared
         with all others: pairs within `max_bits` bits across_folds, which must be 0, and
         pairs with_test, of a test image and another image. Each pair is counted once.
@@ -73,9 +73,8 @@ def check_leakage(
     is_new = pd.Series(~mark_recorded(table), table.index)
     is_test = (table["split"] == "test")[table["cluster"] >= 0]
     train = table[table["fold"] >= 0]
-    counts = pd.crosstab(train["label"], train["fold"]).to_numpy()
-    share_of_train = counts.sum(axis=1, keepdims=True) / counts.sum()
-    deviation = np.abs(counts / counts.sum(axis=0) - share_of_train)
+    shares = pd.crosstab(train["label"], train["fold"], normalize="columns")
+    deviation = shares.sub(shares.mean(axis=1), axis=0).abs().to_numpy()
     numbers: dict[str, float] = {
         "images": len(table),
         "clusters": int(list_values(table, "cluster").value_counts().gt(1).sum()),

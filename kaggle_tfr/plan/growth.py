@@ -11,7 +11,6 @@ from kaggle_tfr.plan.folds import number_groups
 from kaggle_tfr.plan.plan import PlanSettings
 from kaggle_tfr.schema import RecordSchema
 
-BETWEEN = "between folds"
 # Settings that may differ from those of the earlier parts.
 FREE = {
     "shard_mb",
@@ -68,18 +67,21 @@ def drop_between(
     if "part" not in rows:
         return rows, clusters
     is_new = rows["part"] == 0
-    group = number_groups(rows, group_column)
     place = rows[["split", "fold"]].mask(is_new)
-    first = place.groupby(group).transform("first")
-    is_between = (place.groupby(group).transform("nunique") > 1).any(axis=1)
+    groups = place.groupby(number_groups(rows, group_column))
+    first = groups.transform("first")
+    is_between = (groups.transform("nunique") > 1).any(axis=1)
     # Without folds, all images of train are in fold 0.
     if rows["fold"].max() > 0 and not extra_in_validation:
         is_between |= (rows["source"] > 0) & (first["fold"] >= 0)
-    outcome = {"cluster": -1, "keep": False, "reason": BETWEEN}
+
+    outcome = {"cluster": -1, "keep": False, "reason": "between folds"}
     dropped = pd.DataFrame(outcome, rows.index[is_new & is_between])
     clusters = pd.concat([clusters.drop(dropped.index, errors="ignore"), dropped])
-    place = place.fillna(first)
-    rows = rows.assign(split=place["split"].fillna(rows["split"]), fold=place["fold"])
+    rows = rows.assign(
+        split=first["split"].where(is_new).fillna(rows["split"]),
+        fold=first["fold"].where(is_new, rows["fold"]),
+    )
     return rows.drop(dropped.index), clusters
 
 
