@@ -109,7 +109,7 @@ def run(values: Values) -> Planned:
     save_plan(plan, add_fingerprints(table, hashes), work)
     return Planned(
         folds=folds,
-        folded=folded.assign(input_split=rows["split"]),
+        folded=folded.assign(input_split=images["split"]),
         by_fold=by_fold,
         checks=checks,
         plan=plan,

@@ -132,7 +132,7 @@ def test_a_class_differs_between_folds_by_its_largest_cluster_at_most(n, n_folds
     assert (np.ptp(counts, axis=1) <= largest_of_class).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.integers(6, 200),
     st.integers(2, 6),
@@ -190,20 +190,20 @@ def test_label_columns_that_a_fold_or_validation_lacks_are_named(capsys):
 
 
 def test_images_of_a_cluster_or_group_leave_the_larger_split():
-    """The smaller split stays whole; test images stay where they are."""
+    """The smaller split stays whole; test images stay where they are.
+
+    A given validation split does not count in VALIDATION_SIZE.
+    """
     split = ["train"] * 6 + ["validation"] * 3 + ["test"] * 2
-    clusters = [3, 3, -1, -1, 4, -1, 3, -1, 5, 4, 5]
-    labels = [0] * 11
-    table = make_table(labels, clusters, split=split)
+    table = make_table([0] * 11, [3, 3, -1, -1, 4, -1, 3, -1, 5, 4, 5], split=split)
     table["site"] = [*"abcdefgh", "d", "j", "k"]
     parameters = {"n_folds": 1, "seed": 0, "group_column": "site"}
 
-    folded = assign_folds(table, **parameters)
-    held_out = assign_folds(table, validation_size=0.5, **parameters)
-
-    is_moved = folded["split"] != table["split"]
-    assert folded["split"][is_moved].tolist() == ["validation"] * 3
-    assert (held_out["split"] != table["split"]).sum() > 3
+    for size, n_moved in {0: 3, 0.5: 5}.items():
+        folded = assign_folds(table, validation_size=size, **parameters)
+        moved = folded["split"][folded["split"] != table["split"]]
+        assert moved.tolist() == ["validation"] * n_moved
+        assert {0, 1, 3} <= {*moved.index}
 
 
 def test_images_without_a_value_are_not_one_group():
@@ -215,61 +215,39 @@ def test_images_without_a_value_are_not_one_group():
     assert folded["fold"].nunique() == 5
 
 
-def make_two_sources():
-    """Return 30 images, and ten of another source; a cluster has some of each."""
-    sources = np.repeat([0, 1], [30, 10])
-    table = make_table([0] * 40, source=sources)
-    table.loc[[0, 1, 30], "cluster"] = 7
-    return table
-
-
 def test_other_sources_do_not_validate_by_default():
     """Their images and clusters train in every fold; shares are of the other images.
 
     With EXTRA_IN_VALIDATION, the shares are of all images.
     """
-    table = make_two_sources()
+    table = make_table([0] * 40, source=np.repeat([0, 1], [30, 10]))
+    table.loc[[0, 1, 30], "cluster"] = 7
 
-    folded = assign_folds(
-        table,
-        n_folds=4,
-        seed=0,
-        validation_size=0.25,
-    )
+    folded = assign_folds(table, n_folds=4, seed=0, validation_size=0.25)
 
     assert (folded["split"] == "validation").sum() == 7
-    is_train = folded["split"] == "train"
-    always_trained = folded[is_train & (folded["fold"] == -1)]
-    expected = [0, 1, *range(30, 40)]
-    assert always_trained.index.tolist() == expected
+    always_trained = folded.query("split == 'train' and fold == -1")
+    assert always_trained.index.tolist() == [0, 1, *range(30, 40)]
     assert hold_out(table, 0.25, extra_in_validation=True).sum() == 10
-    unfolded = assign_folds(table, n_folds=1, seed=0)
-    assert set(unfolded["fold"]) == {0}
     with pytest.raises(ValueError, match=r"0 clusters.*EXTRA_IN_VALIDATION"):
         assign_folds(table.assign(source=1), n_folds=4, seed=0)
 
 
 def test_multi_label_images_are_spread_evenly_and_by_cluster():
-    """Each fold has about a quarter of every label."""
+    """Each fold has a quarter of every label, to within two images."""
     rng = np.random.default_rng(0)
     names = [*"abcd"]
-    drawn = rng.random((800, 4)) < [0.5, 0.2, 0.1, 0.05]
-    marks = pd.DataFrame(drawn.astype("int8"), columns=names)
-    clusters = rng.integers(0, 500, 800)
-    table = make_table([0] * 800, clusters).join(marks)
-    texts = marks.astype(str).replace({"0": "", "1": "1 3"})
-    parameters = {"seed": 0, "label_columns": names}
+    marks = pd.DataFrame(rng.random((800, 4)) < [0.5, 0.2, 0.1, 0.05], columns=names)
+    texts = marks.astype(object).replace({False: "", True: "1 3"})
+    table = make_table([0] * 800, rng.integers(0, 500, 800)).join(texts)
 
-    folded = assign_folds(table, n_folds=4, **parameters)
-    held_out = hold_out(table, 0.3, **parameters)
+    folded = assign_folds(table, n_folds=4, seed=0, label_columns=names)
+    held_out = hold_out(table, 0.3, label_columns=names)
 
     assert is_whole(folded, "cluster")
-    shares = folded.groupby("fold")[names].sum() / marks.sum()
-    assert (shares - 0.25).abs().max(axis=None) < 0.06
-    held_out_shares = marks[held_out].sum() / marks.sum()
-    assert (held_out_shares - 0.3).abs().max() < 0.06
-    of_texts = assign_folds(table.assign(**texts), n_folds=4, **parameters)
-    assert of_texts["fold"].equals(folded["fold"])
+    excess = marks.groupby(folded["fold"]).sum() - marks.sum() / 4
+    assert excess.abs().max(axis=None) <= 2
+    assert (marks[held_out].sum() - 0.3 * marks.sum()).abs().max() <= 2
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kaggle_tfr.images.hashing import ALL_HASHES
+from kaggle_tfr.images.hashing import HASHES
 from kaggle_tfr.plan import assign_folds, check_leakage
 from kaggle_tfr.plan.findings import note_folds
 from kaggle_tfr.plan.fold_checks import count_by_fold
@@ -76,10 +76,10 @@ def test_copies_among_earlier_images_are_no_error(capsys):
     """
     rows = list_rows(3, 3)
     rng = np.random.default_rng(0)
-    values = rng.integers(0, 2**63, (len(rows), len(ALL_HASHES)), np.uint64)
-    hashes = pd.DataFrame(values, columns=[*ALL_HASHES])
-    hashes = hashes.assign(path=rows["path"], texture=np.float32(60))
-    hashes.loc[1, [*ALL_HASHES]] = hashes.loc[0, [*ALL_HASHES]]
+    values = rng.integers(0, 2**63, (len(rows), len(HASHES)), np.uint64)
+    hashes = pd.DataFrame(values, columns=[*HASHES])
+    hashes = hashes.assign(path=rows["path"], texture=60)
+    hashes.loc[1, [*HASHES]] = hashes.loc[0, [*HASHES]]
     folded = rows.assign(fold=np.arange(6) % 3)
 
     checks = check_leakage(folded, hashes=hashes, max_bits=25)
@@ -87,6 +87,6 @@ def test_copies_among_earlier_images_are_no_error(capsys):
     text = capsys.readouterr().out.rstrip()
     assert text.endswith("without a test image or two earlier ones: 0.")
 
-    hashes.loc[4, [*ALL_HASHES]] = hashes.loc[0, [*ALL_HASHES]]
+    hashes.loc[4, [*HASHES]] = hashes.loc[0, [*HASHES]]
     with pytest.raises(ValueError, match="sampled_pairs_across_folds"):
         check_leakage(folded, hashes=hashes, max_bits=25)
