@@ -70,7 +70,7 @@ def check_leakage(
     Raises: ValueError: a number that must be 0 is not.
     """
     place = name_places(table)
-    is_new = pd.Series(~mark_recorded(table), table.index)
+    is_new = ~mark_recorded(table)
     is_test = (table["split"] == "test")[table["cluster"] >= 0]
     train = table[table["fold"] >= 0]
     shares = pd.crosstab(train["label"], train["fold"], normalize="columns")
@@ -81,8 +81,12 @@ def check_leakage(
         "clusters_across_test": len(_find_mixed(is_test, table["cluster"])),
         "max_share_deviation": float(deviation.max(initial=0.0)),
     }
-    joins = ("clusters", "cluster"), ("groups", group_column)
-    for name, column in (*joins, ("override_groups", OVERRIDE_GROUP)):
+    joins = {
+        "clusters": "cluster",
+        "groups": group_column,
+        "override_groups": OVERRIDE_GROUP,
+    }
+    for name, column in joins.items():
         if column in table:
             value = list_values(table, column)
             crossing = _find_mixed(place, value).intersection([*value[is_new]])
@@ -128,8 +132,8 @@ def _count_near_pairs(
         near = near[(n_bits <= max_bits) & (place[near] != place[row])]
         pairs |= {frozenset([path[row], other]) for other in path[near]}
     recorded = {*path[mark_recorded(table)]}
-    cut = {frozenset(pair) for pair in cut_pairs}
-    pairs = {pair for pair in pairs - cut if not pair <= recorded}
+    pairs.difference_update(map(frozenset, cut_pairs))
+    pairs = {pair for pair in pairs if not pair <= recorded}
     tests = {*path[table["split"] == "test"]}
     n_with_test = sum(not tests.isdisjoint(pair) for pair in pairs)
     return {

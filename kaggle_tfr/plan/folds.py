@@ -15,7 +15,7 @@ When a dataset grows, `growth` puts the groups of earlier images into their fold
 other groups are distributed as if these images had come first.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -200,7 +200,7 @@ def _choose_bins(
     is_unequal = shares[0] != shares[-1]
     max_excess = inf
     if is_unequal and counts.sum() == 2 * sizes.sum():
-        max_excess = sizes.max(initial=0) - 0.5
+        max_excess = sizes.max() - 0.5
     class_sizes[-1] = inf  # all images are not a class
     bins = np.empty(len(sizes), np.int64)
     for number in order.tolist():
@@ -210,7 +210,7 @@ def _choose_bins(
         loads_of_class = loads[labels]
         seen = loads_of_class.sum(axis=1) + images
         lacking = seen[:, None] * shares - loads_of_class
-        deficits = (1 / class_sizes[labels]) @ lacking
+        deficits = (lacking / class_sizes[labels, None]).sum(axis=0)
         if is_unequal and is_pure[number]:
             deficits = np.ceil(lacking[0] / images[0] - 1e-9)
         has_room = lacking[-1] >= images[-1] - max_excess
@@ -222,7 +222,7 @@ def _choose_bins(
 
 def assign_shards(
     table: pd.DataFrame,
-    n_shards: Mapping[tuple[str, int], int],
+    n_shards: Mapping[Any, int],
     n_parts: int,
     *,
     seed: int,
@@ -237,8 +237,7 @@ def assign_shards(
     """
     dealt = []
     n_before = 0
-    folds: Iterable[Any] = table.groupby(["split", "fold"])
-    for number, (place, rows) in enumerate(folds):
+    for number, (place, rows) in enumerate(table.groupby(["split", "fold"])):
         rng = np.random.default_rng([seed, number])
         # Dealt like cards: sorted by label, each shard gets every n-th image.
         shard = _sort_shuffled(rows["label"], rng)
