@@ -247,7 +247,7 @@ def assign_shards(
         position = shard.groupby(shard).cumcount()
         dealt.append(pd.DataFrame({"shard": shard, "part": part, "position": position}))
         n_before += n_shards[place]
-    return table.join(pd.concat(dealt))
+    return table.assign(**pd.concat(dealt))
 
 
 def _sort_shuffled(values: pd.Series, rng: np.random.Generator) -> pd.Series:
