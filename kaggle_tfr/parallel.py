@@ -138,7 +138,7 @@ def run(
     if total is None:
         items = list(items)
         total = len(items)
-    run_items = _run_here if local_only or not _is_cluster() else _run_on_cluster
+    run_items = _run_on_cluster if _is_cluster() and not local_only else _run_here
     results = run_items(function, items)
     with contextlib.closing(results), _progress_bar(label, total) as move:
         for result in results:

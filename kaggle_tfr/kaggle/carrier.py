@@ -26,7 +26,6 @@ MODULES = {
     "numpy": "numpy",
     "scipy": "scipy",
     "scikit-learn": "sklearn",
-    "iterative-stratification": "iterstrat",
     "pandas": "pandas",
     "pyarrow": "pyarrow",
     "google-crc32c": "google_crc32c",

@@ -3,9 +3,10 @@
 import pandas as pd
 
 from kaggle_tfr.earlier import mark_recorded
+from kaggle_tfr.figures.folds import NEVER_VALIDATES
 from kaggle_tfr.figures.words import NO_LABEL, shorten
 from kaggle_tfr.notebook import note
-from kaggle_tfr.plan.fold_checks import find_missing_classes
+from kaggle_tfr.plan.fold_checks import name_places
 from kaggle_tfr.tables import count_of, join_words
 
 MAX_NAMED = 3  # classes in a sentence
@@ -23,22 +24,31 @@ def note_folds(
     by_fold: of `count_by_fold`. checks: of `check_leakage`, with hashes, and with this
         max_bits and group_column.
     """
-    is_grown = mark_recorded(folded).any()
-    # These stay where they are.
-    others = "Test and earlier images" if is_grown else "Test images"
-    kept_apart = f"{others} aside, no cluster of near-duplicates"
+    fixed = "Test images"
+    excluded = "a test image"
+    if mark_recorded(folded).any():
+        fixed = "Test and earlier images"
+        excluded += " or two earlier ones"
+    sizes = name_places(folded).value_counts().drop("test", errors="ignore")
+    listed = [f"{n:,} in {place}" for place, n in sizes.sort_index().items()]
+    joined = "cluster of near-duplicates"
     if group_column:
-        kept_apart += f" and no value of '{shorten(group_column)}'"
-    kept_apart += " is in two folds or splits."
-    note("✓", f"{_describe_sizes(folded)}. {kept_apart}", "folds")
-
-    n_shared = checks["clusters_across_test"]
-    if n_shared:
-        text = f"Clusters that contain test images and others: {n_shared:,}."
-        advice = "Test images stay where they are; leaks.csv lists the pairs."
-        note("·", text, "folds: test", advice)
+        joined += f" and no value of '{shorten(group_column)}'"
+    note(
+        "✓",
+        f"Images: {join_words(listed or ['0'])}. {fixed} aside, no {joined} is in two "
+        "folds or splits.",
+        "folds",
+    )
+    if checks["clusters_across_test"]:
+        note(
+            "·",
+            "Clusters that contain test images and others: "
+            f"{checks['clusters_across_test']:,}.",
+            "folds: test",
+            "Test images stay where they are; leaks.csv lists the pairs.",
+        )
     _note_classes(by_fold)
-    excluded = "a test image" + (" or two earlier ones" if is_grown else "")
     note(
         "✓",
         f"{checks['sampled_images']:,} of {checks['images']:,} images were compared "
@@ -48,39 +58,24 @@ def note_folds(
     )
 
 
-def _describe_sizes(folded: pd.DataFrame) -> str:
-    """Return how many labelled images each fold and each other split has."""
-    n_folds = folded["fold"].max() + 1
-    is_in_folds = (folded["fold"] >= 0) & (n_folds > 1)
-    counts = folded["split"][~is_in_folds].value_counts().drop("test", errors="ignore")
-    texts = []
-    if n_folds > 1:
-        sizes = folded["fold"][is_in_folds].value_counts().sort_index()
-        listed = join_words([f"{size:,}" for size in sizes])
-        texts.append(f"{n_folds} folds of {listed} images")
-        counts = counts.rename({"train": "train of every fold (MORE_INPUTS)"})
-    texts += [f"{count_of(n, 'image')} in {split}" for split, n in counts.items()]
-    return ", ".join(texts) or "0 labelled images"
-
-
 def _note_classes(by_fold: pd.DataFrame) -> None:
     """Note the classes that are not in every fold and split; nothing for one class."""
-    n_classes = len(by_fold.drop(NO_LABEL, errors="ignore"))
-    missing = find_missing_classes(by_fold)
+    counts = by_fold.drop(index=NO_LABEL, columns="test", errors="ignore")
+    is_missing = counts.drop(columns=NEVER_VALIDATES, errors="ignore") == 0
+    missing = is_missing[is_missing.any(axis=1)]
     named = [
-        f"{shorten(row['class'])} ({count_of(row['images'], 'image')}) is missing from "
-        f"{join_words(row['missing_from'].split(', '))}"
-        for row in missing.head(MAX_NAMED).to_dict("records")
+        f"{shorten(name)} ({count_of(counts.loc[name].sum(), 'image')}) is missing "
+        f"from {join_words([*missing.columns[missing.loc[name]]])}"
+        for name in missing.index[:MAX_NAMED].astype(str)
     ]
-    advice = "Scores there do not cover it. Add images, or use fewer folds."
     if named:
-        text = f"Class {'; '.join(named)}."
-        if len(missing) > 1:
-            text = (
-                f"{len(missing):,} of {n_classes:,} classes are not in every fold and "
-                f"split. {text}"
-            )
-        note("!", text, "folds: classes", advice)
-    elif n_classes > 1:
-        text = f"All {n_classes:,} classes are in each fold and split, test aside."
+        note(
+            "!",
+            f"{len(missing):,} of {len(counts):,} classes are not in every fold and "
+            f"split. Class {'; '.join(named)}.",
+            "folds: classes",
+            "Scores there do not cover it. Add images, or use fewer folds.",
+        )
+    elif len(counts) > 1:
+        text = f"All {len(counts):,} classes are in each fold and split, test aside."
         note("✓", text, "folds: classes")

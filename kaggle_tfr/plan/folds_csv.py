@@ -1,5 +1,6 @@
 """folds.csv: what became of every input image, for all frameworks."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,6 @@ from kaggle_tfr.earlier import GONE, mark_recorded
 from kaggle_tfr.naming import FOLDS_FILE
 from kaggle_tfr.tables import format_csv
 
-ROWS_AT_ONCE = 50_000  # as text in memory
 COLUMNS = [
     "image_id",
     "source",
@@ -56,40 +56,30 @@ def list_folds(
     names = ["image_id", "source", "label", "label_name", "split", *label_columns]
     table = match_clusters(images[names], clusters, ["reason"])
     is_good = images["problem"] == ""
+    is_kept = is_good & table["keep"]
     reason = table["reason"].fillna("kept: no copy found")
     reason = reason.mask(~is_good, "rejected: " + images["problem"])
     if "part" in images:
         record = "earlier: part " + images["part"].astype(str)
         reason = reason.mask(mark_recorded(images), record)
+
+    # Copies that are dropped go with those that are kept: all rows together have no
+    # copy in two folds.
+    place = folded[["split", "fold"]].reindex(table.index)
+    is_member = is_kept & (table["cluster"] >= 0) & (table["split"] != "test")
+    members = place.where(is_member).groupby(table["cluster"])
+    place = place.fillna(members.transform("first"))
+    is_gone = images["path"].str.startswith(GONE)
     paths = images.groupby("input_dir", observed=True)["path"]
+    path = paths.transform(lambda paths: paths.str.removeprefix(f"{paths.name}/"))
     table = table.assign(
-        path=paths.transform(lambda paths: paths.str.removeprefix(f"{paths.name}/")),
-        split=folded["split"].reindex(table.index).fillna(table["split"]),
-        fold=folded["fold"].reindex(table.index, fill_value=-1),
-        keep=is_good & table["keep"],
+        path=path.mask(is_gone, ""),
+        split=place["split"].fillna(table["split"]),
+        fold=place["fold"].fillna(-1).astype("int64"),
+        keep=is_kept & ~is_gone,
         reason=reason,
     )
-    table = _place_copies(table)
-    is_gone = images["path"].str.startswith(GONE)
-    table["keep"] &= ~is_gone
-    table["path"] = table["path"].mask(is_gone, "")
     return table[[*COLUMNS, *label_columns]]
-
-
-def _place_copies(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table; dropped images get the place of those kept in their cluster.
-
-    So even all rows together have no copy in two folds.
-    """
-    is_member = (table["split"] != "test") & (table["cluster"] >= 0)
-    kept = table[is_member & table["keep"]].drop_duplicates("cluster")
-    place = kept.set_index("cluster")
-    cluster = table["cluster"].where(is_member & ~table["keep"])
-    fold = cluster.map(place["fold"]).fillna(table["fold"])
-    return table.assign(
-        split=cluster.map(place["split"]).fillna(table["split"]),
-        fold=fold.astype("int64"),
-    )
 
 
 def save_folds(
@@ -108,13 +98,6 @@ def save_folds(
             f"the accounting does not close: {FOLDS_FILE} would have {len(folds):,} "
             f"rows, but 02 counted {n_counted:,} images. Run again from 02_deduplicate."
         )
-    path = storage.join(work_dir, FOLDS_FILE)
-    with storage.new_file(path) as temporary:
-        with open(temporary, "wb") as file:
-            for start in range(0, len(folds), ROWS_AT_ONCE):
-                rows = folds.iloc[start : start + ROWS_AT_ONCE]
-                text = format_csv(rows, header=start == 0)
-                file.write(text.encode())
-        n_bytes, _ = storage.size_and_time(temporary)
-        sha256 = storage.sha256_of(temporary)
-    return FoldsFile(n_bytes, sha256)
+    data = format_csv(folds).encode()
+    storage.write_atomically(storage.join(work_dir, FOLDS_FILE), data)
+    return FoldsFile(len(data), hashlib.sha256(data).hexdigest())

@@ -7,11 +7,10 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr.earlier import mark_recorded
-from kaggle_tfr.plan.folds import join_groups
+from kaggle_tfr.plan.folds import number_groups
 from kaggle_tfr.plan.plan import PlanSettings
 from kaggle_tfr.schema import RecordSchema
 
-BETWEEN = "between folds"
 # Settings that may differ from those of the earlier parts.
 FREE = {
     "shard_mb",
@@ -41,10 +40,9 @@ def check_growth(
     if not earlier:
         return
     before = earlier["settings"] | {"schema": earlier["schema"]}
-    for name, value in (vars(settings) | {"schema": asdict(schema)}).items():
-        # A list in JSON may be a tuple here.
-        is_same = json.dumps(before.get(name, value)) == json.dumps(value)
-        if not is_same and name not in FREE:
+    now = vars(settings) | {"schema": asdict(schema)}
+    for name, value in json.loads(json.dumps(now)).items():
+        if name not in FREE and before.get(name, value) != value:
             raise ValueError(
                 f"{name.upper()} is {value!r:.99}, but the parts of FOLDS_FROM have "
                 f"{before[name]!r:.99}. Set it to that, or make a new dataset without "
@@ -59,37 +57,32 @@ def drop_between(
     *,
     extra_in_validation: bool = False,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Drop new images that cannot be in the folds of their group; return both tables.
+    """Give new images the split and fold of the earlier images in their group.
 
-    A new image cannot if earlier images of its group are in two folds or splits; or,
-    unless `extra_in_validation`, if it is of MORE_INPUTS and its group is in a fold.
-    rows: of `choose_rows`. clusters: of 02. A cluster whose records are in two folds is
-    none in the results.
+    New images are dropped if earlier images of their group are in two folds or splits;
+    or, unless `extra_in_validation`, if they are of MORE_INPUTS and their group is in a
+    fold. fold is NA for new images without earlier ones in their group.
+    rows: of `choose_rows`. clusters: of 02. Both are returned.
     """
     if "part" not in rows:
         return rows, clusters
-    is_test = rows["split"] == "test"
-    is_placed = (rows["part"] != 0) & ~is_test
-    place = rows.groupby(["split", "fold"]).ngroup().where(is_placed)
-    number = join_groups(rows, group_column).number
-    is_between = place.groupby(number).transform("nunique") > 1
+    is_new = rows["part"] == 0
+    place = rows[["split", "fold"]].mask(is_new)
+    groups = place.groupby(number_groups(rows, group_column))
+    first = groups.transform("first")
+    is_between = (groups.transform("nunique") > 1).any(axis=1)
     # Without folds, all images of train are in fold 0.
     if rows["fold"].max() > 0 and not extra_in_validation:
-        is_in_fold = is_placed & (rows["fold"] >= 0)
-        is_between |= is_in_fold.groupby(number).transform("any") & (rows["source"] > 0)
-    is_dropped = is_between & ~is_placed & ~is_test
+        is_between |= (rows["source"] > 0) & (first["fold"] >= 0)
 
-    place_of_record = place.where(mark_recorded(rows))
-    n_places = place_of_record.groupby(rows["cluster"]).transform("nunique")
-    split_clusters = rows["cluster"][n_places > 1]
-    outcome = {"cluster": -1, "keep": False, "reason": BETWEEN}
-    dropped = pd.DataFrame(outcome, rows.index[is_dropped])
+    outcome = {"cluster": -1, "keep": False, "reason": "between folds"}
+    dropped = pd.DataFrame(outcome, rows.index[is_new & is_between])
     clusters = pd.concat([clusters.drop(dropped.index, errors="ignore"), dropped])
-    rows = rows[~is_dropped]
-    is_split = rows["cluster"].isin(split_clusters)
-    rows = rows.assign(cluster=rows["cluster"].mask(is_split, -1))
-    is_split = clusters["cluster"].isin(split_clusters)
-    return rows, clusters.assign(cluster=clusters["cluster"].mask(is_split, -1))
+    rows = rows.assign(
+        split=first["split"].where(is_new).fillna(rows["split"]),
+        fold=first["fold"].where(is_new, rows["fold"]),
+    )
+    return rows.drop(dropped.index), clusters
 
 
 def select_new(folded: pd.DataFrame) -> pd.DataFrame:
@@ -100,7 +93,7 @@ def select_new(folded: pd.DataFrame) -> pd.DataFrame:
     new = folded[~mark_recorded(folded)].reset_index(drop=True)
     if new.empty:
         raise ValueError(
-            f"No image is new: all {len(folded):,} are in the parts of FOLDS_FROM, or "
-            "were dropped. There is nothing to write; folds.csv is up to date."
+            f"No image is new: all {len(folded):,} are in earlier parts. There is "
+            "nothing to write, and folds.csv is up to date."
         )
     return new.drop(columns="part", errors="ignore")

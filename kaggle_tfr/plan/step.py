@@ -106,5 +106,5 @@ def run(values: Values) -> Planned:
     save_plan(plan, add_fingerprints(table, hashes), work)
     shards = pd.DataFrame(plan.shards)
     shards["file"] = [plan.file_name(shard) for shard in plan.shards]
-    folded["input_split"] = rows["split"]
+    folded["input_split"] = images["split"]
     return Planned(folds, folded, by_fold, checks, plan, forecast, table, shards)

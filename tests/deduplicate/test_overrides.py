@@ -187,7 +187,7 @@ def test_kept_copies_and_groups_stay_in_one_fold(decide):
         leakage = check_leakage(folded)
         assert leakage["clusters_across_folds"] == 0
         assert leakage["override_groups_across_folds"] == 0
-    with pytest.raises(ValueError, match="override_groups_across_folds 1"):
+    with pytest.raises(ValueError, match="override_groups_across_folds': 1"):
         check_leakage(folded.assign(fold=range(len(folded))))
 
 

@@ -39,14 +39,14 @@ PLANNER, WRITER = "tea-duplicates-leaks-folds", "tea-images-to-tfrecords-part"
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """As Kaggle's image: without iterative-stratification."""
-    return make_environment(tmp_path_factory.mktemp("environment"), ["iterstrat"])
+    """As Kaggle's image."""
+    return make_environment(tmp_path_factory.mktemp("environment"))
 
 
 @pytest.fixture(scope="module")
 def poor(tmp_path_factory):
     """An environment without the packages that make notebooks."""
-    lacking = ["nbformat", "papermill", "iterstrat"]
+    lacking = ["nbformat", "papermill"]
     return make_environment(tmp_path_factory.mktemp("poor"), lacking)
 
 
