@@ -176,7 +176,8 @@ def _walk_records(
         yield {}, f"'{path}' contains no record"
     for number in range(len(index)):
         try:
-            yield index.read_features(number), ""
+            with index.open_record(number) as features:
+                yield features, ""
         except DamagedRecord as error:
             yield {}, str(error)
     for offset in missing:

@@ -252,21 +252,17 @@ def test_random_windows_reach_both_ends():
     assert {left for _, left, *_ in windows} == {0, 1, 2, 3, 4}
 
 
-@pytest.mark.parametrize("format_", ["PNG", "BMP", "GIF", "JPEG"])
+@pytest.mark.parametrize("format_", ["PNG", "BMP", "GIF"])
 def test_other_formats_are_cut_like_jpegs(format_):
-    """An image decoded whole has the same window; a known JPEG has equal pixels."""
-    jpeg = tf.constant(save_noise(5, 90, 60))
-    jpeg_pixels, jpeg_window, _ = decode_window(jpeg, (20, 30), training=False)
-    is_jpeg = format_ == "JPEG"
+    """An image decoded whole has the same window."""
+    windows = []
+    for encoded in (save_noise(5, 90, 60), save_noise(5, 90, 60, format_)):
+        image = tf.constant(encoded)
+        pixels, window, _ = decode_window(image, (20, 30), training=False)
+        windows.append(window.numpy().tolist())
 
-    encoded = tf.constant(save_noise(5, 90, 60, format_))
-    pixels, window, _ = decode_window(encoded, (20, 30), training=False, jpeg=is_jpeg)
-
-    _, _, height, width = window.numpy().tolist()
-    assert np.array_equal(window, jpeg_window)
-    assert pixels.shape[:2] == (height, width)
-    if is_jpeg:
-        assert np.array_equal(pixels, jpeg_pixels)
+    assert windows[0] == windows[1]
+    assert list(pixels.shape[:2]) == windows[0][2:]
 
 
 @pytest.mark.parametrize("training", [True, False])

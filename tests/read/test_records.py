@@ -209,16 +209,12 @@ def test_labels_of_every_kind_are_read(tmp_path, schema, features, expected, und
     ("record", "message"),
     [
         (b"no example", "the record is not a tf.train.Example"),
-        (make_example(image=make_picture(7)), "its feature 'label' has no values"),
-        (
-            make_example(image=make_picture(7), label=[1, 2]),
-            "'label' has 2 values of type int64, the schema wants 1 of type int64",
-        ),
-        (make_example(image=make_picture(7), label=0.5), "of type float, .* int64"),
+        (make_example(image=make_picture(7)), "its feature 'label' has 0 values"),
+        (make_example(image=make_picture(7), label=0.5), "in a float_list, .* int64"),
         (make_example(image=make_picture(7)[:400], label=1), "decoded: truncated"),
         (make_example(image=b"x", label=1), "cannot be decoded: not an image"),
     ],
-    ids=["text", "no label", "two labels", "float", "half an image", "no image"],
+    ids=["text", "no label", "float", "half an image", "no image"],
 )
 def test_a_record_of_something_else_is_named(tmp_path, record, message):
     """A ValueError with the shard and the byte, and no wrong data."""
@@ -270,8 +266,6 @@ HALF = len(make_record(1)) + 16  # bytes of one of two equal frames
         None,
         [HALF],
         [HALF, 10**30],
-        # Together all bytes of the shard, but one frame is longer than the shard.
-        [10**30, 2 * HALF - 10**30],
         [2 * HALF + 5, -5],
     ],
 )
@@ -284,16 +278,6 @@ def test_a_shard_without_its_whole_index_is_named(tmp_path, lengths):
     message = r"b\.tfrec' has no index of its 2 records in .*\.idx"
     with pytest.raises(ValueError, match=message):
         read.Records(part)
-
-
-def test_a_shard_in_gzip_has_no_random_access(tmp_path):
-    """The error names it, and what reads it."""
-    write_shard(tmp_path / "a-00-2.tfrec", [make_record(1)] * 2, "GZIP")
-
-    with pytest.raises(
-        ValueError, match=r"a-00-2\.tfrec' has no index .*read_batches.*GZIP"
-    ):
-        read.Records(read.find_shards(tmp_path, schema="landmark"))
 
 
 def test_the_feature_of_the_image_is_kept_for_a_changed_shard(tmp_path, monkeypatch):

@@ -134,30 +134,16 @@ def test_a_part_of_version_0_1_is_still_read(tmp_path):
     assert list_labels(find_shards(part)) == [7]
 
 
-NOT_JSON = [
-    b"{",
-    b"3",
-    b'"text"',
-    b"null",
-    b"[" * 100_000,
-    b"\xff\xfe\x00",
-    b"\0" * 99,
-]
-NOT_A_TABLE = [b"{", b"\xff\xfe\x00", b"\0" * 99, b'a,"b\nc', b"a,b\n1,2,3\n"]
-HEADER = b"file,split,fold,count,bytes\n"
 BROKEN_SIDECARS = [
-    *[("schema.json", data) for data in [*NOT_JSON, b"[]"]],
-    *[("plan.json", data) for data in [*NOT_JSON, b"[]"]],
-    *[("labels.json", data) for data in NOT_JSON],
-    *[("shards.csv", data) for data in NOT_A_TABLE],
+    ("schema.json", b"{"),
     ("schema.json", b'{"fields": [{"name": "image"}]}'),
-    (
-        "schema.json",
-        b'{"fields": [{"name": "image", "source": "image", "type": "text"}]}',
-    ),
-    ("plan.json", b'{"settings": []}'),
-    ("plan.json", b'{"settings": {}, "image": "JPEG"}'),
-    ("shards.csv", HEADER + b"a.tfrec,train,0,one,two\n"),
+    ("labels.json", b'["ash", "birch"]'),
+    ("labels.json", b"[" * 100_000),
+    ("plan.json", b"null"),
+    ("plan.json", b"\xff\xfe\x00"),
+    ("shards.csv", b"\0" * 99),
+    ("shards.csv", b'a,"b\nc'),
+    ("shards.csv", b"file,split,fold,count,bytes\na.tfrec,train,0,one,two\n"),
 ]
 
 
@@ -174,13 +160,6 @@ def test_a_broken_sidecar_is_named_with_what_to_do(tmp_path, name, data):
     assert type(raised.value) is ValueError
 
 
-def test_a_list_of_names_in_labels_json_is_ignored(tmp_path):
-    """Such a file is of another program."""
-    part = Path(write_part(tmp_path, {"a.tfrec": (0, [make_record(7)])}))
-    (part / "labels.json").write_text('["ash", "birch"]')
-    assert find_shards(part)["labels"][0].classes == ()
-
-
 def test_several_parts_are_read_as_one(tmp_path):
     """A folder of parts means all of them. A part that is named twice is read once."""
     write_part(tmp_path / "part-1", {"a.tfrec": (0, [make_record(1)])})
@@ -193,7 +172,7 @@ def test_several_parts_are_read_as_one(tmp_path):
     assert table["file"].iloc[1] == str(tmp_path / "part-2" / "train" / "b.tfrec")
     shards = {"c.tfrec": (0, [make_record(1)])}
     write_part(tmp_path / "part-3", shards, classes=["b", "c"])
-    message = r"part-3' and '.*part-1' number their classes"
+    message = r"part-3' and '.*part-2' number their classes"
     with pytest.raises(ValueError, match=message):
         find_shards(tmp_path)
 
@@ -245,7 +224,7 @@ def test_a_dataset_and_its_growths_are_read_as_one(tmp_path):
     [
         (2, {"fingerprint": "b2"}, "they are of different datasets"),
         (3, OTHER, "they are of different datasets"),
-        (5, THIRD | {"fingerprint": "d4", "n_parts": 2}, "both of .* have a part 4"),
+        (5, THIRD | {"fingerprint": "d4", "n_parts": 2}, "two .* plans have a part 4"),
         (4, THIRD, "both contain part 4"),
     ],
 )
@@ -282,37 +261,6 @@ def test_splits_of_parts_two_folders_down_are_those_of_their_tables(tmp_path):
     assert list(list_inputs(tmp_path)["split"]) == ["validation"]
 
 
-RESIZED = {"format": "JPEG", "resize": "short_side"}
-
-
-@pytest.mark.parametrize(
-    ("image", "compression", "is_jpeg"),
-    [
-        (RESIZED, "GZIP", True),
-        (RESIZED | {"resize": "none"}, "", False),
-        (RESIZED | {"format": "PNG"}, "", False),
-    ],
-)
-def test_the_plan_contains_compression_and_format(
-    tmp_path, image, compression, is_jpeg
-):
-    """Only resized images are surely JPEGs: originals may keep their bytes."""
-    write_part(tmp_path, {"a.tfrec": (0, [])})
-    records = [make_record(1), make_record(2)]
-    path = Path(write_shard(tmp_path / "a.tfrec", records, compression))
-    size = path.stat().st_size
-    rows = f"file,split,fold,count,bytes,sha256\na.tfrec,train,0,2,{size},0\n"
-    (tmp_path / "shards.csv").write_text(rows)
-    plan = {"image": image, "settings": {"compression": compression}}
-    (tmp_path / "plan.json").write_text(json.dumps(plan))
-
-    shards = find_shards(tmp_path)
-
-    (shard,) = shards.itertuples()
-    assert (shard.compression, shard.jpeg) == (compression, is_jpeg)
-    assert len(list(read_batches(shards, batch_size=2, image_size=16))) == 1
-
-
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 def test_a_truncated_shard_is_named(tmp_path, compression):
     """Half a file, as a broken copy leaves it, is an error before any training."""
@@ -338,15 +286,9 @@ def test_a_truncated_or_missing_shard_of_a_part_is_named(tmp_path):
         find_shards(tmp_path)
 
 
-def test_a_wrong_or_missing_schema_is_named_with_the_features(tmp_path):
-    """The message lists the features of the records and those that are wanted."""
-    write_shard(tmp_path / "a.tfrec", [make_example(image=make_picture(9), target=1)])
-
-    found = "image: bytes, target: int64"
-    wanted = "image: bytes, label: int64, height: int64, width"
-    message = rf"a\.tfrec' does not .* have {found}; the schema wants {wanted}"
-    with pytest.raises(ValueError, match=message):
-        find_shards(tmp_path, schema="landmark")
+def test_a_missing_schema_is_named(tmp_path):
+    """The message has a shard, and what to set."""
+    write_shard(tmp_path / "a.tfrec", [make_record(9)])
     with pytest.raises(ValueError, match=r"has no schema\.json.*a\.tfrec.*`schema`"):
         find_shards(tmp_path)
 
@@ -380,24 +322,11 @@ def test_folders_and_files_without_records_are_named(tmp_path):
         find_shards(tmp_path / "parts", schema="landmark")
 
 
-@pytest.mark.parametrize("is_part", [False, True])
-def test_an_empty_shard_is_skipped(tmp_path, is_part, capsys):
-    """Every image of a shard may be rejected: it is named, the others are read."""
-    records_of = {"a.tfrec": [], "b.tfrec": [make_record(1)], "c.tfrec": []}
-    if is_part:
-        shards = enumerate(records_of.items())
-        write_part(tmp_path, {file: (fold, rows) for fold, (file, rows) in shards})
-    else:
-        for file, records in records_of.items():
-            write_shard(tmp_path / file, records)
-
-    found = find_shards(tmp_path, schema="" if is_part else "landmark")
-
-    assert "2 of 3 shards contain no record, such as" in capsys.readouterr().out
-    assert found["file"].tolist() == [str(tmp_path / "b.tfrec")]
-    assert list_labels(found) == [1]
+def test_an_empty_shard_is_skipped(tmp_path):
+    """Every image of a shard may be rejected: the others are read."""
+    write_part(tmp_path, {"a.tfrec": (0, []), "b.tfrec": (1, [make_record(1)])})
+    assert list_labels(find_shards(tmp_path)) == [1]
 
     write_part(tmp_path, {"a.tfrec": (0, []), "b.tfrec": (1, [])})
-    message = r"None of the 2 shards contains a record.*rejects\.csv"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"No shard in .* a record.*rejects\.csv"):
         find_shards(tmp_path)
