@@ -105,10 +105,20 @@ def checksum(data: bytes) -> bytes:
     return ((rotated + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
 
 
+def _parse_head(head: bytes) -> int:
+    """Return the length of the record behind the head of a frame, -1 if it is damaged.
+
+    head: the first 12 bytes of the frame.
+    """
+    length = head[:8]
+    is_valid = head[8:] == checksum(length)
+    return int.from_bytes(length, "little") if is_valid else -1
+
+
 def is_record_file(path: AnyPath) -> bool:
     """Return whether a file begins with the head of a frame, as TFRecord files do."""
-    head = storage.read_pieces(path, 0, [12])[0]
-    return len(head) == 12 and head[8:] == checksum(head[:8])
+    (head,) = storage.read_pieces(path, 0, [12])
+    return _parse_head(head) >= 0
 
 
 def list_frames(path: AnyPath) -> list[int]:
@@ -135,9 +145,9 @@ def list_frames(path: AnyPath) -> list[int]:
 
 def _find_end(data: mmap.mmap, offset: int) -> int:
     """Return the end of a frame, 0 if its head is damaged or the data is shorter."""
-    head = data[offset : offset + 12]
-    end = offset + FRAME_BYTES + int.from_bytes(head[:8], "little")
-    return end if end <= len(data) and head[8:] == checksum(head[:8]) else 0
+    length = _parse_head(data[offset : offset + 12])
+    end = offset + FRAME_BYTES + length
+    return end if length >= 0 and end <= len(data) else 0
 
 
 def read_frame(path: AnyPath, offset: int, length: int) -> bytes:
@@ -148,8 +158,7 @@ def read_frame(path: AnyPath, offset: int, length: int) -> bytes:
     # Slicing one read would copy the record, which takes 20 × as long for 500 kB.
     sizes = (12, max(0, length - FRAME_BYTES), 4)
     head, record, tail = storage.read_pieces(path, offset, sizes)
-    length_bytes = len(record).to_bytes(8, "little")
-    if head != length_bytes + checksum(length_bytes) or tail != checksum(record):
+    if _parse_head(head) != len(record) or tail != checksum(record):
         raise DamagedRecord("the record is damaged")
     return record
 
@@ -203,10 +212,10 @@ def list_values(feature: Any) -> list:
 
 def is_gzip(shard: AnyPath) -> bool:
     """Return whether a shard is compressed by GZIP."""
-    (head,) = storage.read_pieces(shard, 0, (10,))
+    (head,) = storage.read_pieces(shard, 0, [9])
     # A plain shard starts with these bytes only if its first record has one exact
     # length and a matching CRC, which is practically impossible.
-    return head[:3] == b"\x1f\x8b\x08" and head[8:9] in b"\x00\x02\x04"
+    return head[:3] == b"\x1f\x8b\x08" and head[8:] in b"\x00\x02\x04"
 
 
 def open_plain(shard: AnyPath) -> io.BufferedIOBase:
@@ -309,11 +318,11 @@ def index_shard(shard: str, image_key: str = "") -> ShardIndex:
     status = storage.size_and_time(shard)
     with _locks[shard]:  # one of many threads makes the index
         index = _indexes.get(shard)
-        is_current = index and index.status == status
-        if index and is_current and image_key in ("", index.image_key):
-            return index
-        _indexes[shard] = _load_index(shard, image_key, status)
-        return _indexes[shard]
+        has_key = index and image_key in ("", index.image_key)
+        if index is None or index.status != status or not has_key:
+            index = _load_index(shard, image_key, status)
+            _indexes[shard] = index
+    return index
 
 
 def _load_index(shard: str, image_key: str, status: Status) -> ShardIndex:

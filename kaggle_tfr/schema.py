@@ -35,7 +35,7 @@ SOURCES = {
 }
 RAGGED = -1  # the size of a list of any length
 LABELS = {"label", "label_name", "labels", "one_hot"}
-PACKED = {"int64": "<q", "float": "<f"}  # the formats of `struct`
+PACKED = {"int64": "<q", "float": "<f"}  # the formats of `struct` and NumPy
 LIST_SIZES = {"labels": RAGGED, "one_hot": RAGGED}
 COLUMN_TYPES = {"i": "int64", "u": "int64", "b": "int64", "f": "float"}  # else bytes
 Row = Mapping[str, Any]  # of a table, by its columns
@@ -371,7 +371,7 @@ def _read_value(features: Features, field: Field) -> Any:
         return values[0]
     if field.type == "bytes":
         return values
-    return np.array(values, np.int64 if field.type == "int64" else np.float32)
+    return np.array(values, PACKED[field.type])
 
 
 def encode(

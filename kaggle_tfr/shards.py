@@ -5,6 +5,7 @@ import hashlib
 import io
 import os
 import re
+import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -83,8 +84,8 @@ class PlanId(JsonDataclass):
 def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
     """Return one row per shard with records.
 
-    Columns: file, split, fold (−1 if unknown), count, bytes, compression, jpeg (every
-    image is a JPEG), schema, folder, and labels (the same in every row).
+    Columns: file, split, fold (−1 if unknown), count, bytes, compression, schema,
+    folder, and labels (the same in every row).
     dirs: part folders, or folders of them; local, `gs://` or Kaggle slugs, in any mix.
     A folder that is named twice is read once.
     schema: a preset's name, a mapping or a `RecordSchema`, for files without a
@@ -126,16 +127,18 @@ def _list_distinct(folders: Iterable[str]) -> list[str]:
 
 def _find_parts(folder: str) -> list[str]:
     """Return the folder, or those in it with a shards.csv if only they have one."""
-    tables = storage.list_files("shards.csv", folder)
-    tables = tables or storage.list_files("*/shards.csv", folder)
-    return list(map(os.path.dirname, tables)) or [folder]
+    if storage.exists(f"{folder}/shards.csv"):
+        return [folder]
+    return list_parts(folder, pattern="*") or [folder]
 
 
-def list_parts(parts_dir: str, table: str = "shards.csv") -> list[str]:
+def list_parts(
+    parts_dir: str, table: str = "shards.csv", pattern: str = "part-*"
+) -> list[str]:
     """Return the part folders that contain a table, in the order of their numbers."""
     if not storage.is_folder(parts_dir):
         return []
-    tables = storage.list_files(f"part-*/{table}", parts_dir)
+    tables = storage.list_files(f"{pattern}/{table}", parts_dir)
     # By length first, so that part-10 follows part-2.
     return sorted(map(os.path.dirname, tables), key=lambda part: (len(part), part))
 
@@ -151,10 +154,7 @@ def _read_plan_id(folder: str) -> PlanId:
     """Return the id of a plan. Raises: ValueError: plan.json is not valid JSON."""
     path = f"{folder}/plan.json"
     plan_id = PlanId()
-    text = storage.read_text(path)
-    if not text:
-        return plan_id
-    values = storage.parse_json(text, path, COPY_AGAIN)
+    values = storage.parse_json(storage.read_text(path) or "{}", path, COPY_AGAIN)
     with contextlib.suppress(ValueError, TypeError, KeyError):
         plan_id = PlanId.from_dict(upgrade_plan(values))
         # The last line fails for an empty or foreign shards.csv.
@@ -218,7 +218,7 @@ def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
     last = ""
     shared = Labels()
     for folder, text in zip(folders, texts, strict=True):
-        if not text:
+        if not text or text.startswith("["):  # a list of another program
             continue
         labels = Labels.parse(text, f"{folder}/labels.json", COPY_AGAIN)
         if labels.kind == "number":  # its bins are for the folds only
@@ -234,7 +234,7 @@ def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
 
 
 def _list_folder(folder: str, schema: SchemaLike) -> pd.DataFrame:
-    """Return the shards of a folder; −1 and None are values that the file reveals."""
+    """Return the shards of a folder; −1 is a value that the file reveals."""
     shards = _read_listing(folder)
     if shards.empty:
         shards = pd.DataFrame(list_shard_files(folder), columns=SHARD_COLUMNS)
@@ -244,13 +244,8 @@ def _list_folder(folder: str, schema: SchemaLike) -> pd.DataFrame:
             "file named *.tfrec*. Set TFREC_DIRS to part folders."
         )
     record_schema = choose_schema(folder, shards["file"][0], schema)
-    path = f"{folder}/schema.json"
-    values = storage.parse_json(storage.read_text(path) or "{}", path, COPY_AGAIN)
-    return shards.assign(
-        folder=folder,
-        schema=shards["split"].map(record_schema.for_split),
-        compression=values.get("compression"),
-    )
+    schemas = shards["split"].map(record_schema.for_split)
+    return shards.assign(folder=folder, schema=schemas)
 
 
 def read_part_table(
@@ -360,9 +355,7 @@ def _inspect(row: dict[Any, Any]) -> dict[Any, Any]:
             f"'{file}' has {size:,} bytes, but {row['bytes']:,} in shards.csv: it is "
             "truncated, or of another run. Copy it again, or write the part again."
         )
-    compression = row["compression"]
-    if compression is None:
-        compression = "GZIP" if is_gzip(file) else ""
+    compression = "GZIP" if is_gzip(file) else ""
     count = row["count"]
     # The size is enough for a listed shard. Frames on disk are quick to count.
     is_quick = not (is_listed or compression or storage.is_remote(file))
@@ -382,22 +375,17 @@ def count_records(file: str) -> int:
     Raises: ValueError: it is truncated, or is not a TFRecord file.
     """
     count = 0
-    tail = bytes(4)
-    problem = "its last record is not complete"
     with storage.local_copy(file) as local, open_plain(local) as shard:
         try:
-            while len(tail) == 4 and (length := shard.read(8)):
+            while length := shard.read(8):
                 shard.seek(int.from_bytes(length, "little") + 4, os.SEEK_CUR)
-                tail = shard.read(4)
+                struct.unpack("4s", shard.read(4))  # fails at the end of the file
                 count += 1
-        except (OSError, EOFError, OverflowError, zlib.error) as error:
-            tail = b""
-            problem = str(error)
-    if len(tail) < 4:
-        raise ValueError(
-            f"'{file}' is truncated or is not a TFRecord file: {problem}. Copy or "
-            "write it again."
-        )
+        except (OSError, EOFError, OverflowError, struct.error, zlib.error) as error:
+            raise ValueError(
+                f"'{file}' is truncated or is not a TFRecord file: {error}. Copy or "
+                "write it again."
+            ) from None
     return count
 
 
