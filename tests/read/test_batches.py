@@ -110,17 +110,11 @@ def test_training_is_endless_shuffled_and_fair(shards):
     assert count_steps(shards, 8, training=True) == 53 // 8
 
 
-def test_options_change_the_content_of_a_batch(shards):
-    """Extra features; a misspelt one is named."""
-    batches = read_batches(
-        shards,
-        batch_size=4,
-        extra=["height"],
-        **SMALL,
-    )
-    images, labels, _, features = next(batches.as_numpy_iterator())
+def test_a_batch_can_have_further_features(shards):
+    """A misspelt one is named."""
+    batches = read_batches(shards, batch_size=4, extra=["height"], **SMALL)
+    *_, features = next(batches.as_numpy_iterator())
 
-    assert find_means(images) == pytest.approx(labels, abs=1)
     assert features["height"].tolist() == [32] * 4
     with pytest.raises(ValueError, match="The features are .*height"):
         read_batches(shards, batch_size=4, extra=["heigth"], **SMALL)
@@ -165,38 +159,27 @@ def test_images_of_further_sources_always_train(shards):
     """Fold −1 trains for each fold, and cannot be validated itself."""
     table = shards.assign(fold=[0, 1, 2, -1, -1])
 
-    for fold in range(3):
-        training, validation = choose_fold(table, fold)
-        other_folds = {0, 1, 2} - {fold}
-        assert sorted(training["fold"]) == [-1, -1, *sorted(other_folds)]
-        assert validation["fold"].tolist() == [fold]
+    training, validation = choose_fold(table, 1)
+
+    assert training["fold"].tolist() == [0, 2, -1, -1]
+    assert validation["fold"].tolist() == [1]
     message = r"Fold -1 cannot be validated.*folds \[0, 1, 2\]"
     with pytest.raises(ValueError, match=message):
         choose_fold(table, -1)
 
-    table = shards.assign(
-        fold=[0, 0, -1, -1, -1],
-        split=[*FOUR_TRAIN, "validation"],
-    )
-    training, validation = choose_fold(table, 0)
-    assert len(training) == 4
-    assert len(validation) == 1
 
-
-@pytest.mark.parametrize("held_out", ["validation", "val", "dev"])
+@pytest.mark.parametrize("held_out", ["validation", "dev"])
 def test_without_folds_the_validation_split_is_chosen(shards, held_out):
     """Splits need no fold number; an empty choice is an error, not an empty epoch."""
     table = shards.assign(fold=0, split=[*FOUR_TRAIN, held_out])
-    no_shards = table.head(0)
 
     training, validation = choose_fold(table)
 
-    assert len(training) == 4
-    assert len(validation) == 1
+    assert [len(training), len(validation)] == [4, 1]
     with pytest.raises(ValueError, match="VALIDATION_SIZE"):
         choose_fold(table.head(4))
     with pytest.raises(ValueError, match="no record to read"):
-        read_batches(no_shards, batch_size=4, **SMALL)
+        read_batches(table.head(0), batch_size=4, **SMALL)
 
 
 def test_unlabelled_test_shards_among_labelled_ones_are_named(shards):
