@@ -115,6 +115,8 @@ def parse_shard_name(path: str) -> tuple[str, int]:
     ('test', 687)
     >>> parse_shard_name("d-val.tfrecord-00000-of-00001")
     ('validation', -1)
+    >>> parse_shard_name("test/test-train-000-1.tfrec")
+    ('test', 1)
     """
     words = ["train", *_SPLIT.findall(path)]
     if f"/{TEST_FOLDER}" in f"/{path}":

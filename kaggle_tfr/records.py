@@ -169,18 +169,10 @@ def example_class() -> Any:
 
     It is made without TensorFlow, whose import takes seconds.
     """
-    from google.protobuf import (
-        descriptor_pb2,
-        descriptor_pool,
-        message_factory,
-        text_format,
-    )
+    from google.protobuf import descriptor_pb2, message_factory, text_format
 
     file = text_format.Parse(_EXAMPLE, descriptor_pb2.FileDescriptorProto())
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
-    descriptor = pool.FindMessageTypeByName("kaggle_tfr.Example")
-    return message_factory.GetMessageClass(descriptor)
+    return message_factory.GetMessages([file])["kaggle_tfr.Example"]
 
 
 def parse_record(record: bytes) -> Features:

@@ -111,13 +111,13 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
             "batches by tf.data's sample_from_datasets.",
         )
         paths = [f"{folder}/labels.json" for folder in folders]
-        labels = share_labels(folders, threads.map(storage.read_text, paths))
+        texts = dict(zip(folders, threads.map(storage.read_text, paths), strict=True))
     shards = shards[shards["count"] > 0].reset_index(drop=True)
     if shards.empty:
         raise ValueError(
             f"No shard in {folders} contains a record. See rejects.csv beside them."
         )
-    return shards.assign(labels=pd.Series(labels, shards.index))
+    return shards.assign(labels=pd.Series(share_labels(texts), shards.index))
 
 
 def _list_distinct(folders: Iterable[str]) -> list[str]:
@@ -209,15 +209,15 @@ def check_one_dataset(folders: Iterable[str], *, advice: str) -> None:
             )
 
 
-def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
-    """Return the labels that the folders share.
+def share_labels(texts: Mapping[str, str]) -> Labels:
+    """Return the labels that folders share.
 
-    texts: of labels.json in each folder, "" if there is none.
+    texts: of labels.json by folder, "" if there is none.
     Raises: ValueError: two have different classes.
     """
     last = ""
     shared = Labels()
-    for folder, text in zip(folders, texts, strict=True):
+    for folder, text in texts.items():
         if not text or text.startswith("["):  # a list of another program
             continue
         labels = Labels.parse(text, f"{folder}/labels.json", COPY_AGAIN)
