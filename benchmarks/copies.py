@@ -149,9 +149,7 @@ def measure(data, n):
     with tempfile.TemporaryDirectory() as folder:
         originals = choose_originals(data, n, folder)
         tasks = [(number, path, folder) for number, path in enumerate(originals)]
-        written = parallel.run(
-            write_copies, tasks, label="Writing copies", ordered=True
-        )
+        written = parallel.run(write_copies, tasks, label="Writing copies")
         images, hashes = read([path for paths in written for path in paths], folder)
         different = each**2 * len(originals) * (len(originals) - 1) / 2
         for way, settings in WAYS.items():

@@ -73,7 +73,7 @@ def make_gallery(
         for group in groups
         for row in group
     ]
-    drawn = parallel.run(_draw, tasks, label="Thumbnails", ordered=True)
+    drawn = parallel.run(_draw, tasks, label="Thumbnails")
     for row, (thumbnail, matrix) in zip(rows, drawn, strict=True):
         row["thumbnail"] = thumbnail
         row["matrix"] = matrix

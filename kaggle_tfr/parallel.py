@@ -5,15 +5,17 @@ import ctypes
 import os
 import pickle
 import sys
-import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from functools import cache
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from functools import cache, partial
 from importlib import metadata
-from itertools import islice, takewhile
+from itertools import chain, tee
 from typing import Any
 
 import joblib
+from joblib.externals.loky import get_reusable_executor
 from tqdm import tqdm
 
 from kaggle_tfr import session
@@ -21,6 +23,7 @@ from kaggle_tfr import session
 # The bytes of shards depend on these.
 PACKAGES = ("tensorflow", "opencv-python", "pillow", "numpy")
 WAIT_SECONDS = 60  # for a scheduler to answer, and for its first worker
+AHEAD = 8  # items for each worker of this machine: results wait while one is used
 # Tasks beyond two a thread, so that workers that join later find work.
 EXTRA_TASKS = 32
 SECONDS_BETWEEN_LINES = 30
@@ -122,10 +125,9 @@ def run(
     label: str,
     total: int | None = None,
     advance: Callable[[Any], int] = lambda _: 1,
-    ordered: bool = False,
     local_only: bool = False,
 ) -> Iterator[Any]:
-    """Yield each `function(item)` when it is done, or in the order of the items.
+    """Yield `function(item)` for each item, in their order.
 
     function, items: picklable. total: the end of the progress bar, which each result
     moves by `advance(result)`. local_only: use this machine even if there is a cluster,
@@ -136,31 +138,98 @@ def run(
     if total is None:
         items = list(items)
         total = len(items)
-    prepare_worker()
-    if not _active:
-        use_backend()
-    is_remote = "client" in _active and not local_only
-    start = _run_on_cluster if is_remote else _run_here
-    results = start(function, items, ordered=ordered)
-    done = 0
-    with contextlib.closing(results), _progress_bar(label, total) as show:
+    run_items = _run_here if local_only or not _is_cluster() else _run_on_cluster
+    results = run_items(function, items)
+    with contextlib.closing(results), _progress_bar(label, total) as move:
         for result in results:
-            done += advance(result)
-            show(done)
+            move(advance(result))
             yield result
 
 
-def _run_here(
-    function: Function, items: Iterable[Any], *, ordered: bool
-) -> Generator[Any, None, None]:
+def run_groups(
+    split: Callable[[Any], list[list[Any]]],
+    function: Function,
+    join: Callable[[Any, Iterator[Any]], Any],
+    groups: Iterable[Any],
+    *,
+    label: str,
+    total: int,
+    advance: Callable[[Any], int],
+) -> Iterator[Any]:
+    """Yield `join(group, results)` for each group, in their order.
+
+    results: `function(block)` for each block of `split(group)`, in order; `join` takes
+    all of them. On this machine the blocks of all groups follow one another in the
+    workers, while this process splits and joins one group at a time. On a cluster a
+    worker does all of a group.
+    total: the end of the progress bar, moved by the length of each block; on a cluster
+    by `advance(join(…))`. Raises: as `run`.
+    """
+    if _is_cluster():
+        run_group = partial(_run_group, split, function, join)
+        yield from run(run_group, groups, label=label, total=total, advance=advance)
+        return
+
+    ahead, blocks_of_groups = tee((group, split(group)) for group in groups)
+    results = _run_here(function, chain.from_iterable(blocks for _, blocks in ahead))
+    with contextlib.closing(results), _progress_bar(label, total) as move:
+        for group, blocks in blocks_of_groups:
+            yield join(group, _watch(results, blocks, move))
+
+
+def _run_group(
+    split: Callable[[Any], list[list[Any]]],
+    function: Function,
+    join: Callable[[Any, Iterator[Any]], Any],
+    group: Any,
+) -> Any:
+    """Return what `join` returns for one group, all in this process."""
+    return join(group, map(function, split(group)))
+
+
+def _watch(
+    results: Iterator[Any], blocks: list[list[Any]], move: Callable[[int], None]
+) -> Iterator[Any]:
+    """Yield a result for each block, and move the progress bar by its length."""
+    for block in blocks:
+        yield next(results)
+        move(len(block))
+
+
+def _run_here(function: Function, items: Iterable[Any]) -> Generator[Any, None, None]:
     """Yield results from threads or processes of this machine."""
-    parallel = joblib.Parallel(
-        n_jobs=_active["n_jobs"],
-        backend=_active["backend"],
-        return_as="generator" if ordered else "generator_unordered",
-    )
-    call = joblib.delayed(_call_in_worker)
-    return parallel(call(function, item) for item in items)
+    call = partial(_call_in_worker, function)
+    n_jobs = _active["n_jobs"]
+    if n_jobs == 1:
+        yield from map(call, items)
+        return
+    workers: Any = ThreadPoolExecutor(n_jobs)
+    if _active["backend"] == "loky":
+        # Kept for the next call: new processes take seconds to import packages.
+        workers = contextlib.nullcontext(get_reusable_executor(n_jobs))
+    with workers as executor:
+        submit = partial(executor.submit, call)
+        yield from _run_ahead(submit, Future.result, items, AHEAD * n_jobs)
+
+
+def _run_ahead(
+    submit: Callable[[Any], Any],
+    result_of: Callable[[Any], Any],
+    items: Iterable[Any],
+    n_ahead: int,
+) -> Generator[Any, None, None]:
+    """Yield the results in order, while `n_ahead` items at most are submitted."""
+    futures = deque[Any]()
+    try:
+        for item in items:
+            futures.append(submit(item))
+            if len(futures) == n_ahead:
+                yield result_of(futures.popleft())
+        while futures:
+            yield result_of(futures.popleft())
+    finally:
+        for future in futures:
+            future.cancel()
 
 
 def _connect(workers: int, scheduler: str) -> Any:
@@ -223,38 +292,24 @@ def _check_workers(client: Any, scheduler: str) -> None:
             )
 
 
+def _is_cluster() -> bool:
+    """Return whether there is a cluster; without a choice, choose this machine."""
+    if not _active:
+        use_backend()
+    return "client" in _active
+
+
 # joblib's own Dask backend (1.6) waits forever for a task that kills its workers and
 # for an item that cannot be pickled.
 def _run_on_cluster(
-    function: Function, items: Iterable[Any], *, ordered: bool
+    function: Function, items: Iterable[Any]
 ) -> Generator[Any, None, None]:
     """Yield results from the cluster; at the end, cancel the tasks that are left."""
-    from dask.distributed import as_completed
-
     client = _active["client"]
     _check_connection(client)
-    items = iter(items)
-    window = 2 * _count_threads(client) + EXTRA_TASKS
-    in_flight: dict[Any, None] = {}  # futures, oldest first
-    results: dict[Any, Any] = {}  # of futures that wait for older ones
-    completed = as_completed(loop=client.loop, with_results=True, raise_errors=False)
-    try:
-        while True:
-            for item in islice(items, window - len(in_flight)):
-                future = _submit(client, function, item)
-                completed.add(future)
-                in_flight[future] = None
-            if not in_flight:
-                return
-            future, result = _next_result(client, completed)
-            results[future] = result
-            candidates = list(in_flight) if ordered else [future]
-            for future in takewhile(results.__contains__, candidates):
-                del in_flight[future]
-                yield results.pop(future)
-    finally:
-        if client.status == "running":
-            client.cancel(list(in_flight))
+    n_ahead = 2 * _count_threads(client) + EXTRA_TASKS
+    submit = partial(_submit, client, function)
+    yield from _run_ahead(submit, partial(_wait, client), items, n_ahead)
 
 
 def _submit(client: Any, function: Function, item: Any) -> Any:
@@ -273,29 +328,28 @@ def _call_packed(call: bytes) -> Any:
     return _call_in_worker(*pickle.loads(call))  # noqa: S301  # from `_submit`
 
 
-def _next_result(client: Any, completed: Any) -> tuple[Any, Any]:
-    """Return the next finished future and its result, or raise its error."""
+def _wait(client: Any, future: Any) -> Any:
+    """Return the result of a future, or raise its error."""
     from dask.distributed import KilledWorker
+    from distributed.comm import CommClosedError
 
-    # `completed` alone may wait forever: Dask forgets a result that is on its way when
-    # the scheduler goes.
-    while not completed.has_ready():
+    while True:
+        # Dask waits forever for a result that is on its way when the scheduler goes.
         _check_connection(client)
-        time.sleep(0.01)
-    future, result = next(completed)
-    if future.status == "finished":
-        return future, result
-    if future.status != "error":
-        raise _lost_connection()
-    _, error, trace = result
-    if isinstance(error, KilledWorker):
-        raise RuntimeError(
-            f"A task was given up, because every worker that took it died ({error}). "
-            "See their logs; if their memory ran out, start workers with fewer threads "
-            "or more memory (`dask worker --nthreads 1 --memory-limit 4GB`). "
-            f"{RESUME_HINT}"
-        )
-    raise error.with_traceback(trace)
+        try:
+            return future.result(timeout=1)
+        except TimeoutError:
+            if future.status == "error":  # that of the call
+                raise
+        except (CancelledError, CommClosedError):
+            raise _lost_connection() from None
+        except KilledWorker as error:
+            raise RuntimeError(
+                f"A task was given up, because every worker that took it died "
+                f"({error}). See their logs; if their memory ran out, start workers "
+                "with fewer threads or more memory (`dask worker --nthreads 1 "
+                f"--memory-limit 4GB`). {RESUME_HINT}"
+            ) from None
 
 
 def _check_connection(client: Any) -> None:
@@ -319,14 +373,21 @@ def _is_page_open() -> bool:
 
 @contextlib.contextmanager
 def _progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar; yield the function that moves it to a count."""
+    """Show a progress bar; yield the function that moves it by a count."""
     if total and _is_page_open():
         from fastprogress.fastprogress import progress_bar
 
         notebook_bar = progress_bar(range(total), total=total)
         notebook_bar.comment = label
         notebook_bar.update(0)
-        yield notebook_bar.update
+        done = 0
+
+        def move(count: int) -> None:
+            nonlocal done
+            done += count
+            notebook_bar.update(done)
+
+        yield move
         return
 
     is_live = os.environ.get(session.TERMINAL) == "1" or sys.stderr.isatty()
@@ -338,7 +399,7 @@ def _progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
         maxinterval=seconds,
         disable=total == 0,
     ) as bar:
-        yield lambda done: bar.update(done - bar.n)
+        yield bar.update
     # A kernel sends the end of the bar's line only now; without it, what is printed
     # next would be on that line.
     sys.stderr.flush()

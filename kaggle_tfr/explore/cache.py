@@ -53,7 +53,6 @@ def compute_columns(
         label=label,
         total=len(missing),
         advance=len,
-        ordered=True,
     )
     next_save = time.monotonic() + SECONDS_BETWEEN_SAVES
     for task, rows in zip(tasks, results, strict=True):

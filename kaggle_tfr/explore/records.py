@@ -71,7 +71,7 @@ def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
     }
     read_shard = partial(_read_shard, schemas=schemas, input_dir=input_dir)
     tables = parallel.run(
-        read_shard, shards.to_numpy().tolist(), label="Reading shards", ordered=True
+        read_shard, shards.to_numpy().tolist(), label="Reading shards"
     )
     records = pd.concat(tables, ignore_index=True)
     folders = sorted(set(map(os.path.dirname, shards["file"])))

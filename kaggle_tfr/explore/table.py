@@ -74,7 +74,6 @@ def measure(
         label="Inspecting files",
         total=len(table),
         advance=len,
-        ordered=True,
     )
     table[["file_bytes", "changed"]] = np.concatenate(list(status))
     table = compute_columns(

@@ -1,18 +1,14 @@
 """One shard: its images become records in a file that gets its name once complete."""
 
-import contextlib
-import errno
-import json
 import os
-import time
 import uuid
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from kaggle_tfr import storage
+from kaggle_tfr import parallel, storage
 from kaggle_tfr.images.convert import convert
 from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.plan.plan import Plan, Shard
@@ -24,18 +20,15 @@ from kaggle_tfr.records import (
 )
 from kaggle_tfr.schema import encode
 from kaggle_tfr.session import tf
-from kaggle_tfr.write.journal import ShardRow, is_claimed
+from kaggle_tfr.write.journal import ShardRow, add_row
 
+BLOCK_IMAGES = 16
+BLOCK_BYTES = 2 << 20  # 2 MiB of files
 SPARE_DISK_BYTES = 8 << 20  # 8 MiB for the tables beside the shards
-SECONDS_BETWEEN_CHECKS = 5  # of the part's claim
-CLAIM_LOST = (
-    "the run was ended, or another run has begun to write the same part. Wait until "
-    "no other run writes this part."
-)
-MAKE_ROOM = "Make room there, or set another OUT_DIR."
-PLAN_SMALLER_PARTS = (
-    "Plan smaller parts (PART_LIMIT_GB, IMAGE_SIZE, QUALITY in 03_plan)."
-)
+MAKE_ROOM = "Make room there, or set another OUT_DIR"
+
+Row = dict[Any, Any]  # of plan.parquet
+Reject = dict[str, str]  # image_id, path, problem
 
 
 class ShardTask(NamedTuple):
@@ -50,189 +43,39 @@ class ShardTask(NamedTuple):
     rows: pd.DataFrame
     part_dir: str
     limit_bytes: int
-    run_id: str
 
 
-class ShardOutcome(NamedTuple):
-    """The row of a shard that was written, or the problem that stops the run."""
-
-    shard: Shard
-    limit_bytes: int  # of the task
-    row: ShardRow | None
-    problem: str = ""
+def cut_rows(task: ShardTask) -> list[list[Row]]:
+    """Return the rows of a shard in blocks of at most 2 MiB or one image."""
+    largest = max(1, int(task.rows["n_bytes"].max()))
+    size = min(BLOCK_IMAGES, max(1, BLOCK_BYTES // largest))
+    return parallel.blocks(task.rows.to_dict("records"), size)
 
 
-def write_shard(task: ShardTask) -> ShardOutcome:
-    """Write one shard: temporary name, count, close, index, journal row, final name."""
-    row = None
-    problem = ""
+def encode_images(plan: Plan, rows: list[Row]) -> list[bytes | Reject]:
+    """Return the record of each image, or why it is rejected.
+
+    Raises: OSError: a file could not be read.
+    """
+    images = stream_image_bytes(row["path"] for row in rows)
+    return [_encode(row, data, plan) for row, data in zip(rows, images, strict=True)]
+
+
+def _encode(row: Row, data: bytes | OSError, plan: Plan) -> bytes | Reject:
     try:
-        row = _write_whole(task)
-    except InterruptedError as stop:
-        problem = str(stop)
-    except (OSError, tf.errors.OpError) as error:
-        is_ours = True
-        with contextlib.suppress(OSError):
-            is_ours = is_claimed(task.part_dir, task.run_id)
-        # Another run that takes the part over removes this run's files.
-        problem = _explain_error(error, task.part_dir) if is_ours else CLAIM_LOST
-    return ShardOutcome(task.shard, task.limit_bytes, row, problem)
+        if isinstance(data, OSError):
+            raise data
+        _check_unchanged(row, data)
+        return encode(row, convert(data, plan.image), plan.schema, plan.image)
+    except (RejectedImage, DamagedRecord) as rejection:
+        return {
+            "image_id": row["image_id"],
+            "path": row["path"],
+            "problem": str(rejection),
+        }
 
 
-def _explain_error(error: Exception, part_dir: str) -> str:
-    """Return the problem of a shard that could not be written, with what to do."""
-    text = str(error).removesuffix(storage.RESUME_HINT).rstrip(". ")
-    if isinstance(error, FileNotFoundError | tf.errors.NotFoundError):
-        return f"{text}. Put that file back."
-
-    fix = MAKE_ROOM if _is_disk_full(error) else "Fix the cause that the error names."
-    free = storage.free_bytes(part_dir)
-    return f"{text} ({free / 1e6:,.1f} MB are free for '{part_dir}'). {fix}"
-
-
-def _is_disk_full(error: Exception) -> bool:
-    if isinstance(error, OSError):
-        return error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return isinstance(error, tf.errors.ResourceExhaustedError)
-
-
-def _write_whole(task: ShardTask) -> ShardRow:
-    """Write a shard and return its row.
-
-    Raises: InterruptedError: the shard cannot be written, and why.
-    """
-    _check_disk(task)
-    number = f"{task.shard.number:06d}"
-    scratch = storage.scratch_folder(task.part_dir)
-    temporary = os.path.join(scratch, f"{number}.{uuid.uuid4().hex}.tmp")
-    try:
-        bounds, rejects = _write_records(task, temporary)
-        row = _describe_shard(task, temporary, len(bounds) - 1, rejects)
-        if not task.plan.settings.compression:
-            _write_index(task, row, bounds)
-        _check_claim(task)
-        # The row is written before the shard gets its name, so that no file with a
-        # final name lacks its row.
-        path = f"{task.part_dir}/journal/{number}.json"
-        text = json.dumps(asdict(row), ensure_ascii=False)
-        storage.write_atomically(path, text.encode())
-        storage.publish_file(temporary, f"{task.part_dir}/{row.file}")
-    finally:
-        storage.remove(temporary)
-    return row
-
-
-def _write_index(task: ShardTask, row: ShardRow, bounds: list[int]) -> None:
-    """Write the index of a shard that is not compressed.
-
-    Raises: OSError: the file is not as long as its records.
-    """
-    if row.bytes != bounds[-1]:
-        raise OSError(
-            f"'{row.file}' has {row.bytes:,} bytes after closing, expected "
-            f"{bounds[-1]:,}."
-        )
-    path = f"{task.part_dir}/index/{row.file}.idx"
-    storage.write_atomically(path, format_index(bounds).encode())
-
-
-def _describe_shard(
-    task: ShardTask, temporary: str, count: int, rejects: list[dict[str, str]]
-) -> ShardRow:
-    """Return the row of a shard whose records are in a temporary file."""
-    shard = task.shard
-    return ShardRow(
-        file=task.plan.file_name(shard, count),
-        split=shard.split,
-        fold=shard.fold,
-        count=count,
-        bytes=os.path.getsize(temporary),
-        sha256=storage.sha256_of(temporary),
-        part=shard.part,
-        shard=shard.index,
-        refused=len(rejects),
-        rejects=rejects,
-        number=shard.number,
-    )
-
-
-def _check_disk(task: ShardTask) -> None:
-    """Raise an InterruptedError if the disk has too little room for the shard."""
-    free = storage.free_bytes(task.part_dir)
-    needed = task.shard.bytes_high + SPARE_DISK_BYTES
-    if free < needed:
-        raise InterruptedError(
-            f"the disk is too full: shard {task.shard.number} and the files beside it "
-            f"may take {needed / 1e6:,.1f} MB, but {free / 1e6:,.1f} MB are free for "
-            f"'{task.part_dir}'. {MAKE_ROOM}"
-        )
-
-
-def _check_claim(task: ShardTask) -> None:
-    """Raise an InterruptedError if this run was ended, or another owns the part."""
-    if not is_claimed(task.part_dir, task.run_id):
-        raise InterruptedError(CLAIM_LOST)
-
-
-def _write_records(
-    task: ShardTask, temporary: str
-) -> tuple[list[int], list[dict[str, str]]]:
-    """Return the bounds of the records in bytes, and the rejected images."""
-    bounds = [0]
-    rejects = []
-    images = stream_image_bytes(task.rows["path"])
-    compression = task.plan.settings.compression
-    with tf.io.TFRecordWriter(temporary, compression) as writer:
-        for row, data in zip(_claimed_rows(task), images, strict=True):
-            try:
-                record = _encode_image(row, data, task.plan)
-            except (RejectedImage, DamagedRecord) as rejection:
-                reject = {
-                    "image_id": row["image_id"],
-                    "path": row["path"],
-                    "problem": str(rejection),
-                }
-                rejects.append(reject)
-                continue
-            writer.write(record)
-            bounds.append(bounds[-1] + len(record) + FRAME_BYTES)
-            _check_limit(task, bounds)
-    return bounds, rejects
-
-
-def _claimed_rows(task: ShardTask) -> Iterator[dict[Any, Any]]:
-    """Yield the rows of the shard's images; every few seconds check the claim."""
-    next_check = time.monotonic() + SECONDS_BETWEEN_CHECKS
-    for row in task.rows.to_dict("records"):
-        if time.monotonic() > next_check:
-            _check_claim(task)
-            next_check = time.monotonic() + SECONDS_BETWEEN_CHECKS
-        yield row
-
-
-def _check_limit(task: ShardTask, bounds: list[int]) -> None:
-    """Raise an InterruptedError if the shard is larger than its part has room for."""
-    if bounds[-1] > task.limit_bytes:
-        raise InterruptedError(
-            f"the part would pass its limit: shard {task.shard.number} has "
-            f"{bounds[-1]:,} bytes after {len(bounds) - 1:,} of {task.shard.count:,} "
-            f"images, and only {task.limit_bytes:,} are left for it. The forecast was "
-            f"at most {task.shard.bytes_high:,}. {PLAN_SMALLER_PARTS}"
-        )
-
-
-def _encode_image(row: dict[Any, Any], data: bytes | OSError, plan: Plan) -> bytes:
-    """Return the record of an image, from its row of the plan and the file's bytes.
-
-    Raises: RejectedImage; OSError: the file could not be read.
-    """
-    if isinstance(data, OSError):
-        raise data
-    _check_unchanged(row, data)
-    return encode(row, convert(data, plan.image), plan.schema, plan.image)
-
-
-def _check_unchanged(row: dict[Any, Any], data: bytes) -> None:
+def _check_unchanged(row: Row, data: bytes) -> None:
     """Raise RejectedImage unless size and digest are those that 01 found.
 
     01 does not know them for every image.
@@ -244,3 +87,80 @@ def _check_unchanged(row: dict[Any, Any], data: bytes) -> None:
         )
     if row.get("digest") not in (None, "", storage.digest(data)):
         raise RejectedImage(f"changed since 01_explore: other {size:,} bytes")
+
+
+def write_shard(task: ShardTask, blocks: Iterator[list[bytes | Reject]]) -> ShardRow:
+    """Write a shard: temporary name, index, journal row, final name; return its row.
+
+    blocks: of `encode_images`. The row is written before the shard gets its name, so
+    that no file with a final name lacks its row.
+    Raises: OSError, tf.errors.OpError.
+    """
+    _check_disk(task)
+    plan, shard, _, part_dir, _ = task
+    scratch = storage.scratch_folder(part_dir)
+    temporary = os.path.join(scratch, f"{shard.number:06d}.{uuid.uuid4().hex}.tmp")
+    try:
+        records = chain.from_iterable(blocks)
+        bounds, rejects = _write_records(task, records, temporary)
+        count = len(bounds) - 1
+        row = ShardRow(
+            file=plan.file_name(shard, count),
+            split=shard.split,
+            fold=shard.fold,
+            count=count,
+            bytes=os.path.getsize(temporary),
+            sha256=storage.sha256_of(temporary),
+            part=shard.part,
+            shard=shard.index,
+            refused=len(rejects),
+            rejects=rejects,
+            number=shard.number,
+            fingerprint=plan.fingerprint,
+        )
+        if not plan.settings.compression:
+            if row.bytes != bounds[-1]:
+                raise OSError(f"'{temporary}' is shorter than what was written.")
+            index = format_index(bounds)
+            storage.write_atomically(f"{part_dir}/index/{row.file}.idx", index.encode())
+        add_row(part_dir, row)
+        storage.publish_file(temporary, f"{part_dir}/{row.file}")
+    finally:
+        storage.remove(temporary)
+    return row
+
+
+def _check_disk(task: ShardTask) -> None:
+    """Raise an OSError if the disk has too little room for the shard."""
+    free = storage.free_bytes(task.part_dir)
+    needed = task.shard.bytes_high + SPARE_DISK_BYTES
+    if free < needed:
+        raise OSError(
+            f"the disk is too full: shard {task.shard.number} and the files beside it "
+            f"may take {needed / 1e6:,.1f} MB, but {free / 1e6:,.1f} MB are free for "
+            f"'{task.part_dir}'. {MAKE_ROOM}."
+        )
+
+
+def _write_records(
+    task: ShardTask, records: Iterable[bytes | Reject], path: str
+) -> tuple[list[int], list[Reject]]:
+    """Write the records; return their bounds in bytes, and the rejected images."""
+    bounds = [0]
+    rejects = list[Reject]()
+    with tf.io.TFRecordWriter(path, task.plan.settings.compression) as writer:
+        for record in records:
+            if isinstance(record, dict):
+                rejects.append(record)
+                continue
+            writer.write(record)
+            bounds.append(bounds[-1] + len(record) + FRAME_BYTES)
+            if bounds[-1] > task.limit_bytes:
+                raise OSError(
+                    f"part {task.shard.part} would pass its limit: shard "
+                    f"{task.shard.number} has {bounds[-1]:,} bytes after "
+                    f"{len(bounds) - 1:,} of {task.shard.count:,} images, and only "
+                    f"{task.limit_bytes:,} are left for it. Plan smaller parts "
+                    "(PART_LIMIT_GB, IMAGE_SIZE, QUALITY in 03_plan)."
+                )
+    return bounds, rejects

@@ -4,9 +4,7 @@ import io
 import math
 import re
 import sys
-from unittest import mock
 
-import joblib
 import pytest
 
 from kaggle_tfr import parallel
@@ -30,15 +28,52 @@ def last_state(capsys):
 
 @pytest.mark.parametrize("backend", ["threading", "loky"])
 def test_results_are_those_of_a_plain_loop(backend):
-    """Each item is done once, in order if requested; an error reaches the caller."""
+    """Each item is done once, in order; an error reaches the caller."""
     parallel.use_backend(2, backend)
     numbers = list(range(50))
     roots = [math.sqrt(number) for number in numbers]
 
-    assert run(math.sqrt, numbers, ordered=True) == roots
-    assert sorted(run(math.sqrt, numbers)) == roots
+    assert run(math.sqrt, numbers) == roots
     with pytest.raises(ValueError, match="math domain|nonnegative"):
         run(math.sqrt, [4, -1])
+
+
+def split(group):
+    """Return blocks of at most three numbers below the group."""
+    return parallel.blocks(list(range(group)), 3)
+
+
+def negate(block):
+    return [-number for number in block]
+
+
+def join(group, results):
+    return group, [number for block in results for number in block]
+
+
+@pytest.mark.parametrize("backend", ["threading", "loky", "dask"])
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_groups_are_joined_from_their_own_blocks(capsys, backend, jobs):
+    """One after the other, also empty ones; the bar counts what is in blocks."""
+    parallel.use_backend(jobs, backend)
+    groups = [4, 0, 11, 1]
+    options = {"label": "images", "total": 16, "advance": lambda group: group[0]}
+
+    results = list(parallel.run_groups(split, negate, join, iter(groups), **options))
+
+    assert results == [(group, negate(range(group))) for group in groups]
+    assert "16/16" in last_state(capsys)
+
+
+def test_only_a_few_items_are_ahead_of_the_results():
+    """Memory does not grow with the items, however slowly results are taken."""
+    parallel.use_backend(2)
+    started = []
+    results = parallel.run(started.append, range(1000), label="images")
+    for _ in range(3):
+        next(results)
+    assert len(started) <= 2 * parallel.AHEAD + 3
+    results.close()
 
 
 @pytest.mark.parametrize(("seconds", "states"), [(3600, 2), (0, 1000)])
@@ -81,7 +116,3 @@ def test_workers_are_as_many_as_the_cores_that_a_container_may_use(monkeypatch):
     """Those of the machine would be in each other's way."""
     monkeypatch.setattr("joblib.cpu_count", lambda: 3)
     assert parallel.use_backend() == "3 threads on this machine"
-    parallel.close_backend()
-    with mock.patch("joblib.Parallel", wraps=joblib.Parallel) as parallel_class:
-        assert run(abs, [-1]) == [1]
-    assert parallel_class.call_args.kwargs["n_jobs"] == 3
