@@ -64,22 +64,6 @@ class PlanId(JsonDataclass):
         """The numbers of the plan's parts."""
         return range(self.first_part, self.first_part + self.n_parts)
 
-    def find_conflict(self, other: "PlanId") -> str:
-        """Return why two folders cannot be read as one dataset, "" if they can.
-
-        A folder whose plan is unknown can be read with all.
-        """
-        if not (self.fingerprint and other.fingerprint):
-            return ""
-        if self.dataset_id != other.dataset_id:
-            return "they are of different datasets"
-        if 0 < self.part == other.part:
-            return f"both contain part {self.part}"
-        shared = set(self.part_numbers).intersection(other.part_numbers)
-        if shared and self.fingerprint != other.fingerprint:
-            return f"two different plans have a part {min(shared)}"
-        return ""
-
 
 def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
     """Return one row per shard with records.
@@ -144,14 +128,10 @@ def list_parts(
 
 
 def read_plan_id(folder: str) -> PlanId:
-    """Return the id of the plan in a work or part folder, `PlanId()` if unknown."""
-    with contextlib.suppress(ValueError):
-        return _read_plan_id(folder)
-    return PlanId()
+    """Return the id of the plan in a work or part folder, `PlanId()` if unknown.
 
-
-def _read_plan_id(folder: str) -> PlanId:
-    """Return the id of a plan. Raises: ValueError: plan.json is not valid JSON."""
+    Raises: ValueError: plan.json is not JSON.
+    """
     path = f"{folder}/plan.json"
     plan_id = PlanId()
     values = storage.parse_json(storage.read_text(path) or "{}", path, COPY_AGAIN)
@@ -199,13 +179,20 @@ def check_one_dataset(folders: Iterable[str], *, advice: str) -> None:
     """
     names = _list_distinct(folders)
     with ThreadPoolExecutor(LOOKUPS) as threads:
-        plans = zip(names, threads.map(_read_plan_id, names), strict=True)
-    for (folder, plan), (other, other_plan) in combinations(plans, 2):
-        problem = plan.find_conflict(other_plan)
-        if problem:
+        plans = zip(names, threads.map(read_plan_id, names), strict=True)
+    known = [(folder, plan) for folder, plan in plans if plan.fingerprint]
+    for (folder, plan), (other, other_plan) in combinations(known, 2):
+        shared = set(plan.part_numbers).intersection(other_plan.part_numbers)
+        is_other_plan = plan.fingerprint != other_plan.fingerprint
+        if (
+            plan.dataset_id != other_plan.dataset_id
+            or 0 < plan.part == other_plan.part
+            or (is_other_plan and shared)
+        ):
             raise ValueError(
-                f"'{folder}' and '{other}' cannot be read as one dataset: {problem}. "
-                f"Images could be in training and in validation. {advice}"
+                f"'{folder}' and '{other}' cannot be read as one dataset: they are of "
+                "different datasets, or both have the same part. Images could be in "
+                f"training and in validation. {advice}"
             )
 
 

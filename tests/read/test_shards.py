@@ -179,22 +179,21 @@ def test_a_dataset_and_its_growths_are_read_as_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "plan", "problem"),
+    ("number", "plan"),
     [
-        (2, {"fingerprint": "b2"}, "they are of different datasets"),
-        (3, OTHER, "they are of different datasets"),
-        (5, THIRD | {"fingerprint": "d4", "n_parts": 2}, "two .* plans have a part 4"),
-        (4, THIRD, "both contain part 4"),
+        (2, {"fingerprint": "b2"}),
+        (3, OTHER),
+        (5, THIRD | {"fingerprint": "d4", "n_parts": 2}),
+        (4, THIRD),
     ],
+    ids=["other dataset", "growth of another", "two growths", "the same part"],
 )
-def test_parts_of_different_plans_are_never_read_as_one(
-    tmp_path, number, plan, problem
-):
+def test_parts_of_different_plans_are_never_read_as_one(tmp_path, number, plan):
     """Both folders are named. One may hold copies of the other's images."""
     write_planned(tmp_path / "a", 4, **THIRD)
     write_planned(tmp_path / "b", number, **plan)
 
-    message = rf"{tmp_path}/a' and '{tmp_path}/b' cannot .*: {problem}.*"
+    message = rf"{tmp_path}/a' and '{tmp_path}/b' cannot be read.*"
     with pytest.raises(ValueError, match=message + "OVERWRITE = True"):
         find_shards(tmp_path)
     with pytest.raises(ValueError, match=message + "MORE_INPUTS"):
