@@ -434,27 +434,28 @@ def _find_value(
 def _convert_value(value: Any, field: Field, image_id: Any) -> list:
     """Return the values of a feature.
 
-    value: of a list field, also the text of a list: "[1, 2]" or "1 2".
     Raises: ValueError: the value does not fit the field.
     """
-    values = value if field.size else [value]
     try:
-        if field.size and isinstance(value, str):
-            is_json = value.lstrip().startswith("[")
-            values = json.loads(value) if is_json else value.split()
-        items = [_to_python(item, field.type) for item in values]
-        problem = f"it has {len(items)} values, SCHEMA has {field.size}"
-        is_valid = field.size in (RAGGED, 0, len(items))
+        return _to_list(value, field)
     except (ValueError, TypeError, OverflowError, struct.error) as error:
-        problem = str(error)
-        is_valid = False
-    if is_valid:
-        return items
-    raise ValueError(
-        f"image '{image_id}': the field '{field.name}' takes {field.type}, but column "
-        f"'{field.source}' is {value!r:.60}: {problem}. Fix the row, or remove the "
-        "field from SCHEMA."
-    )
+        raise ValueError(
+            f"image '{image_id}': the field '{field.name}' takes {field.type}, but "
+            f"column '{field.source}' is {value!r:.60}: {error}. Fix the row, or "
+            "remove the field from SCHEMA."
+        ) from None
+
+
+def _to_list(value: Any, field: Field) -> list:
+    """Return the values of a feature. A list can be a text: "[1, 2]" or "1 2"."""
+    if not field.size:
+        return [_to_python(value, field.type)]
+    if isinstance(value, str):
+        is_json = value.lstrip().startswith("[")
+        value = json.loads(value) if is_json else value.split()
+    if field.size not in (RAGGED, len(value)):
+        raise ValueError(f"a list of {len(value)} where SCHEMA has {field.size}")
+    return [_to_python(item, field.type) for item in value]
 
 
 def _to_python(value: Any, type_: str) -> bytes | int | float:

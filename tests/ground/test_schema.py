@@ -102,7 +102,7 @@ def test_a_quantity_is_of_one_column_and_of_no_classes():
         ("int64", 2**63, "out of range"),
         ("float", 1e300, "float too large"),
         ("bytes", None, "'x' is None: no value"),
-        ({"type": "int64", "size": 3}, [1, 2], "2 values, SCHEMA has 3"),
+        ({"type": "int64", "size": 3}, [1, 2], "a list of 2 where SCHEMA has 3"),
         ({"type": "int64", "size": 2}, [1, "b"], "'x' is \\[1, 'b'\\]"),
     ],
 )
