@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.duplicates import status_mb
-from kaggle_tfr.write import parts
+from kaggle_tfr.write import writer
 from kaggle_tfr.write.journal import ShardRow
 
 ROWS_IN_SHARD = 1000
@@ -66,8 +66,8 @@ def peak_of_writing(work, address):
     """Write the plan in `work`; return the peak of this process in MB."""
     from kaggle_tfr.parallel import close_backend, use_backend
 
-    parts.write_shard = pretend_to_write
+    writer.write_shard = pretend_to_write
     use_backend(2, "dask", address)
-    parts.write_parts(work, os.path.join(work, "out"))
+    writer.write_parts(work, os.path.join(work, "out"))
     close_backend()
     return status_mb("VmHWM")

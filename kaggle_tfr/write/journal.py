@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -82,8 +82,6 @@ def lock_part(part_dir: str) -> Iterator[None]:
     finally:
         storage.remove(path)
         lock.release()
-        with suppress(OSError):  # it contains files
-            os.rmdir(part_dir)
 
 
 def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[ShardRow]:
@@ -117,27 +115,23 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
 
 
 def _find_changes(part_dir: str, plan: Plan) -> str:
-    """Return how the plan of a part differs from this one, "" for not at all."""
+    """Return how the plan of a part differs: "QUALITY: 90 before, 70 now", or ""."""
     # SHA256SUMS can identify the plan of a part without plan.json.
-    if read_sums(part_dir).get("plan.json") == sha256_of_text(plan.to_json()):
+    is_same = read_sums(part_dir).get("plan.json") == sha256_of_text(plan.to_json())
+    names = ("plan.json", "shards.csv")
+    if is_same or not any(storage.exists(f"{part_dir}/{name}") for name in names):
         return ""
     try:
-        return compare_plans(read_plan(part_dir), plan)
-    except ValueError as error:
+        before = read_plan(part_dir)
+    except (ValueError, FileNotFoundError) as error:
         return str(error)
-    except FileNotFoundError as error:
-        return str(error) if storage.exists(f"{part_dir}/shards.csv") else ""
-
-
-def compare_plans(old: Plan, new: Plan) -> str:
-    """Return the settings that change the shards, as "QUALITY: 90 before, 70 now"."""
-    if old.fingerprint == new.fingerprint:
+    if before.fingerprint == plan.fingerprint:
         return ""
-    before = asdict(old.settings)
+    settings = vars(before.settings)
     changes = [
-        f"{name.upper()}: {before[name]!r:.60} before, {value!r:.60} now"
-        for name, value in asdict(new.settings).items()
-        if value != before[name]
+        f"{name.upper()}: {settings[name]!r:.60} before, {value!r:.60} now"
+        for name, value in vars(plan.settings).items()
+        if value != settings[name]
     ]
     return "; ".join(changes) or "the schema, or the images and their labels"
 
@@ -150,12 +144,7 @@ def read_rows_of_part(part_dir: str) -> list[ShardRow]:
     # A row of the journal replaces the one of shards.csv.
     rows = {}
     for row in [*_read_shards_csv(part_dir), *_read_journal(part_dir)]:
-        for name in (row.file, f"{row.split}.csv"):
-            folder = os.path.dirname(storage.join(part_dir, name))
-            if not storage.is_inside(folder, part_dir):
-                raise ValueError(
-                    f"shards.csv of '{part_dir}' has '{name}', which is outside of it."
-                )
+        storage.join(part_dir, row.file, f"{row.split}.csv")
         rows[row.split, row.fold, row.shard] = row
     return list(rows.values())
 
@@ -203,7 +192,7 @@ def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:
             shard
             and row.fingerprint in ("", plan.fingerprint)
             and row.file == plan.file_name(shard, row.count)
-            and shard.count - row.count == row.refused == len(row.rejects)
+            and row.count + len(row.rejects) == shard.count
         ):
             matching.append(replace(row, number=shard.number))
     return matching
@@ -228,7 +217,10 @@ def clear_part(part_dir: str) -> None:
 def _remove_shards(part_dir: str, files: Iterable[str]) -> None:
     """Remove shards with their indices."""
     for file in files:
-        storage.remove(f"{part_dir}/{file}")
+        path = storage.join(part_dir, file)
+        # A link may lead out of the part.
+        if storage.is_inside(os.path.dirname(path), part_dir):
+            storage.remove(path)
         storage.remove(f"{part_dir}/index/{file}.idx")
 
 

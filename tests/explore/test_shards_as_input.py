@@ -20,7 +20,7 @@ from kaggle_tfr import parallel
 from kaggle_tfr.explore.table import measure
 from kaggle_tfr.kaggle.session import copy_plan
 from kaggle_tfr.records import RECORDS_FOLDER, read_image_bytes, size_and_time
-from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr.write.writer import write_parts
 
 IMAGES = [save_noise(seed, 64, 48) for seed in range(40)]
 

@@ -22,9 +22,9 @@ from support.tasks import end_worker, square
 from kaggle_tfr import parallel
 from kaggle_tfr.explore import cache
 from kaggle_tfr.explore.table import load_hashes, measure
-from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.stats import channel_stats_of_files
 from kaggle_tfr.write.verify import verify_parts
+from kaggle_tfr.write.writer import write_parts
 
 SHARDS = 20
 
@@ -232,7 +232,7 @@ import json, sys
 import tensorflow as tf
 from kaggle_tfr import parallel, storage
 from kaggle_tfr.write.verify import verify_parts
-from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr.write.writer import write_parts
 work, out, address = sys.argv[1:]
 parallel.use_backend(0, "dask", address)
 write_parts(work, out)

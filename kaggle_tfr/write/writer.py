@@ -1,23 +1,32 @@
-"""Write parts on disk or in a bucket, shard by shard; a stopped run resumes."""
+"""Write parts on disk or in a bucket, shard by shard; a stopped run resumes.
 
-import contextlib
+On one machine shards are written one after the other, and their images are converted in
+parallel. On a cluster a shard is a task.
+"""
+
 import os
+import uuid
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
+from itertools import chain
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from kaggle_tfr import notebook, parallel, session, storage
+from kaggle_tfr.images.convert import convert
+from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.naming import FOLDS_FILE, name_parts
-from kaggle_tfr.plan.plan import (
-    Plan,
-    Shard,
-    check_names,
-    has_folds,
-    read_plan,
-    read_rows,
+from kaggle_tfr.plan.plan import Plan, Shard, has_folds, read_plan, read_rows
+from kaggle_tfr.records import (
+    FRAME_BYTES,
+    DamagedRecord,
+    format_index,
+    stream_image_bytes,
 )
+from kaggle_tfr.schema import encode
 from kaggle_tfr.session import tf
 from kaggle_tfr.shards import (
     check_one_dataset,
@@ -29,41 +38,27 @@ from kaggle_tfr.tables import count_of, format_bytes
 from kaggle_tfr.write import journal, sidecars
 from kaggle_tfr.write.journal import ShardRow
 from kaggle_tfr.write.metadata import read_license
-from kaggle_tfr.write.shard import (
-    MAKE_ROOM,
-    ShardTask,
-    cut_rows,
-    encode_images,
-    write_shard,
-)
+
+BLOCK_IMAGES = 16
+BLOCK_BYTES = 2 << 20  # 2 MiB of files
+SPARE_DISK_BYTES = 8 << 20  # 8 MiB for the tables beside the shards
+
+Row = dict[Any, Any]  # of plan.parquet
+Reject = dict[str, str]  # image_id, path, problem
 
 
-def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, int]:
-    """Return the number of images by outcome, and write them to accounting.csv.
+class ShardTask(NamedTuple):
+    """All that a worker needs, on any machine.
 
-    shards: of `write_parts`; the plan's other shards count as "in other parts".
-    "unreadable when written" are images that 04 could not write, "rejected" those that
-    01 cannot use.
-    Raises: RuntimeError: images in are not images written, dropped or rejected.
+    plan: without its shards; rows: the shard's rows of plan.parquet.
+    limit_bytes: size at which writing stops, because the part would pass its limit.
     """
-    is_test = shards["split"] == "test"
-    n_refused = int(shards["refused"].sum())
-    n_written = {
-        "labelled records": int(shards["count"][~is_test].sum()),
-        "test records": int(shards["count"][is_test].sum()),
-    }
-    n_planned = sum(shard.count for shard in plan.shards)
-    n_elsewhere = n_planned - sum(n_written.values()) - n_refused
-    counts = {name: n_written.get(name, n) for name, n in plan.outcomes.items()}
-    if n_refused:
-        counts["unreadable when written"] = n_refused
-    if n_elsewhere:
-        counts["in other parts"] = n_elsewhere
 
-    table = notebook.tabulate(counts, sum(plan.outcomes.values()))
-    text = table.to_csv(lineterminator="\n", float_format="%.4f")
-    storage.write_atomically(storage.join(work_dir, "accounting.csv"), text.encode())
-    return counts
+    plan: Plan
+    shard: Shard
+    rows: pd.DataFrame
+    part_dir: str
+    limit_bytes: int
 
 
 @storage.explain_os_errors("OUT_DIR", storage.OUTPUT_FIXES)
@@ -96,7 +91,7 @@ def write_parts(
     _check_folders(work_dir, parts_dir, [*part_dirs.values()])
     storage.remove_leftovers(work_dir)
     written = list[ShardRow]()
-    with contextlib.ExitStack() as locks:
+    with ExitStack() as locks:
         for part_dir in part_dirs.values():
             locks.enter_context(journal.lock_part(part_dir))
         finished = {
@@ -130,14 +125,10 @@ def _check_plan(plan: Plan, part: int, work_dir: str) -> None:
             f"PART is {part}, but the plan has {name_parts(plan.part_numbers)}. Set "
             "PART to a number of the plan, or to 0 for all."
         )
-    check_names(plan)
     if has_folds(plan, part or plan.first_part):
         changed = find_changed_files(work_dir, {FOLDS_FILE: plan.folds_sha256})
         if changed:
-            raise ValueError(
-                f"{FOLDS_FILE} in '{work_dir}' is not that of plan.json: "
-                f"{changed[FOLDS_FILE]}. Run 03_plan."
-            )
+            raise ValueError(f"'{work_dir}' is not as planned: {changed}. Run 03_plan.")
     versions = parallel.package_versions()
     if plan.versions not in ({}, versions):
         warnings.warn(
@@ -150,15 +141,14 @@ def _check_plan(plan: Plan, part: int, work_dir: str) -> None:
 def _check_folders(work_dir: str, parts_dir: str, part_dirs: list[str]) -> None:
     """Raise a ValueError where readers would mix parts of two datasets.
 
-    Or if images of the plan are in a part that this run writes.
+    Also if images of the plan are in a part that this run writes.
     """
     others = [part for part in list_parts(parts_dir) if part not in part_dirs]
     advice = "Remove or move the older one, or set another OUT_DIR."
     check_one_dataset([work_dir, *others], advice=advice)
 
-    plan_path = storage.join(work_dir, "plan.parquet")
-    paths = storage.read_parquet(plan_path, columns=["path"])["path"]
-    for folder in paths.map(os.path.dirname).unique():
+    table = storage.read_parquet(f"{work_dir}/plan.parquet", columns=["path"])
+    for folder in table["path"].map(os.path.dirname).unique():
         if any(storage.is_inside(folder, part_dir) for part_dir in part_dirs):
             raise ValueError(
                 f"'{folder}' contains images that this plan reads, and 04_write writes "
@@ -180,6 +170,7 @@ def _write_missing(
     shards = [shard for shard in plan.shards if shard.part == part]
     missing = [shard for shard in shards if shard.number not in finished]
     bytes_left = plan.shard_limit_bytes - sum(row.bytes for row in finished.values())
+    stopped = "Stopped after {} of {} shards of '{}', which are whole and stay"
     try:
         for row in parallel.run_groups(
             cut_rows,
@@ -194,17 +185,18 @@ def _write_missing(
     except ConnectionError:  # of a cluster
         raise
     except (OSError, tf.errors.OpError) as error:
+        free_mb = storage.free_bytes(part_dir) / 1e6
+        problem = str(error).removesuffix(storage.RESUME_HINT)
         raise OSError(
-            f"Stopped after {len(finished)} of {len(shards)} shards of '{part_dir}', "
-            f"which are whole and stay: {_explain(error, part_dir)} "
-            f"{storage.RESUME_HINT}"
+            f"{stopped.format(len(finished), len(shards), part_dir)}: {problem} "
+            f"({free_mb:,.1f} MB are free there.) Fix the cause. {storage.RESUME_HINT}"
         ) from error
     if len(finished) < len(shards):
         print(
-            f"Stopped after {len(finished)} of {len(shards)} shards of '{part_dir}', "
-            f"which are whole and stay.\nThe session's {session.session_hours()} hours "
-            "are nearly over. Push the kernel again with its own output as a source "
-            "(`python -m kaggle_tfr push` does): it resumes."
+            f"{stopped.format(len(finished), len(shards), part_dir)}.\nThe session's "
+            f"{session.session_hours()} hours are nearly over. Push the kernel again "
+            "with its own output as a source (`python -m kaggle_tfr push` does): it "
+            "resumes."
         )
         raise SystemExit(0)
     return [finished[shard.number] for shard in shards]
@@ -235,16 +227,110 @@ def _list_tasks(
         yield ShardTask(plan.for_worker(), shard, rows, part_dir, limit_bytes)
 
 
-def _explain(error: Exception, part_dir: str) -> str:
-    """Return why a shard could not be written, and what to do."""
-    text = str(error).removesuffix(storage.RESUME_HINT).rstrip(". ")
-    is_full = isinstance(error, tf.errors.ResourceExhaustedError)
-    if is_full or getattr(error, "errno", 0) in storage.NO_SPACE:
-        free = storage.free_bytes(part_dir)
-        text += f" ({free / 1e6:,.1f} MB are free for '{part_dir}'). {MAKE_ROOM}"
-    elif isinstance(error, FileNotFoundError):
-        text += ". Put that file back"
-    return f"{text}."
+def cut_rows(task: ShardTask) -> list[list[Row]]:
+    """Return the rows of a shard in blocks of at most 2 MiB or one image."""
+    largest = max(1, int(task.rows["n_bytes"].max()))
+    size = min(BLOCK_IMAGES, max(1, BLOCK_BYTES // largest))
+    return parallel.blocks(task.rows.to_dict("records"), size)
+
+
+def encode_images(plan: Plan, rows: list[Row]) -> list[bytes | Reject]:
+    """Return the record of each image, or why it is rejected.
+
+    Raises: OSError: a file could not be read.
+    """
+    images = stream_image_bytes(row["path"] for row in rows)
+    return [_encode(row, data, plan) for row, data in zip(rows, images, strict=True)]
+
+
+def _encode(row: Row, data: bytes | OSError, plan: Plan) -> bytes | Reject:
+    problem = "changed since 01_explore"
+    if isinstance(data, DamagedRecord):
+        problem = str(data)
+    elif isinstance(data, OSError):
+        raise data
+    # 01 does not know the digest of every image.
+    elif row.get("digest") in (None, "", storage.digest(data)):
+        try:
+            return encode(row, convert(data, plan.image), plan.schema, plan.image)
+        except RejectedImage as rejection:
+            problem = str(rejection)
+    return {"image_id": row["image_id"], "path": row["path"], "problem": problem}
+
+
+def write_shard(task: ShardTask, blocks: Iterator[list[bytes | Reject]]) -> ShardRow:
+    """Write a shard: temporary name, index, journal row, final name; return its row.
+
+    blocks: of `encode_images`. The row is written before the shard gets its name, so
+    that no file with a final name lacks its row.
+    Raises: OSError, tf.errors.OpError.
+    """
+    _check_disk(task)
+    plan, shard, _, part_dir, _ = task
+    scratch = storage.scratch_folder(part_dir)
+    temporary = os.path.join(scratch, f"{shard.number:06d}.{uuid.uuid4().hex}.tmp")
+    try:
+        records = chain.from_iterable(blocks)
+        bounds, rejects = _write_records(task, records, temporary)
+        count = len(bounds) - 1
+        row = ShardRow(
+            file=plan.file_name(shard, count),
+            split=shard.split,
+            fold=shard.fold,
+            count=count,
+            bytes=os.path.getsize(temporary),
+            sha256=storage.sha256_of(temporary),
+            part=shard.part,
+            shard=shard.index,
+            refused=len(rejects),
+            rejects=rejects,
+            number=shard.number,
+            fingerprint=plan.fingerprint,
+        )
+        if not plan.settings.compression:
+            if row.bytes != bounds[-1]:
+                raise OSError(f"'{temporary}' is shorter than what was written.")
+            index = format_index(bounds)
+            storage.write_atomically(f"{part_dir}/index/{row.file}.idx", index.encode())
+        journal.add_row(part_dir, row)
+        storage.publish_file(temporary, f"{part_dir}/{row.file}")
+    finally:
+        storage.remove(temporary)
+    return row
+
+
+def _check_disk(task: ShardTask) -> None:
+    """Raise an OSError if the disk has too little room for the shard."""
+    needed = task.shard.bytes_high + SPARE_DISK_BYTES
+    if storage.free_bytes(task.part_dir) < needed:
+        raise OSError(
+            f"the disk is too full: shard {task.shard.number} and the files beside it "
+            f"may take {needed / 1e6:,.1f} MB. Make room, or set another OUT_DIR."
+        )
+
+
+def _write_records(
+    task: ShardTask, records: Iterable[bytes | Reject], path: str
+) -> tuple[list[int], list[Reject]]:
+    """Write the records; return their bounds in bytes, and the rejected images."""
+    bounds = [0]
+    rejects = list[Reject]()
+    with tf.io.TFRecordWriter(path, task.plan.settings.compression) as writer:
+        for record in records:
+            if isinstance(record, dict):
+                rejects.append(record)
+                continue
+            writer.write(record)
+            bounds.append(bounds[-1] + len(record) + FRAME_BYTES)
+            if bounds[-1] > task.limit_bytes:
+                raise OSError(
+                    f"part {task.shard.part} would pass its limit: shard "
+                    f"{task.shard.number} has {bounds[-1]:,} bytes after "
+                    f"{len(bounds) - 1:,} of {task.shard.count:,} images, and only "
+                    f"{task.limit_bytes:,} are left for it. Plan smaller parts "
+                    "(PART_LIMIT_GB, IMAGE_SIZE, QUALITY in 03_plan)."
+                )
+    return bounds, rejects
 
 
 def _note_records(
@@ -287,3 +373,30 @@ def _note_records(
         notebook.note("·", "LICENSE is empty.", "license", advice)
     else:
         notebook.note("✓", f"License: {', '.join(sorted(licenses))}.", "license")
+
+
+def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, int]:
+    """Return the number of images by outcome, and write them to accounting.csv.
+
+    shards: of `write_parts`; the plan's other shards count as "in other parts".
+    "unreadable when written" are images that 04 could not write, "rejected" those that
+    01 cannot use.
+    Raises: RuntimeError: images in are not images written, dropped or rejected.
+    """
+    is_test = shards["split"] == "test"
+    n_planned = sum(shard.count for shard in plan.shards)
+    written = {
+        "labelled records": shards["count"][~is_test].sum(),
+        "test records": shards["count"][is_test].sum(),
+        "unreadable when written": shards["refused"].sum(),
+    }
+    written["in other parts"] = n_planned - sum(written.values())
+    counts = {
+        name: int(count)
+        for name, count in (plan.outcomes | written).items()
+        if count or name in plan.outcomes
+    }
+    table = notebook.tabulate(counts, sum(plan.outcomes.values()))
+    text = table.to_csv(lineterminator="\n", float_format="%.4f")
+    storage.write_atomically(f"{work_dir}/accounting.csv", text.encode())
+    return counts
