@@ -342,8 +342,9 @@ def _load_index(shard: str, image_key: str, status: Status) -> ShardIndex:
 def _split_address(path: AnyPath) -> tuple[str, int] | None:
     """Return shard and number of an address such as "x.tfrec#17", None for a path."""
     shard, _, number = str(path).rpartition("#")
-    is_address = shard in _indexes or not storage.exists(path)
-    return (shard, int(number)) if number.isdecimal() and is_address else None
+    if number.isdecimal() and (shard in _indexes or not storage.exists(path)):
+        return shard, int(number)
+    return None
 
 
 def read_image_bytes(path: AnyPath) -> bytes:

@@ -188,9 +188,8 @@ class RecordSchema(JsonDataclass):
     @property
     def label_keys(self) -> tuple[str, ...]:
         """The names of the label's features: one, or one for each class of masks."""
-        sources = {"labels", *self.label_columns}
-        if self.kind == "single":
-            sources = {"label"}
+        is_single = self.kind == "single"
+        sources = {"label"} if is_single else {"labels", *self.label_columns}
         return tuple(field.name for field in self.fields if field.source in sources)
 
     def key_of(self, source: str) -> str:

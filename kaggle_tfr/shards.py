@@ -384,7 +384,7 @@ def sha256_of_text(text: str) -> str:
 def read_sums(part_dir: str) -> dict[str, str]:
     """Return the SHA-256 of each file in SHA256SUMS by name, {} if it is damaged."""
     text = storage.read_text(f"{part_dir}/{SUMS}")
-    lines = re.findall(r"^([0-9a-f]{64})  (.+)\n", text, re.MULTILINE)
+    lines = re.findall(r"(?m)^([0-9a-f]{64})  (.+)\n", text)
     sums = {name: sha256 for sha256, name in lines}
     return sums if text == format_sums(sums) else {}
 

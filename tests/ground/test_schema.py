@@ -67,7 +67,6 @@ def test_a_schema_of_ones_own_has_fields_of_every_type():
     [
         ("multi", {"rust": [0], "scab": [1]}, ("label",), [[0, 1]]),
         ("masks", {"Fish": ["1 2"], "Sugar": [""]}, ("Fish", "Sugar"), [b"1 2", b""]),
-        ("number", {"age": [12.5]}, ("label",), [12.5]),
     ],
 )
 def test_labels_of_other_kinds_replace_the_label(kind, columns, keys, values):
