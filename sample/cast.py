@@ -128,7 +128,6 @@ def draw_cast(scale: float) -> dict[str, list[Photo]]:
         _draw_photo,
         photos,
         label="Drawing the sample",
-        ordered=True,
         local_only=True,
     )
     for photo, image in zip(photos, images, strict=True):
