@@ -228,26 +228,6 @@ def test_parameters_of_other_steps_are_refused(photos):
         kaggle_tfr.audit_dataset("photos", COMPARE_WITH=["z"])
 
 
-def test_labels_are_not_needed(at, pictures):
-    """A folder as of YOLO: splits below images/, and boxes beside it."""
-    for number, picture in enumerate(pictures[:12]):
-        split = "val" if number % 4 == 0 else "train"
-        save_picture(picture, at / f"yolo/images/{split}/{number:02d}.jpg")
-        boxes = at / f"yolo/labels/{split}/{number:02d}.txt"
-        boxes.parent.mkdir(parents=True, exist_ok=True)
-        boxes.write_text("0 0.5 0.5 0.2 0.2\n")
-    save_picture(pictures[0], at / "yolo/images/train/copy.jpg", quality=40)
-
-    assert main(["audit", "yolo"]) == 3
-
-    content, copies = load(at / "audit-yolo")
-    ends = copies[["file_a", "file_b"]].to_numpy().tolist()
-    assert ends == [["images/val/00.jpg", "images/train/copy.jpg"]]
-    assert "conflicts of labels" in (at / "audit-yolo/audit.md").read_text()
-    marks = [finding["mark"] for finding in content["findings"]]
-    assert marks == sorted(marks, key="✗!·✓".index)
-
-
 @pytest.fixture
 def leaves(photos, pictures, at):
     """Return a published part with copies of seven photos, and thirteen other images.

@@ -12,7 +12,6 @@ import pytest
 
 from kaggle_tfr.parameters import NOTEBOOKS
 
-LIBRARIES = ("ImageOps", "imagehash", "cv2", "tf.train", "tf.data", "keras.ops")
 TITLES = dict(
     zip(
         NOTEBOOKS,
@@ -139,14 +138,6 @@ def test_few_names_are_imported(notebook):
             assert not isinstance(owner, types.ModuleType) or hasattr(
                 owner, node.attr
             ), node.attr
-
-
-def test_each_technique_is_shown_on_one_picture(notebook):
-    """Cells tagged `lesson` use the field's libraries; the report leaves them out."""
-    lessons = [cell for cell in notebook["cells"] if "lesson" in tags(cell)]
-    code = "\n".join("".join(c["source"]) for c in lessons if c["cell_type"] == "code")
-    if notebook["cells"][0]["source"][0][:3] < "# 7":
-        assert [name for name in LIBRARIES if f"{name}." in code]
 
 
 def test_the_story_has_its_order(notebook):

@@ -57,15 +57,6 @@ def test_each_image_is_counted_once(images, leaks, kept, counts):
     assert sum(found.values()) == len(images)
 
 
-def test_records_of_earlier_parts_are_an_outcome_of_their_own(images):
-    """They are kept, and not records to be written."""
-    images = images.assign(part=[2, 1, 0, 0, 0, 0, 0, 0, 0])
-    clusters = decide(images, make_pairs("01"))
-    counts = count_outcomes(images, clusters)
-    assert counts["in earlier parts"] == 2
-    assert sum(counts.values()) == len(images)
-
-
 def test_a_test_image_may_have_the_id_of_a_labelled_image():
     """Where both folders have a 1.jpg, the outcome of one does not affect the other."""
     images = make_images("train", "train", "test")

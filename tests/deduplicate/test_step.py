@@ -66,18 +66,6 @@ def test_each_pair_has_its_verdict(found):
     assert pairs["bits"].is_monotonic_increasing
 
 
-def test_the_transform_of_a_pair_moves_its_second_image_onto_the_first(found):
-    """The original is moved up by 30 of 240 pixels, in units of the crop's 210."""
-    pairs = found.pairs
-    (pair,) = pairs[pairs["image_id_a"] == "test/part.jpg"].to_dict("records")[:1]
-    assert (pair["split_a"], pair["label_name_a"]) == ("test", "")
-    (x_x, _, _), (_, _, y_0) = deduplicate.align(pair["path_a"], pair["path_b"])
-    assert x_x == pytest.approx(240 / 210, abs=0.01)
-    assert y_0 == pytest.approx(-30 / 210, abs=0.02)
-    rows = found.images.iloc[[pair["a"], pair["b"]]]
-    assert rows["image_id"].tolist() == [pair["image_id_a"], pair["image_id_b"]]
-
-
 def test_tables_and_files_agree(found, values):
     """The counts are of all images."""
     assert sum(found.counts.values()) == len(found.images) == 8
@@ -90,29 +78,3 @@ def test_tables_and_files_agree(found, values):
         == found.leaks["image_id_a"].tolist()
         == ["test/part.jpg"]
     )
-
-
-def test_pairs_that_the_user_adds_or_cuts_are_marked(values, tmp_path):
-    """The added pair is accepted, the cut one is not."""
-    file = tmp_path / "overrides.csv"
-    file.write_text(
-        "image_id,action,value\n"
-        "train/rose/a.jpg,different,train/tulip/small.jpg\n"
-        "train/rose/d.jpg,same,train/tulip/e.jpg\n"
-    )
-    found = deduplicate.run({**values, "OVERRIDES": str(file)})
-
-    pairs = found.pairs[found.pairs["verdict"] == "user"]
-    assert dict(zip(list_ids(pairs), pairs["accepted"], strict=True)) == {
-        "a small": False,
-        "d e": True,
-    }
-    assert found.decisions["action"].tolist() == ["different", "same"]
-
-
-def test_without_a_second_look_nothing_is_compared(values):
-    """All pairs are within MAX_BITS, and have no matches."""
-    found = deduplicate.run({**values, "SECOND_LOOK": False})
-
-    assert found.pairs["verdict"].tolist() == ["hash"]
-    assert found.pairs["matches"].tolist() == [-1]

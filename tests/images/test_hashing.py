@@ -44,13 +44,18 @@ def count_bits(bits, other_bits):
 
 
 def test_bits_of_a_whole_image_are_those_that_imagehash_prints():
-    """The four hashes follow each other; a known image's have never changed."""
+    """The four hashes follow each other; a known image's have never changed.
+
+    Rounding changes a few of those of tiny images, which are enlarged.
+    """
     hopper = HOPPER.read_bytes()
-    resaved_scene = saved(scene(seed=3), quality=80)
-    for data in (hopper, resaved_scene):
+    limits = {(300, 400): 0, (400, 300): 0, (31, 3000): 0, (9, 8): 8, (1, 3): 8}
+    scenes = {saved(scene(*size), "PNG"): limits[size] for size in limits}
+    for data, limit in {hopper: 0, **scenes}.items():
         luma = opened(data).convert("L")
         bits, _ = hash_image(np.asarray(luma))
-        assert bits[:32].tobytes().hex() == reference_hash(data)
+        expected = np.frombuffer(bytes.fromhex(reference_hash(data)), np.uint8)
+        assert count_bits(bits[:32], expected) <= limit
     assert reference_hash(hopper) == HOPPER_HEX
 
 

@@ -88,15 +88,17 @@ def test_a_mask_that_fits_both_orders_is_no_comb(size):
 
 @given(MASKS, st.tuples(st.integers(1, 20), st.integers(1, 20)))
 def test_a_mask_is_sampled_at_the_centres_of_its_pixels(mask, size):
-    """The size may be tensors, as that of an image that TensorFlow has decoded."""
-    height, width = mask.shape
+    """Those of a window. The size may be tensors, as that of a decoded image."""
+    top = len(mask) // 3
+    left = mask.shape[1] // 2
+    height, width = mask[top:, left:].shape
     # In whole numbers, because a centre may be exactly between two pixels.
-    rows = (2 * np.arange(size[0]) + 1) * height // (2 * size[0])
-    columns = (2 * np.arange(size[1]) + 1) * width // (2 * size[1])
+    rows = top + (2 * np.arange(size[0]) + 1) * height // (2 * size[0])
+    columns = left + (2 * np.arange(size[1]) + 1) * width // (2 * size[1])
 
     code = encode_mask(mask)
-    window = [0, 0, height, width]
-    sampled = sample_mask(code, height, window, tf.unstack(tf.constant(size)))
+    window = [top, left, height, width]
+    sampled = sample_mask(code, len(mask), window, tf.unstack(tf.constant(size)))
 
     assert np.array_equal(sampled, mask[rows][:, columns])
 

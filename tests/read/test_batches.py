@@ -15,7 +15,7 @@ from support.readers import (
     write_shard,
 )
 
-from kaggle_tfr.images.masks import encode_mask, sample_mask
+from kaggle_tfr.images.masks import encode_mask
 from kaggle_tfr.read.batches import (
     choose_fold,
     choose_window,
@@ -78,8 +78,7 @@ def test_validation_yields_every_image_once_in_one_order(shards, batch_size):
     assert all_labels == list_labels(batches)
     n_steps = count_steps(shards, batch_size, training=False)
     assert batches.cardinality() == n_steps
-    for spec in batches.element_spec:
-        assert spec.shape.is_fully_defined()
+    assert all(spec.shape.is_fully_defined() for spec in batches.element_spec)
 
 
 def test_decoding_uses_as_many_threads_as_the_container_has_cores():
@@ -102,6 +101,8 @@ def test_training_is_endless_shuffled_and_fair(shards):
     first, second, *others = [labels for _, labels in passes]
 
     assert batches.cardinality() == tf.data.INFINITE_CARDINALITY
+    # XLA compiles a step once, since all batches have one shape.
+    assert all(spec.shape.is_fully_defined() for spec in batches.element_spec)
     assert not np.array_equal(first, np.sort(first))
     assert not np.array_equal(first, second)
     # The buffer contains all records, so that passes overlap, but only a little.
@@ -267,17 +268,3 @@ def test_other_formats_are_cut_like_jpegs(format_):
     assert pixels.shape[:2] == (height, width)
     if is_jpeg:
         assert np.array_equal(pixels, jpeg_pixels)
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_masks_are_cut_like_their_image(training):
-    """The pixels of a mask are from the image's window, by the nearest-pixel rule."""
-    mask = np.random.default_rng(0).random((20, 30)) < 0.3
-    window = choose_window(tf.constant([20, 30]), (20, 20), training=training)
-    top, left, height, width = window.numpy()
-
-    code = tf.constant(encode_mask(mask))
-    sampled = sample_mask(code, 20, window, (10, 10))
-
-    cut = mask[top : top + height, left : left + width]
-    assert np.array_equal(sampled, cut[1::2, 1::2])
