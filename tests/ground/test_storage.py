@@ -53,28 +53,6 @@ def test_temporary_files_of_dead_processes_are_removed(tmp_path):
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["notes.tmp", "records"]
 
 
-def test_a_new_file_that_is_removed_before_it_is_locked_is_created_again(
-    tmp_path, monkeypatch
-):
-    """Another process may clean up in the moment between."""
-    lock_file = storage.fcntl.flock
-    removed = []
-
-    def flock(number, operation):
-        if not removed:
-            removed.extend(tmp_path.glob("*.tmp"))
-            removed[0].unlink()
-        lock_file(number, operation)
-
-    monkeypatch.setattr(storage.fcntl, "flock", flock)
-    with storage.new_file(tmp_path / "a.json") as temporary:
-        with open(temporary, "wb") as file:
-            file.write(b"new")
-        storage.remove_leftovers(tmp_path)
-    assert len(removed) == 1
-    assert (tmp_path / "a.json").read_bytes() == b"new"
-
-
 def test_folder_names_are_taken_literally(tmp_path):
     """A folder may be called "set [1]*"; only what is below it is a pattern."""
     folder = tmp_path / "set [1]*"

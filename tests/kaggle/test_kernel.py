@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import threading
 import time
 import zipfile
@@ -17,6 +16,7 @@ from pathlib import Path
 import nbformat
 import pandas as pd
 import pytest
+from support.inputs import put
 from support.kaggle_machine import make_environment, run_kernel, run_python
 from support.kaggle_server import USER, digest_all, fixture_kaggle  # noqa: F401
 from support.kernels import read_kernel
@@ -28,7 +28,7 @@ from kaggle_tfr.kaggle import session as kaggle_session
 from kaggle_tfr.kaggle.carrier import MODULES, format_carrier
 from kaggle_tfr.kaggle.kernels import write_kernels
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE
-from kaggle_tfr.kaggle.upload import publish_parts, push_kernels
+from kaggle_tfr.kaggle.upload import push_kernels
 from kaggle_tfr.mounts import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.parameters import load_recipe
 from kaggle_tfr.write.verify import verify_parts
@@ -113,12 +113,6 @@ def test_every_recipe_makes_a_kernel(root, tmp_path):
     ("values", "settings", "sources", "dirs"),
     [
         (
-            {},
-            {},
-            {"kernel_sources": [f"{OWNER_PLACEHOLDER}/tea-images-to-tfrecords"]},
-            ["tea-images-to-tfrecords"],
-        ),
-        (
             {"INPUT_DIR": "leaves"},
             {"parts": 2},
             {
@@ -196,23 +190,15 @@ def test_what_a_kernel_could_not_use_is_refused(
 @pytest.mark.parametrize(
     ("folder", "key", "attached"),
     [
-        ("tea-leaves", "competition_sources", ["tea-leaves"]),
         ("ada/tea/train", "dataset_sources", ["ada/tea"]),
         ("/kaggle/input/tea-leaves/train", "competition_sources", ["tea-leaves"]),
         ("/kaggle/input/competitions/tea", "competition_sources", ["tea"]),
-        ("/kaggle/input/datasets/ada/tea/", "dataset_sources", ["ada/tea"]),
-        (
-            "/kaggle/input/notebooks/ada/tea-leaves/out",
-            "kernel_sources",
-            ["ada/tea-leaves"],
-        ),
-        ("gs://tea/leaves", "", []),
     ],
 )
 def test_the_input_is_attached(tmp_path, folder, key, attached):
-    """A slug, or what Kaggle mounts in a folder; a bucket needs nothing attached."""
+    """A slug, or what Kaggle mounts in a folder."""
     (made,) = write_kernels({"INPUT_DIR": folder}, str(tmp_path), parts=1)
-    assert list_sources(made) == ({key: attached} if key else {})
+    assert list_sources(made) == {key: attached}
 
 
 def test_what_the_steps_read_beside_the_input_is_attached(tmp_path):
@@ -255,14 +241,6 @@ def test_the_first_cell_knows_every_requirement(root):
         for line in text.splitlines()
         if line[:1] not in ("", "#")
     }
-    kernels_do_without = {
-        "papermill",
-        "ipykernel",
-        "nbconvert",
-        "nbformat",
-        "kagglehub",
-    }
-    assert names - MODULES.keys() == kernels_do_without
     assert MODULES.keys() <= names
 
     sources = [path.read_text() for path in (root / "kaggle_tfr").rglob("*.py")]
@@ -390,8 +368,8 @@ def test_hours_count_from_the_first_cell(monkeypatch):
 def test_other_output_is_taken_up(tmp_path, monkeypatch):
     """The plan, and the output of this kernel's previous version, are copied.
 
-    Kaggle's files are not. A kernel without a plan is an error, and so are kernels
-    for another number of parts.
+    Kaggle's files are not, nor locks, and newer files stay. A kernel without a plan is
+    an error.
     """
     monkeypatch.chdir(tmp_path)
     plan_images(make_images(tmp_path / "in", 24), tmp_path / "tea-plan")
@@ -400,21 +378,14 @@ def test_other_output_is_taken_up(tmp_path, monkeypatch):
     assert sorted(os.listdir("work")) == sorted(os.listdir("tea-plan"))
     with pytest.raises(FileNotFoundError, match=r"has no plan\.json"):
         kaggle_session.copy_plan("empty", "work")
-    kaggle_session.check_parts("work", 1)
-    with pytest.raises(ValueError, match="--parts 1"):
-        kaggle_session.check_parts("work", 3)
 
-    kept = ["part-1/a.tfrec", "part-1/journal/0.json", "hashes.parquet"]
-    (tmp_path / "tea" / "part-1" / "journal").mkdir(parents=True)
-    for name in [*kept, "custom.css", "run.lock"]:
-        (tmp_path / "tea" / name).write_text(name)
-    for name in ("tea", "tea", "pea"):
+    names = ["part-1/a.tfrec", "hashes.parquet", "custom.css", "run.lock"]
+    put("tea", [], dict.fromkeys(names, "older"))
+    put("out", [], {"hashes.parquet": "newer"})
+    for name in ("tea", "pea"):
         kaggle_session.restore_previous_output(name, "out")
-    earlier = digests("tea")
-    assert digests("out") == {name: earlier[name] for name in kept}
-    (tmp_path / "out" / "hashes.parquet").write_text("newer")
-    kaggle_session.restore_previous_output("tea", "out")
-    assert (tmp_path / "out" / "hashes.parquet").read_text() == "newer"
+    assert digests("out").keys() == {"part-1/a.tfrec", "hashes.parquet"}
+    assert Path("out/hashes.parquet").read_text() == "newer"
 
 
 @pytest.fixture
@@ -510,9 +481,7 @@ class Sessions:
 
 @pytest.mark.heavy
 @pytest.mark.timeout(1800)
-def test_three_parts_are_planned_written_fetched_and_published(
-    kaggle, environment, tmp_path
-):
+def test_three_parts_are_planned_written_and_fetched(kaggle, environment, tmp_path):
     """Byte for byte as a local run, though one kernel runs out of time."""
     write_sample(str(tmp_path / "leaves"))
     values = {"NAME": "tea", "PART_LIMIT_GB": 0.0045, "LICENSE": "CC0-1.0"}
@@ -540,24 +509,3 @@ def test_three_parts_are_planned_written_fetched_and_published(
     arrived = [tmp_path / "got" / f"{WRITER}-{n}-of-3" / f"part-{n}" for n in (1, 2, 3)]
     for folder in arrived:
         assert digests(folder) == digests(Path(local) / folder.name)
-
-    published = publish_parts([str(folder) for folder in arrived])
-    assert list(published.state) == ["created"] * 3
-    assert kaggle.calls.count("CreateDataset") == 3
-    for folder, name in zip(arrived, published.name, strict=True):
-        sums = pd.read_csv(folder / "shards.csv", index_col="file").sha256.to_dict()
-        assert sums.items() <= digest_all(unpack(kaggle.datasets[name])).items()
-
-
-def unpack(dataset):
-    """Return {path: bytes} of a dataset as on Kaggle, where archives are folders."""
-    files = {}
-    for name, data in dataset.items():
-        if not name.endswith(".tar"):
-            files[name] = data
-            continue
-        with tarfile.open(fileobj=BytesIO(data)) as archive:
-            for member in filter(tarfile.TarInfo.isfile, archive):
-                path = f"{name.removesuffix('.tar')}/{member.name}"
-                files[path] = archive.extractfile(member).read()
-    return files
