@@ -18,7 +18,7 @@ from support.plans import read_plainly
 from support.readers import make_example, write_shard
 from support.scenes import saved
 
-from kaggle_tfr.images.masks import decode_mask, encode_mask
+from kaggle_tfr.images.masks import encode_mask
 
 TEXT = tf.io.FixedLenFeature([], tf.string)
 INT = tf.io.FixedLenFeature([], tf.int64)
@@ -210,38 +210,6 @@ def test_clouds(tmp_path, clouds):
         for label in ("fish", "flower", "gravel", "sugar"):
             assert record[label].decode() == encode_mask(masks[name, label])
     assert len(found) == 40
-
-
-def test_masks_shrink_with_their_images(tmp_path, clouds):
-    """At half the size a mask covers a quarter of the pixels, at half coordinates."""
-    folder, masks = clouds
-    changes = {
-        "INPUT_DIR": str(folder),
-        "RESIZE": "short_side",
-        "IMAGE_SIZE": 70,
-        "N_SHARDS": 2,
-    }
-    schema = {
-        "name": "image_id",
-        "image_raw": "image",
-        "height": "height",
-        "width": "width",
-        "fish": {"from": "Fish", "type": "bytes"},
-        "flower": {"from": "Flower", "type": "bytes"},
-    }
-    features = {"name": TEXT, "fish": TEXT, "flower": TEXT, "height": INT, "width": INT}
-
-    *_, records = run(
-        "clouds", tmp_path, "*.tfrecords", features, SCHEMA=schema, **changes
-    )
-
-    assert len(records) == 40
-    for record in records:
-        assert (record["height"], record["width"]) == (70, 105)
-        for label in ("fish", "flower"):
-            mask = decode_mask(record[label], 70, 105)
-            original = masks[record["name"].decode(), label]
-            assert abs(4 * int(mask.sum()) - int(original.sum())) <= 4 * 150
 
 
 @pytest.fixture(scope="module")

@@ -122,14 +122,6 @@ def test_one_bad_shard_is_a_row_among_good_ones():
     assert counts == {"whole": 6, "plain": 4}
 
 
-def test_files_that_are_no_shards_are_an_error():
-    """The error names the first of them, and what is wrong with it."""
-    put(".", [], {f"{number}.tfrec": "PK" * 99 for number in range(2)})
-    no_record = r"such as '0.tfrec#0': .* at byte 0: the record is damaged"
-    with pytest.raises(ValueError, match=no_record):
-        read()
-
-
 TWO_LABELS = {"image": IMAGES[0], "label": 1, "target": 2}
 TWO_IMAGES = {"left": make_picture(10), "right": IMAGES[0], "label": 1, "other": b"x"}
 
@@ -147,19 +139,6 @@ def test_an_unclear_image_or_label_is_an_error(features, message):
     write_input([make_example(**features)])
     with pytest.raises(ValueError, match=message):
         read("in")
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"label_column": []}, {"input_schema": {"image": "image"}}],
-    ids=["LABEL_COLUMN", "INPUT_SCHEMA"],
-)
-def test_images_can_be_read_without_labels(changes):
-    """Features that look like labels are not asked about."""
-    for split in ("train", "test"):
-        write_input([make_example(**TWO_LABELS)], f"{split}.tfrec")
-    images, _ = read("in", **changes)
-    assert images[["label", "problem"]].to_numpy().tolist() == [[-1, ""]] * 2
 
 
 def write_species():

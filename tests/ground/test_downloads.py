@@ -10,11 +10,10 @@ import pytest
 from support.inputs import put_csv
 from support.inputs import read as read_inputs
 from support.kaggle_server import fixture_kaggle  # noqa: F401
-from support.readers import make_picture, make_record, write_part
+from support.readers import make_picture
 
 from kaggle_tfr import downloads, mounts
 from kaggle_tfr.mounts import find_input, find_part_files, locate_input
-from kaggle_tfr.shards import find_shards
 
 CASSAVA = "cassava-leaf-disease-classification"
 FILES = {"train.csv": b"image_id,label\n", "more/1.txt": b"one"}
@@ -208,13 +207,6 @@ def test_a_damaged_archive_is_named(server, monkeypatch):
         find_input("ada/tea")
 
 
-def test_a_cache_that_cannot_be_written_is_named(server, tmp_path, monkeypatch):
-    """The error of the disk says how to choose another folder."""
-    (tmp_path / "cache").write_text("")
-    with pytest.raises(OSError, match=str(tmp_path / "cache")):
-        find_input("ada/tea")
-
-
 @pytest.mark.parametrize(
     "source",
     [
@@ -238,18 +230,6 @@ def test_a_folder_here_hides_a_dataset(server):
     with pytest.raises(FileNotFoundError, match="The folder 'photos' is here.* write"):
         find_input("photos/train-2")
     assert list_files(find_input("datasets/photos/train-2")) == FILES
-
-
-def test_parts_are_read_from_a_slug(server, tmp_path):
-    """TFREC_DIRS and `find_shards` take datasets, and folders of them."""
-    part = tmp_path / "left" / "part-1"
-    write_part(part, {"a.tfrec": (0, [make_record(7)])})
-    server.datasets["ada/tea-parts"] = list_files(part.parent)
-
-    for source in ("ada/tea-parts", "ada/tea-parts/part-1"):
-        shards = find_shards(source)
-        assert shards["count"].tolist() == [1]
-        assert shards["folder"][0].startswith(downloads.cache_folder())
 
 
 def test_a_further_input_is_a_slug_or_a_folder_of_the_first(server, tmp_path):

@@ -3,7 +3,6 @@
 import struct
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
@@ -156,16 +155,7 @@ def check_damaged(record):
 
 
 quick = settings(max_examples=150)
-thorough = settings(max_examples=10_000)
 test_an_example_is_parsed_as_by_tensorflow = quick(given(examples())(check_example))
 test_a_damaged_example_is_no_wrong_data = quick(
     given(damaged_examples())(check_damaged)
-)
-# Ten minutes, the limit of the other tests, are too few on a busy machine.
-slow = pytest.mark.timeout(3600)
-test_ten_thousand_examples = slow(
-    pytest.mark.heavy(thorough(given(examples())(check_example)))
-)
-test_ten_thousand_damaged_examples = slow(
-    pytest.mark.heavy(thorough(given(damaged_examples())(check_damaged)))
 )

@@ -104,16 +104,3 @@ def test_predictions_are_saved_as_numbers(ages, trained):
     expected = trained.test_scores[:, 0]
     assert saved.loc[trained.tests.index, "age"].to_numpy() == pytest.approx(expected)
     assert saved.loc["lost.jpg", "age"] == pytest.approx(expected.mean())
-
-
-def test_a_trained_model_is_trained_further_from_its_features(ages, trained, tmp_path):
-    """Its last layer, and the scale after it, are new."""
-    names = run_training(
-        tmp_path,
-        until="06-08",
-        TFREC_DIRS=[f"{ages.work}/part-1"],
-        WEIGHTS=f"{trained.folder}/model-fold0.keras",
-    )
-    inputs = np.zeros((1, 32, 32, 3), np.uint8)
-    assert names["find_features"](inputs).shape == (1, 96)
-    assert names["model"].output_shape == (None, 1)
