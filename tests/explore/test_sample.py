@@ -21,7 +21,7 @@ def sample(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def truth(sample):
-    return write_sample(str(sample))
+    return write_small_sample(sample)
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +40,10 @@ def test_the_same_bytes_every_time():
     first = Path("first")
     second = Path("second")
 
-    truth = write_small_sample(first)
+    truth = write_sample("first", scale=1 / 20)
 
     use_backend(n_jobs=1)
-    assert truth == write_small_sample(second)
+    assert truth == write_sample("second", scale=1 / 20)
     close_backend()
     assert truth == json.loads((first / "truth.json").read_text())
     for path in first.rglob("*.*"):

@@ -31,7 +31,6 @@ from kaggle_tfr.images.convert import (
     output_size,
     psnr,
     read_pixels,
-    resize_mask,
 )
 from kaggle_tfr.images.header import (
     RejectedImage,
@@ -39,7 +38,9 @@ from kaggle_tfr.images.header import (
     read_header,
     read_upright,
 )
+from kaggle_tfr.images.masks import decode_mask, encode_mask
 from kaggle_tfr.parameters import PARAMETERS
+from kaggle_tfr.schema import Field, RecordSchema, encode
 
 LANCZOS = Image.Resampling.LANCZOS
 SIDE = st.integers(1, 90)
@@ -403,26 +404,21 @@ def test_the_middle_is_kept_as_by_pillow(height, width):
 
 @pytest.mark.parametrize("resize", RESIZES)
 def test_a_mask_follows_its_image(resize):
-    """A resized mask marks the pixels of the image that shows it; no value is new."""
-    mask = np.zeros((300, 400), np.uint8)
-    cv2.circle(
-        mask,
-        center=(130, 170),
-        radius=90,
-        color=7,
-        thickness=-1,
-    )
+    """The code in a record marks the pixels of the image that shows the mask."""
+    y, x = np.mgrid[:300, :400]
+    mask = np.hypot(y - 170, x - 130) < 90
     sizes = {"none": None, "short_side": (96, 96)}
     chosen = ImageSettings(sizes.get(resize, (96, 112)), resize=resize)
-    image = Image.fromarray(mask * 36).convert("RGB")
-    record = record_pixels(saved(image, "PNG"), chosen)
+    image = convert(saved(Image.fromarray(mask).convert("RGB"), "PNG"), chosen)
+    schema = RecordSchema((Field("code", "disc"),), "masks", 1, ("disc",))
+    row = {"disc": encode_mask(mask), "height": 300, "width": 400}
 
-    resized = resize_mask(mask, chosen)
+    example = tf.train.Example.FromString(encode(row, image, schema, chosen))
 
-    assert set(np.unique(resized)) == {0, 7}
-    assert resized.shape == record.shape[:2]
-    is_bright = record[..., 0] > 126
-    assert np.mean((resized > 0) == is_bright) > 0.995
+    (code,) = example.features.feature["code"].bytes_list.value
+    resized = decode_mask(code.decode(), image.height, image.width)
+    is_bright = show(image.data)[..., 0] > 126
+    assert np.mean(resized == is_bright) > 0.99
 
 
 def test_a_grey_profile_with_the_curve_of_srgb_changes_nothing():

@@ -56,12 +56,8 @@ def draw_shapes(height, width):
     middle_x = x - width // 2
     return {
         "disc": middle_y**2 + middle_x**2 < 100,
-        "rectangle": (abs(middle_y) < 8) & (abs(middle_x) < 15),
         "hill": (y > height // 3 + np.sin(x / 9) * 5) & (x > 4),
-        "nearly all": (y > 2) & (x > 2),
-        "horizontal line": (abs(middle_y) < 2) & (abs(middle_x) < 15),
         "vertical line": (abs(middle_x) < 2) & (abs(middle_y) < 15),
-        "slanting line": (abs(middle_y - middle_x) < 3) & (abs(middle_y) < 15),
         "dots": (y % 7 < 2) & (x % 7 < 2) & (y > 1) & (y < height - 7),
     }
 

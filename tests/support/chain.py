@@ -1,7 +1,10 @@
 """01 to 04 as one call, and small inputs in the layout of each recipe."""
 
 import importlib.resources
+import shutil
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from PIL import Image
@@ -52,9 +55,18 @@ def run_values(changes, work):
     return images, read_parquet(f"{work}/plan.parquet"), shards
 
 
+@cache
+def draw_small_sample():
+    """Draw the sample once for all tests of this process."""
+    folder = TemporaryDirectory()
+    write_sample(folder.name, SMALL)
+    return folder
+
+
 def write_small_sample(folder):
     """The bundled sample with a sixth of its pictures and all that is planted in it."""
-    return write_sample(str(folder), SMALL)
+    shutil.copytree(draw_small_sample().name, folder, dirs_exist_ok=True)
+    return write_sample(str(folder))
 
 
 def draw_pictures(count, height, width):
