@@ -1,5 +1,7 @@
 """The user's decisions: what a row of OVERRIDES changes, and which rows are wrong."""
 
+import io
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -26,28 +28,27 @@ from kaggle_tfr.schema import Labels
 
 CLASSES = ("lily", "rose", "tulip")
 LABELS = Labels("single", CLASSES)
-# id, split, class, width, problem. The larger one of two copies is kept.
-IMAGES = [
-    ("a", "train", "rose", 30, ""),
-    ("b", "train", "rose", 20, ""),
-    ("c", "train", "rose", 10, ""),
-    ("d", "train", "tulip", 30, ""),
-    ("e", "train", "lily", 20, ""),
-    ("f", "train", "lily", 10, ""),
-    ("g", "train", "lily", 10, ""),
-    ("h", "train", "lily", 10, "truncated"),
-    ("t", "test", "", 10, ""),
-    ("1", "train", "rose", 10, ""),
-    ("1", "test", "", 10, ""),
-]
+# The larger one of two copies is kept.
+IMAGES = """image_id,split,label_name,width,problem
+a,train,rose,30,
+b,train,rose,20,
+c,train,rose,10,
+d,train,tulip,30,
+e,train,lily,20,
+f,train,lily,10,
+g,train,lily,10,
+h,train,lily,10,truncated
+t,test,,10,
+1,train,rose,10,
+1,test,,10,
+"""
 # a, b and c are a chain; d and e a conflict; f and t a leak.
 PAIRS = [(0, 1), (1, 2), (3, 4), (5, 8)]
 
 
 @pytest.fixture
 def images():
-    columns = ["image_id", "split", "label_name", "width", "problem"]
-    table = pd.DataFrame(IMAGES, columns=columns)
+    table = pd.read_csv(io.StringIO(IMAGES)).fillna("")
     label = table["label_name"].map({name: k for k, name in enumerate(CLASSES)})
     return table.assign(
         label=label.fillna(-1).astype(int),

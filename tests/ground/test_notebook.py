@@ -15,6 +15,7 @@ import nbformat
 import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
+from support.inputs import put
 from support.pages import Elements
 
 from kaggle_tfr import driver, notebook
@@ -101,20 +102,13 @@ def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys)
     flags = ["-p", "WORK_DIR", str(work), "-p", "INPUT_DIR", str(tmp_path / "nowhere")]
     assert main(["run", recipe, "--only", "01", *flags]) == 1
 
-    output, executed = capsys.readouterr(), work / "notebooks" / "01_explore.ipynb"
-    assert "[1/1] 01_explore" in output.out
-    places = [
-        output.err.index(text)
-        for text in (
-            "01_explore.ipynb stopped at cell",
-            "FileNotFoundError: ",
-            "explore.run(globals())",
-            str(executed),
-        )
-    ]
+    output = capsys.readouterr()
+    executed = work / "notebooks" / "01_explore.ipynb"
+    texts = ["01_explore.ipynb stopped at cell", "FileNotFoundError: "]
+    texts += ["explore.run(globals())", str(executed)]
+    places = [output.err.index(text) for text in texts]
     assert places == sorted(places)
     assert executed.exists()
-    assert not list(work.glob("*.parquet"))
     [stop] = notebook.read_findings(str(work))
     assert stop.text.startswith("Stopped in 01: FileNotFoundError: ")
     assert stop.text in output.out
@@ -192,10 +186,7 @@ def test_training_runs_by_its_name_only(recipe, runs):
 def photos(tmp_path, monkeypatch):
     """Class folders in the current folder."""
     monkeypatch.chdir(tmp_path)
-    for name in ("rose", "tulip"):
-        (tmp_path / "photos" / name).mkdir(parents=True)
-        (tmp_path / "photos" / name / "1.jpg").touch()
-    return tmp_path / "photos"
+    return put(tmp_path / "photos", ["rose/1.jpg", "tulip/1.jpg"])
 
 
 def test_a_folder_is_run_by_a_recipe_that_is_made_once(photos, runs, capsys):
@@ -227,19 +218,13 @@ def test_a_recipe_of_another_folder_is_not_used(photos, runs, capsys):
     assert len(runs) == 1
 
 
-def run_explore(folder, **values):
-    """Leave what a finished 01 leaves in a work folder."""
-    metadata = {"parameters": values, "end_time": "2026", "exception": None}
-    executed = new_notebook(metadata={"papermill": metadata})
-    (folder / "notebooks").mkdir(parents=True)
-    nbformat.write(executed, folder / "notebooks" / "01_explore.ipynb")
-    (folder / "images.parquet").touch()
-
-
 def test_two_recipes_never_meet_in_a_work_folder(photos, capsys):
     """Another INPUT_DIR under the same NAME stops, unless WORK_DIR is set."""
-    run_explore(photos.parent / "work" / "sample", INPUT_DIR="photos")
-    (photos.parent / "rose.yaml").write_text("INPUT_DIR: photos/rose\n")
+    metadata = {"parameters": {"INPUT_DIR": "photos"}, "end_time": "2026"}
+    executed = new_notebook(metadata={"papermill": metadata | {"exception": None}})
+    put("work/sample", [], {"images.parquet": "", "notebooks/.keep": ""})
+    nbformat.write(executed, "work/sample/notebooks/01_explore.ipynb")
+    put(".", [], {"rose.yaml": "INPUT_DIR: photos/rose\n"})
 
     assert main(["run", "rose.yaml"]) == 1
 
@@ -256,23 +241,15 @@ def test_two_recipes_never_meet_in_a_work_folder(photos, capsys):
 def test_parts_of_the_plan_are_listed_by_their_numbers(tmp_path, monkeypatch):
     """OUT_DIR may begin with "~" and need not exist; part-10 comes after part-2."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    for place, fingerprint in {
-        ".": "a1",
-        "out/part-1": "c3",
-        "out/part-2": "a1",
-        "out/part-10": "a1",
-    }.items():
-        folder = tmp_path / place
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "shards.csv").touch()
-        (folder / "plan.json").write_text(json.dumps({"fingerprint": fingerprint}))
-    work = str(tmp_path)
+    fingerprints = {".": "a1", "out/part-1": "c3", "out/part-2": "a1"}
+    for place, fingerprint in (fingerprints | {"out/part-10": "a1"}).items():
+        plan = json.dumps({"fingerprint": fingerprint})
+        put(tmp_path / place, [], {"plan.json": plan, "shards.csv": ""})
 
-    listed = driver.summarize({"WORK_DIR": work, "OUT_DIR": "~/out"})
+    listed = driver.summarize({"WORK_DIR": str(tmp_path), "OUT_DIR": "~/out"})
 
-    numbers = re.findall(f"shards +{work}/out/part-(.*)/", listed)
-    assert numbers == ["2", "10"]
-    nowhere = driver.summarize({"WORK_DIR": work, "OUT_DIR": "~/nowhere"})
+    assert re.findall("shards .*/out/part-(.*)/", listed) == ["2", "10"]
+    nowhere = driver.summarize({"WORK_DIR": str(tmp_path), "OUT_DIR": "~/nowhere"})
     assert "shards" not in nowhere
 
 
