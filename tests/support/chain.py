@@ -95,9 +95,9 @@ CLASS_FOLDERS = {
 }
 
 
-def make_input(recipe, folder):
-    """Write 60 small photographs in the layout of the recipe's dataset."""
-    pictures = draw_pictures(60, 120, 160)
+def make_input(recipe, folder, pictures=()):
+    """Write photographs in the layout of the recipe's dataset, by default 60 small."""
+    pictures = pictures or draw_pictures(60, 120, 160)
     if recipe == "petals-tfrecords":
         _write_shards(pictures, folder)
     elif recipe in CLASS_FOLDERS:
@@ -136,7 +136,7 @@ def _write_shards(pictures, folder):
     for first in range(0, 60, 15):
         records = []
         for k, picture in enumerate(pictures[first : first + 15], first):
-            features = {"image": saved(picture), "class": k % 3, "id": b"%d" % k}
+            features = {"image": saved(picture), "class": 40 + k % 3, "id": b"%d" % k}
             records.append(make_example(**features))
         split = "train" if first < 45 else "val"
         write_shard(folder / split / f"{first:02d}-160x120-15.tfrec", records)
