@@ -96,14 +96,13 @@ def test_a_dataset_grows_from_what_was_published(parent, kaggle, tmp_path):
     this machine, so there is no second look at them.
     """
     part = parent / "work" / "part-1"
-    files = [path for path in part.rglob("*") if path.is_file()]
     kaggle.datasets[f"{USER}/flowers"] = {
-        str(path.relative_to(part)): path.read_bytes() for path in files
+        name: (part / name).read_bytes() for name in digests(part)
     }
     values = VALUES | {"INPUT_DIR": str(parent / "new"), "SECOND_LOOK": True}
-    sources = [str(parent / "work"), str(part), f"{USER}/flowers"]
-    for number, source in enumerate(sources):
-        build_dataset(**values, FOLDS_FROM=source, WORK_DIR=str(tmp_path / f"{number}"))
+    for number, source in enumerate((parent / "work", part, f"{USER}/flowers")):
+        paths = {"FOLDS_FROM": str(source), "WORK_DIR": str(tmp_path / f"{number}")}
+        build_dataset(**values, **paths)
     with serve_bucket(tmp_path) as bucket:
         bucket.seed_objects("my-bucket", parent / "work")
         for number, source in enumerate(("gs://my-bucket", "gs://my-bucket/part-1"), 3):

@@ -36,16 +36,6 @@ def list_files(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
-def make_images(n_images):
-    """Return a dataset of class folders below one top folder, as {name: bytes}."""
-    files = {}
-    for number in range(n_images):
-        label = ("daisy", "rose")[number % 2]
-        image = make_picture(number * 9, 40, 30, "PNG")
-        files[f"flower_photos/{label}/{number}.png"] = image
-    return files
-
-
 @pytest.mark.parametrize(
     ("source", "cached", "method"),
     [
@@ -77,7 +67,6 @@ def test_a_slug_is_downloaded_once(server, capsys, source, cached, method):
 @pytest.mark.parametrize(
     ("find", "files"),
     [
-        (partial(find_input, CASSAVA), FILES),
         (partial(find_input, "ada/tea"), FILES),
         (
             partial(find_part_files, "ada/tea", ["train.csv"]),
@@ -210,9 +199,8 @@ def test_a_damaged_archive_is_named(server, monkeypatch):
 @pytest.mark.parametrize(
     "source",
     [
-        *("./tea", "../ada/tea", "/ada/tea", "~/ada/tea", r"ada\tea", "tea.zip"),
-        *("a.b/tea", "ada/tea/../x", "ada//tea", "my photos", "photos/trian"),
-        *("photos/2024", "photos/train/tee"),
+        *("./tea", "/ada/tea", "~/ada/tea", r"ada\tea", "tea.zip", "a.b/tea"),
+        *("ada/tea/../x", "ada//tea", "my photos", "photos/trian", "photos/train/tee"),
     ],
 )
 def test_a_path_is_never_asked_for(server, source):
@@ -236,7 +224,9 @@ def test_a_further_input_is_a_slug_or_a_folder_of_the_first(server, tmp_path):
     """A misspelt folder of the main input is not looked up on Kaggle."""
     main_input = put_csv(tmp_path / "in", "image_id,label\na.png,daisy\n", ["a.png"])
     (main_input / "more" / "photos").mkdir(parents=True)
-    server.datasets["ada/tea"] = make_images(2)
+    image = make_picture(9, 40, 30, "PNG")
+    names = ("flower_photos/daisy/0.png", "flower_photos/rose/1.png")
+    server.datasets["ada/tea"] = dict.fromkeys(names, image)
     folders = {"PATTERN": "*/*/*"}
 
     more = [{"INPUT_DIR": "ada/tea", "LABEL_MAP": {"rose": ""}, **folders}]

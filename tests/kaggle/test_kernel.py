@@ -444,68 +444,53 @@ def test_an_accelerator_s_kernel_runs_on_an_attached_dataset(environment, tmp_pa
     )
 
 
-class Sessions:
-    """Runs pushed kernels as Kaggle would, and stores their output in the stub."""
+@pytest.fixture
+def sessions(kaggle, environment, tmp_path):
+    """Let pushed kernels run as Kaggle would, with their output in the stub.
 
-    def __init__(self, kaggle, python, folder, inputs):
-        self.kaggle, self.python, self.folder, self.inputs = (
-            kaggle,
-            python,
-            folder,
-            inputs,
-        )
-        self.faults, self.environments = {}, {}
-        kaggle.on_save = self.start
+    Returns the variables of a kernel's first session, by slug.
+    """
+    variables = {}
 
-    def start(self, request):
-        self.kaggle.statuses[request["slug"]] = ["RUNNING"]
-        threading.Thread(target=self.run, args=[request]).start()
-
-    def run(self, request):
+    def run(request):
         slug = request["slug"]
-        version = len(self.kaggle.kernels[slug])
-        working = self.folder / f"{slug.split('/')[1]}-{version}"
+        working = tmp_path / f"{slug}-{len(kaggle.kernels[slug])}"
         sources = request.get("kernelDataSources", [])
-        inputs = {
-            f"notebooks/{source}": self.kaggle.outputs[source] for source in sources
-        }
-        extra = self.environments.get((slug, version), {})
-        done = run_kernel(
-            self.python, request["text"], working, self.inputs | inputs, **extra
-        )
-        if done.returncode:
-            self.faults[slug] = done.stderr[-3000:]
-        self.kaggle.outputs[slug] = working
-        self.kaggle.statuses[slug] = ["ERROR" if done.returncode else "COMPLETE"]
+        inputs = {f"notebooks/{source}": kaggle.outputs[source] for source in sources}
+        inputs["competitions/tea-leaves"] = tmp_path / "leaves"
+        extra = variables.pop(slug, {})
+        done = run_kernel(environment, request["text"], working, inputs, **extra)
+        kaggle.outputs[slug] = working
+        print(done.stderr[-3000:])
+        kaggle.statuses[slug] = ["ERROR" if done.returncode else "COMPLETE"]
+
+    def start(request):
+        kaggle.statuses[request["slug"]] = ["RUNNING"]
+        threading.Thread(target=run, args=[request]).start()
+
+    kaggle.on_save = start
+    return variables
 
 
 @pytest.mark.heavy
 @pytest.mark.timeout(1800)
-def test_three_parts_are_planned_written_and_fetched(kaggle, environment, tmp_path):
+def test_three_parts_are_planned_written_and_fetched(kaggle, sessions, tmp_path):
     """Byte for byte as a local run, though one kernel runs out of time."""
     write_sample(str(tmp_path / "leaves"))
     values = {"NAME": "tea", "PART_LIMIT_GB": 0.0045, "LICENSE": "CC0-1.0"}
-    places = {
-        "INPUT_DIR": str(tmp_path / "leaves"),
-        "WORK_DIR": str(tmp_path / "local"),
-    }
-    local = driver.run_recipe(values | places, ["01", "02", "03", "04"])
-    parts = sorted(path.name for path in Path(local).glob("part-*"))
-    assert len(parts) == 3
+    values["INPUT_DIR"] = str(tmp_path / "leaves")
+    work = {"WORK_DIR": str(tmp_path / "local")}
+    local = Path(driver.run_recipe(values | work, ["01", "02", "03", "04"]))
+    assert len(list(local.glob("part-*"))) == 3
 
-    folders = write_kernels(
-        values | {"INPUT_DIR": "tea-leaves"}, str(tmp_path / "k"), parts=3
-    )
-    inputs = {"competitions/tea-leaves": tmp_path / "leaves"}
-    sessions = Sessions(kaggle, environment, tmp_path, inputs)
-    late = (f"{USER}/{WRITER}-2-of-3", 1)
-    sessions.environments[late] = {"KAGGLE_TFR_STARTED": "0"}
+    values["INPUT_DIR"] = "tea-leaves"
+    folders = write_kernels(values, str(tmp_path / "k"), parts=3)
+    sessions[f"{USER}/{WRITER}-2-of-3"] = {"KAGGLE_TFR_STARTED": "0"}
     for third in ("unfinished", "finished"):
         done = push_kernels(folders, str(tmp_path / "got"), at_once=1)
-        assert sessions.faults == {}
         assert list(done.state) == ["finished", "finished", third, "finished"]
     assert [len(versions) for versions in kaggle.kernels.values()] == [1, 1, 2, 1]
 
-    arrived = [tmp_path / "got" / f"{WRITER}-{n}-of-3" / f"part-{n}" for n in (1, 2, 3)]
-    for folder in arrived:
-        assert digests(folder) == digests(Path(local) / folder.name)
+    for n in (1, 2, 3):
+        arrived = tmp_path / "got" / f"{WRITER}-{n}-of-3" / f"part-{n}"
+        assert digests(arrived) == digests(local / f"part-{n}")
