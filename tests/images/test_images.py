@@ -268,20 +268,6 @@ def test_a_wide_gamut_profile_is_converted_to_srgb(kind):
     assert largest_difference(read_upright(data), expected) <= 2
 
 
-def test_a_wide_gamut_photo_is_converted_when_it_shrinks():
-    """The record is the textbook's result, reduced; unconverted colours are far off."""
-    photo = scene(800, 1200)
-    data = saved(photo, icc_profile=wide_profile())
-    converted = Image.fromarray(wide_to_srgb(opened(data)))
-    expected = converted.resize((288, 192), LANCZOS)
-
-    record = convert(data, square(192, quality=95))
-
-    pixels = show(record.data)
-    assert psnr(pixels, np.asarray(expected)) > 31
-    assert psnr(pixels, shrink(data, 192, 288)) < 28
-
-
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
 @pytest.mark.parametrize(
     ("resample", "limit"),

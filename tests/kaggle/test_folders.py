@@ -9,8 +9,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from support.inputs import put
 from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 from support.kernels import read_kernel
+from support.layouts import many
 
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.kaggle.kernels import write_kernels
@@ -19,14 +21,9 @@ from kaggle_tfr.kaggle.kernels import write_kernels
 @pytest.fixture
 def photos(tmp_path):
     """Two classes of two files, and more files at the top than Kaggle accepts."""
-    for number in range(2):
-        for name in ("birch", "elm"):
-            file = tmp_path / "my data" / "Photos" / name / f"{number}.jpg"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(f"{name} {number}".encode())
-    for number in range(60):
-        (tmp_path / "my data" / "Photos" / f"{number}.txt").touch()
-    return tmp_path / "my data" / "Photos"
+    folder = put(tmp_path / "my data/Photos", ["birch/0.jpg", "birch/1.jpg"])
+    texts = dict.fromkeys(many("{}.txt", 60), "")
+    return put(folder, [], texts | {"elm/0.jpg": "elm 0", "elm/1.jpg": "elm 1"})
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 from sklearn.metrics import mean_absolute_error, r2_score
+from support.plans import read_plainly
 from support.quantities import COLUMN, write_ages
 from support.training import run_training
 
@@ -45,12 +46,8 @@ def test_a_record_has_the_number_as_float32(ages):
         "image_id": tf.io.FixedLenFeature([], tf.string),
         "label": tf.io.FixedLenFeature([], tf.float32),
     }
-    records = tf.data.TFRecordDataset(list(labelled["file"]))
-    parsed = records.map(lambda record: tf.io.parse_single_example(record, features))
-    found = {
-        example["image_id"].decode(): example["label"]
-        for example in parsed.as_numpy_iterator()
-    }
+    records = read_plainly(labelled["file"], features=features)
+    found = {record["image_id"].decode(): record["label"] for record in records}
     assert len(found) > 50
     assert found == ages.known[list(found)].astype(np.float32).to_dict()
     test_records = read.Records(ages.shards, split="test")
