@@ -56,10 +56,7 @@ WRITTEN = find("✓", "parts")
             [WRITTEN, Finding("02_deduplicate", 0, "copies", "·", "")],
             "Train: not yet, 03_plan has not run on these images.",
         ),
-        (
-            [find("✗", "input", "a."), find("✗", "stop", "Stopped."), WRITTEN],
-            "Stopped.",
-        ),
+        ([find("✗", "input"), find("✗", "stop", "Stopped."), WRITTEN], "Stopped."),
         ([find("✗", "input", "Lost."), WRITTEN], "Train: no. Lost."),
         ([find("!", "folds"), WRITTEN], "Train: yes, with 1 remark."),
         ([WRITTEN, find("✓", "license")], "Train: yes. Publish: yes."),

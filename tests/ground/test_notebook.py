@@ -64,7 +64,6 @@ def test_a_call_without_a_command_prints_the_help(capsys):
         ("kernel MINE --out OUT --parts 0", "'0' is not a whole number of 1 or"),
         ("run MINE -p WORK_DIR a\0b", "WORK_DIR is 'a\\x00b'"),
         ("run MINE -p INPUT_DIR \udcff", "bytes that are not UTF-8"),
-        ("run MINE -p WORK_DIR gs://", "WORK_DIR is 'gs://'; it must be a folder"),
         ("publish gs://b/x", "'gs://b/x' is not a path on this machine"),
         ("runn", "invalid choice: 'runn' (choose from"),
     ],
@@ -150,17 +149,13 @@ def test_a_full_disk_is_named_with_the_file(tmp_path, monkeypatch, capsys, call,
             "there is no recipe or folder 'FOLDER/no.yaml'. Bundled",
         ),
         ("kernel FOLDER --out FOLDER/k", 2, "'FOLDER' is a folder. Write a recipe"),
-        ("run sample -p INPUT_DIR file:///x", 2, "INPUT_DIR is 'file:///x'"),
         ("notebooks FOLDER", 1, "File exists: 'FOLDER'. Name a new folder"),
-        ("sample FOLDER/file.txt/new", 1, "Not a directory: 'FOLDER/file.txt/new'"),
         ("verify FOLDER/nowhere", 1, "directory: 'FOLDER/nowhere'. Check the name."),
-        ("verify file:///x", 1, "'file:///x' is not a part that 04_write wrote"),
         ("push FOLDER/nowhere", 1, "'FOLDER/nowhere' has no kernel. Make one"),
     ],
 )
 def test_a_wrong_place_is_named(tmp_path, capsys, call, code, message):
     """A folder in a recipe's place, an address, a missing or an existing folder."""
-    (tmp_path / "file.txt").touch()
     assert run_main(call.replace("FOLDER", str(tmp_path)).split()) == code
     output = capsys.readouterr().err
     assert message.replace("FOLDER", str(tmp_path)) in output
