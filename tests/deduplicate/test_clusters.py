@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from scipy.cluster.hierarchy import DisjointSet
-from support.splits import make_codes
+from support import splits
 
 from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
@@ -26,23 +26,9 @@ def make_images(labels, sizes=10, **columns):
     "" and "test" are not labels.
     """
     names = [chr(97 + row) for row in range(len(labels))]
-    images = pd.DataFrame(
-        {
-            "image_id": names,
-            "path": names,
-            "label_name": labels,
-            "width": sizes,
-            "height": 10,
-            "n_bytes": 1000,
-            "problem": "",
-            "source": 0,
-            "decision": "",
-            "is_elsewhere": False,
-        }
-    )
-    is_test = images["label_name"] == "test"
-    images["split"] = np.where(is_test, "test", "train")
-    images["label_name"] = images["label_name"].replace("test", "")
+    images = splits.make_images(*["test" if x == "test" else "train" for x in labels])
+    images = images.assign(image_id=names, path=names, width=sizes)
+    images["label_name"] = pd.Series(labels).replace("test", "")
     named = images["label_name"].replace("", None)
     images["label"] = pd.factorize(named, sort=True)[0]
     return images.assign(**columns)
@@ -50,13 +36,12 @@ def make_images(labels, sizes=10, **columns):
 
 def make_pairs(*names):
     """Return pairs of rows by the names of their images, such as "ab"."""
-    rows = [(ord(a) - 97, ord(b) - 97) for a, b in names]
-    return pd.DataFrame(rows, columns=["a", "b"], dtype=int)
+    return splits.make_pairs(*[(ord(a) - 97, ord(b) - 97) for a, b in names])
 
 
 def decide(images, pairs, places=None, **rules):
     """Return the clusters of images that are all near, or at these places."""
-    codes = make_codes(*(places or [0] * len(images)))
+    codes = splits.make_codes(*(places or [0] * len(images)))
     return find_clusters(images, pairs, codes, DuplicateSettings(**rules))
 
 
@@ -94,7 +79,7 @@ def test_pixels_then_bytes_then_name_decide():
     pairs = make_pairs("ab", "bc")
 
     assert kept_ids(decide(images[::-1].reset_index(drop=True), pairs)) == "a"
-    images.loc[1, "n_bytes"] = 2000
+    images.loc[1, "n_bytes"] = 200
     assert kept_ids(decide(images, pairs)) == "b"
     assert kept_ids(decide(images, pairs, keep="first")) == "a"
 

@@ -299,41 +299,37 @@ def test_two_processes_that_write_parts_lose_no_finding(tmp_path):
     assert sorted(texts) == ["a", "b", "c"]
 
 
+# Processes that a shell starts in the background ignore SIGINT.
+DRIVE = """
+import signal, sys
+from pathlib import Path
+from kaggle_tfr import __main__ as program, mounts
+signal.signal(signal.SIGINT, signal.default_int_handler)
+mounts.bundled = lambda _: Path.cwd()
+sys.exit(program.main(sys.argv[1:]))
+"""
+
+
 @pytest.fixture
 def drive(tmp_path, root):
     """Start `kaggle-tfr run` over a notebook with one cell."""
 
     def start(cell, terminal=None):
-        (tmp_path / "nb").mkdir()
         cells = [new_code_cell("WORK_DIR = ''", metadata={"tags": ["parameters"]})]
-        source = new_notebook(cells=[*cells, new_code_cell(cell)])
-        source.metadata["kernelspec"] = {
-            "name": "python3",
-            "display_name": "",
-            "language": "python",
-        }
-        nbformat.write(source, tmp_path / "nb" / "01_explore.ipynb")
-        (tmp_path / "r.yaml").write_text("")
-        recipe = str(tmp_path / "r.yaml")
-        call = ["run", recipe, "--only", "01", "-p", f"WORK_DIR={tmp_path}"]
-        # Processes that a shell starts in the background ignore SIGINT.
-        code = (
-            "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        kernel = {"name": "python3", "display_name": "", "language": "python"}
+        source = new_notebook(
+            cells=[*cells, new_code_cell(cell)], metadata={"kernelspec": kernel}
         )
-        code += "import sys, pathlib\n"
-        code += "from kaggle_tfr import mounts, __main__ as main\n"
-        code += f"mounts.bundled = lambda _: pathlib.Path({str(tmp_path / 'nb')!r})\n"
-        code += f"sys.exit(main.main({call}))"
-        out = {
-            "stdout": terminal or subprocess.PIPE,
-            "stderr": terminal or subprocess.STDOUT,
-        }
-        options = {
-            "env": os.environ | {"PYTHONPATH": str(root)},
-            "start_new_session": True,
-        }
+        nbformat.write(source, put(tmp_path, [], {"r.yaml": ""}) / "01_explore.ipynb")
+        call = ["run", "r.yaml", "--only", "01", "-p", f"WORK_DIR={tmp_path}"]
         return subprocess.Popen(
-            [sys.executable, "-c", code], **out, **options, text=True
+            [sys.executable, "-c", DRIVE, *call],
+            stdout=terminal or subprocess.PIPE,
+            stderr=terminal or subprocess.STDOUT,
+            env=os.environ | {"PYTHONPATH": str(root)},
+            cwd=tmp_path,
+            start_new_session=True,
+            text=True,
         )
 
     return start

@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+from support.inputs import put
 from support.kaggle_server import USER, fixture_kaggle, write_part  # noqa: F401
 from support.plans import digests
 
@@ -43,9 +44,8 @@ def leave_part(kaggle, folder, part):
 @pytest.fixture
 def recipe(tmp_path, kaggle):
     """A planning kernel and two that write, with the output of each."""
-    kaggle.outputs[PLAN] = tmp_path / "left" / "plan"
-    kaggle.outputs[PLAN].mkdir(parents=True)
-    (kaggle.outputs[PLAN] / "plan.json").write_text('{"n_parts": 2}')
+    plan = {"plan.json": '{"n_parts": 2}'}
+    kaggle.outputs[PLAN] = put(tmp_path / "left" / "plan", [], plan)
     folders = [make_kernel(tmp_path / "k" / "tea-plan", "tea-plan")]
     for part in (1, 2):
         folders.append(
@@ -86,23 +86,19 @@ def test_parts_wait_for_their_plan_and_come_back_whole(kaggle, recipe, tmp_path)
     trainer = f"{USER}/tea-training"
     machine = {"machine_shape": "TpuV5E8"}
     folder = make_kernel(tmp_path / "k/t", "tea-training", "tea-part-2", **machine)
-    kaggle.outputs[trainer] = tmp_path / "left" / "trainer"
-    kaggle.outputs[trainer].mkdir()
-    (kaggle.outputs[trainer] / "model.keras").write_bytes(b"weights")
+    output = put(tmp_path / "left" / "trainer", [], {"model.keras": "weights"})
+    kaggle.outputs[trainer] = output
     kaggle.statuses[PLAN] = ["QUEUED", "RUNNING", "COMPLETE"]
-    seen = []
-    kaggle.on_save = lambda request: seen.append(
-        (request["slug"], len(kaggle.statuses[PLAN]))
-    )
-    done = push([folder, *recipe[::-1]], tmp_path)
-    assert set(done.state) == {"finished"}
-    assert seen[0] == (PLAN, 3)
-    assert [left for _, left in seen[1:]] == [1, 1, 1]
-    assert seen[3][0] == trainer
+    left = []
+    kaggle.on_save = lambda _: left.append(len(kaggle.statuses[PLAN]))
+    push_to_the_end([folder, *recipe[::-1]], tmp_path)
+    assert left == [3, 1, 1, 1]
+    slugs = [*kaggle.kernels]
+    assert (slugs[0], slugs[3]) == (PLAN, trainer)
     assert kaggle.kernels[trainer][0]["machineShape"] == "TpuV5E8"
-    assert (tmp_path / "got" / "tea-training" / "model.keras").exists()
     assert kaggle.kernels[PART][0]["kernelDataSources"] == [PLAN]
     got = tmp_path / "got"
+    assert (got / "tea-training" / "model.keras").exists()
     assert (got / "tea-plan" / "plan.json").read_text() == '{"n_parts": 2}'
     assert (got / "tea-part-2" / "part-2" / "2.tfrec").read_bytes() == bytes(range(100))
 
