@@ -62,11 +62,8 @@ def test_names_of_parts_are_those_given(tmp_path, monkeypatch):
 
     others = read_datasets([f"{work}/part-2/", str(alone), "work"])
 
-    names = ["work/part-2", "alone", *[f"work/part-{k}" for k in (1, 2, 10)]]
+    names = ["work/part-2", "alone", "work/part-1", "work/part-2", "work/part-10"]
     assert others["dataset"].tolist() == np.repeat(names, 3).tolist()
-    assert read_datasets([]).empty
-    with pytest.raises(FileNotFoundError, match="'nowhere' is neither a folder"):
-        read_datasets(["nowhere"])
     (alone / "hashes.parquet").unlink()
     with pytest.raises(FileNotFoundError, match="PUBLISH_HASHES = True"):
         read_datasets([str(alone)])

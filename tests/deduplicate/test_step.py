@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from support.chain import save_picture
 from support.scenes import scene
 
 from kaggle_tfr import deduplicate, explore, notebook
@@ -20,24 +21,22 @@ def values(tmp_path_factory):
     One crop is a training image and one, of another scene, is a test image.
     """
     folder = tmp_path_factory.mktemp("photos")
-    scenes = [scene(240, 320, seed=seed) for seed in range(6)]
+    a, b, c, d, e = (scene(240, 320, seed=seed) for seed in range(5))
     files = {
-        "train/rose/a.jpg": scenes[0],
-        "train/tulip/small.jpg": scenes[0].resize((160, 120)),
-        "train/rose/b.jpg": scenes[1],
-        "train/rose/crop.jpg": scenes[1].crop((40, 30, 320, 240)),
-        "train/tulip/c.jpg": scenes[2],
-        "test/part.jpg": scenes[2].crop((0, 30, 280, 240)),
-        "train/rose/d.jpg": scenes[3],
-        "train/tulip/e.jpg": scenes[4],
+        "train/rose/a.jpg": a,
+        "train/tulip/small.jpg": a.resize((160, 120)),
+        "train/rose/b.jpg": b,
+        "train/rose/crop.jpg": b.crop((40, 30, 320, 240)),
+        "train/tulip/c.jpg": c,
+        "test/part.jpg": c.crop((0, 30, 280, 240)),
+        "train/rose/d.jpg": d,
+        "train/tulip/e.jpg": e,
     }
     for name, image in files.items():
-        path = folder / "input" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        image.save(path, quality=95)
+        save_picture(image, folder / "input" / name, quality=95)
     work = str(folder / "work")
     values = {**DEFAULTS, "INPUT_DIR": str(folder / "input"), "WORK_DIR": work}
-    explore.run({**values, "WORK_DIR": work})
+    explore.run(values)
     yield {**values, "SECOND_LOOK": True}
     notebook.end()
 

@@ -75,22 +75,11 @@ def test_notebooks_and_the_command_line_agree_on_folders(tmp_path, monkeypatch):
     monkeypatch.setattr(mounts, "KAGGLE_WORKING", str(tmp_path / "nowhere"))
     for name in ("kaggle_tfr", "notebooks", "photos"):
         (tmp_path / name).mkdir()
-    found = []
     for folder in (tmp_path, tmp_path / "notebooks"):
         monkeypatch.chdir(folder)
-        found.append(
-            [
-                mounts.work_dir("", "leaves"),
-                mounts.work_dir("runs/1", "leaves"),
-                find_input("photos"),
-            ]
-        )
-
-    assert (
-        found[0]
-        == found[1]
-        == [str(tmp_path / name) for name in ("work/leaves", "runs/1", "photos")]
-    )
+        assert mounts.work_dir("", "leaves") == str(tmp_path / "work/leaves")
+        assert mounts.work_dir("runs/1", "leaves") == str(tmp_path / "runs/1")
+        assert find_input("photos") == str(tmp_path / "photos")
 
 
 def test_the_work_folder_on_kaggle_is_the_one_it_keeps(kaggle):
