@@ -189,10 +189,10 @@ def test_parts_of_all_growths_can_share_a_folder(tmp_path, capsys):
 def test_what_cannot_be_continued_is_an_error(parent, tmp_path):
     """The work folder itself, other settings, a new class, and no new image."""
     values = {"FOLDS_FROM": str(parent / "work")}
-    for changes in ({"N_FOLDS": 4}, {"IMAGE_SIZE": 32}, {"SCHEMA": "petals"}):
-        message = f"{min(changes)} is .*, but the parts of FOLDS_FROM have"
+    for name, value in {"N_FOLDS": 4, "SCHEMA": "petals"}.items():
+        message = f"{name} is .*, but the parts of FOLDS_FROM have"
         with pytest.raises(ValueError, match=message):
-            build(parent / "all", tmp_path / "work", **values, **changes)
+            build(parent / "all", tmp_path / "work", **values, **{name: value})
     with pytest.raises(ValueError, match="FOLDS_FROM is the WORK_DIR"):
         build(parent / "all", parent / "work", **values)
     with pytest.raises(ValueError, match="No image is new: all 60"):

@@ -300,9 +300,8 @@ MAX_LOSS = {
 
 @pytest.mark.parametrize(("ratio", "max_loss"), MAX_LOSS.items())
 def test_every_ratio_is_as_near_to_lanczos_as_an_area_step(ratio, max_loss, data_dir):
-    """Only for ratios of 1.3 to 1.5 does speed cost half a dB at quality 70."""
+    """Only for ratios of 1.3 to 1.5 does speed cost some."""
     losses = []
-    losses_of_jpeg = []
     for photo in list_photos(data_dir)[:24:2]:
         pixels = show(photo)
         data = save_pixels(pixels, "PNG", compress_level=0)
@@ -310,23 +309,9 @@ def test_every_ratio_is_as_near_to_lanczos_as_an_area_step(ratio, max_loss, data
         record = record_pixels(data, square(round(short_side / ratio)))
         height, width, _ = record.shape
         expected = shrink(data, height, width)
-        by_area = cv2.resize(
-            pixels,
-            (width, height),
-            interpolation=cv2.INTER_AREA,
-        )
-        losses.append(find_loss(record, by_area, expected))
-
-        jpeg = show(save_pixels(record, quality=70))
-        jpeg_by_area = show(save_pixels(by_area, quality=70))
-        losses_of_jpeg.append(find_loss(jpeg, jpeg_by_area, expected))
+        by_area = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)
+        losses.append(psnr(by_area, expected) - psnr(record, expected))
     assert np.mean(losses) < max_loss
-    assert np.mean(losses_of_jpeg) < min(max_loss, 0.5)
-
-
-def find_loss(pixels, by_reference, expected):
-    """Return how many dB nearer the reference's pixels are to the expected ones."""
-    return psnr(by_reference, expected) - psnr(pixels, expected)
 
 
 LONG_SIDE = st.integers(1, 5000)
