@@ -1,10 +1,12 @@
 """05 and 06 run with the libraries of Kaggle's TPU image."""
 
 import os
-import subprocess
+import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from support.processes import call_python
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 
@@ -28,21 +30,12 @@ def work(tmp_path_factory):
 def test_the_accelerators_notebooks_run_on_the_tpu_image(work, name, tmp_path):
     """05 and 06 run without the missing packages; 06 trains on eight devices of JAX."""
     python = str(Path(os.environ["TPU_PYTHON"]).absolute())
-    command = [python, "-m", "papermill", f"{name}.ipynb", str(tmp_path / "out.ipynb")]
-    command += ["-k", "python3", "-p", "WORK_DIR", str(work)]
+    command = ["-m", "papermill", f"{name}.ipynb", tmp_path / "out.ipynb"]
+    command += ["-k", "python3", "-p", "WORK_DIR", work]
     command += ["-p", "BATCH_SIZE", "2"] if name.startswith("06") else []
-    flags = {
-        "PYTHONPATH": str(NOTEBOOKS.parent),
-        "KERAS_BACKEND": "jax",
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
-    }
-    options = {
-        "cwd": NOTEBOOKS,
-        "env": os.environ | flags,
-        "capture_output": True,
-        "text": True,
-    }
-    done = subprocess.run(command, **options, timeout=300, check=False)
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    with mock.patch.object(sys, "executable", python):
+        done = call_python(*command, cwd=NOTEBOOKS, KERAS_BACKEND="jax", **flags)
     assert done.returncode == 0, done.stderr[-2000:]
     text = "by JAX: 8 replicas" if name.startswith("06") else "classes"
     assert text in (tmp_path / "out.ipynb").read_text()
