@@ -120,8 +120,8 @@ def test_a_dataset_grows_from_what_was_published(parent, kaggle, tmp_path):
 def test_groups_follow_their_earlier_images(tmp_path):
     """A new image of an old patient joins the patient's fold, also from parts alone."""
     rows = pd.DataFrame({"image_id": [f"{k:03d}.jpg" for k in range(72)]})
-    rows["label"] = rows.index % 3
-    rows["patient"] = [f"p{k % 24 // 2}" for k in range(72)]
+    patients = [f"p{k % 24 // 2}" for k in range(72)]
+    rows = rows.assign(label=rows.index % 3, patient=patients)
     for picture, name in zip(draw_pictures(72, 60, 80), rows["image_id"], strict=True):
         save_picture(picture, tmp_path / "images" / name)
     rows[:48].to_csv(tmp_path / "train.csv", index=False)
@@ -170,9 +170,8 @@ def test_parts_of_all_growths_can_share_a_folder(tmp_path, capsys):
         work = tmp_path / f"work-{number}"
         for folds_from in (str(out), earlier) if earlier else ("", ""):
             build(photos, work, OUT_DIR=str(out), FOLDS_FROM=folds_from)
-        parts = digests(out)
-        assert {name: parts[name] for name in expected} == expected
-        expected = parts
+        assert expected.items() <= digests(out).items()
+        expected = digests(out)
 
     capsys.readouterr()
     folders = read.choose_folders([], str(out), str(work))

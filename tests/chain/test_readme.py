@@ -112,11 +112,7 @@ def test_the_readme_is_short(readme):
 
 def test_the_numbers_of_the_readme_are_in_the_linked_pages(readme, root):
     """Each fault of the usual notebook has one number, and the page that has it."""
-    bullets = re.findall(
-        r"^- .*?(?=^- |\Z)",
-        find_section(readme, "What goes wrong without it"),
-        re.MULTILINE | re.DOTALL,
-    )
+    bullets = find_section(readme, "What goes wrong without it").split("\n- ")[1:]
     assert len(bullets) == 5
     for bullet in bullets:
         [number] = re.findall(r"\*\*(.*?)\*\*", bullet)
@@ -153,9 +149,8 @@ def test_every_command_and_option_is_documented(root):
     """docs/cli.md has a section for each command, which names its options."""
     page = (root / "docs" / "cli.md").read_text()
     sections = {}
-    for titles, text in re.findall(
-        r"^## (.*?)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL
-    ):
+    for section in page.split("\n## ")[1:]:
+        titles, _, text = section.partition("\n")
         sections |= dict.fromkeys(titles.split(", "), text)
     [action] = make_parser()._subparsers._group_actions
     assert sections.keys() == action.choices.keys()
@@ -200,15 +195,13 @@ def test_each_row_of_the_table_of_faults_has_a_test(root):
 def test_the_code_map_lists_every_module(architecture, root):
     """It lists the whole package, and nothing else."""
     tree = find_section(architecture, "The modules").split("```")[1]
-    listed = {"": set(re.findall(r"^  (\w+)\.py", tree, re.MULTILINE))}
-    for package, text in re.findall(r"^  (\w+)/ +(.*)$", tree, re.MULTILINE):
-        listed[package] = set(re.findall(r"(\w+)\.py", text))
+    listed = set(re.findall(r"^  (\w+\.py)", tree, re.MULTILINE))
+    for package, text in re.findall(r"^  (\w+/) +(.*)$", tree, re.MULTILINE):
+        listed |= {package + name for name in re.findall(r"\w+\.py", text)}
 
-    existing = {}
-    for path in (root / "kaggle_tfr").rglob("*.py"):
-        package = path.parent.relative_to(root / "kaggle_tfr").as_posix().strip(".")
-        existing.setdefault(package, set()).update({path.stem} - {"__init__"})
-    assert listed == existing
+    folder = root / "kaggle_tfr"
+    existing = {path.relative_to(folder).as_posix() for path in folder.rglob("*.py")}
+    assert listed == {name for name in existing if "__init__" not in name}
 
 
 def test_the_calls_of_a_record_are_defined_where_the_page_says(architecture, root):

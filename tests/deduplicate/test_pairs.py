@@ -18,15 +18,6 @@ from kaggle_tfr.images.hashing import (
 from kaggle_tfr.images.orientation import INVERSE, apply_orientation
 
 
-@pytest.mark.parametrize("n_images", [0, 1, 2])
-def test_images_without_a_hash_are_in_no_pair(n_images):
-    """A table without a good image has no pairs, and neither has a single image."""
-    hashes = make_hashes(np.zeros((n_images, 32), np.uint8))
-
-    assert find_pairs(hashes.assign(problem="broken"), 25).empty
-    assert find_pairs(hashes.head(1), 25, 20).empty
-
-
 @pytest.mark.parametrize("orientation", range(2, 9))
 def test_the_orientation_of_a_pair_rotates_the_later_image(orientation):
     """It is the EXIF orientation that rotates the later row's image as the earlier."""

@@ -79,11 +79,3 @@ def test_copies_of_a_file_do_not_predict_one_another():
     assert score(copies)["above"].empty
     distinct = copies.assign(digest=np.arange(len(copies)).astype(str))
     assert not score(distinct)["above"].empty
-
-
-def test_few_images_are_not_scored(capsys):
-    """Nothing can be told from a few images, which is printed."""
-    names = score(make_table(30, seed=0))
-    assert names["scores"].empty
-    assert "axis" not in names
-    assert "· Not tested whether files predict the label" in capsys.readouterr().out

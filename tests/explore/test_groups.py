@@ -136,7 +136,6 @@ def test_a_column_or_a_rule_becomes_the_groups(rule, groups):
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ("names: ([0-9]", "needs a regular expression with a parenthesis.*untermin"),
         ("names: ^a", "needs a regular expression with a parenthesis"),
         ("names: (b)_", "matches none of the 3 names, such as 'a'"),
         ("seite", "GROUP_COLUMN is 'seite', which is not a column"),

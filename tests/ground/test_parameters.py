@@ -28,11 +28,8 @@ def test_a_notebook_shows_the_parameters_of_the_table(root, name):
     exec("".join(source), {"__builtins__": {}}, values)  # a cell of literals
 
     assert values == {p.name: p.default for p in select_parameters(name)}
-    for line in "".join(source).splitlines():
-        name, _, comment = line.partition(" = ")
-        if comment:
-            _, _, comment = comment.partition("  # ")
-            assert comment == PARAMETERS[name].description
+    for parameter, comment in re.findall(r"(\w+) = .*?  # (.*)", "\n".join(source)):
+        assert comment == PARAMETERS[parameter].description
 
 
 @pytest.mark.parametrize(

@@ -142,8 +142,6 @@ BANDS = np.dstack([np.asarray(scene()), GREY_BAND[::-1]])
     ("bands", "photometric", "extra"),
     [
         (GREY_BAND, 0, ()),  # white is zero
-        (GREY_BAND, 1, ()),
-        (BANDS[..., :3], 2, ()),
         (BANDS, 2, ()),
         (BANDS, 2, (0,)),  # such as near infrared
         (BANDS, 2, (2,)),  # transparency
