@@ -70,5 +70,3 @@ def test_the_accounting_closes(growth):
     assert counts["in earlier parts"] == len(records)
     n_new = counts["labelled records"] + counts["test records"]
     assert len(step.records) == len(records) + n_new
-    sizes = step.records["fold"].value_counts(normalize=True).drop(-1)
-    assert sizes.max() - sizes.min() < 0.03

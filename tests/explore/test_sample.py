@@ -57,12 +57,10 @@ def test_the_same_bytes_every_time():
 
 def test_unusual_formats_are_what_they_are_called(sample, truth):
     """There are six of them, and an image with an EXIF orientation."""
-    folder = sample / "train_images"
-    found = {}
+    images = {}
     for name, description in truth["odd_formats"].items():
-        image = Image.open(folder / name)
-        found[description] = f"{image.format} {image.mode}"
-    assert found == {
+        images[description] = Image.open(sample / "train_images" / name)
+    assert {name: f"{i.format} {i.mode}" for name, i in images.items()} == {
         "grey JPEG": "JPEG L",
         "CMYK JPEG": "JPEG CMYK",
         "PNG with alpha": "PNG RGBA",
@@ -71,7 +69,7 @@ def test_unusual_formats_are_what_they_are_called(sample, truth):
         "WebP": "WEBP RGB",
     }
 
-    rotated = Image.open(folder / truth["orientation_6"])
+    rotated = Image.open(sample / "train_images" / truth["orientation_6"])
     assert rotated.getexif()[0x0112] == 6
 
 

@@ -108,7 +108,6 @@ def test_a_new_version_of_a_dataset_is_downloaded(server):
 
     assert (old[-2:], new[-3:]) == ("/1", "/12")
     assert list_files(new) == {"new.csv": b"x"}
-    assert locate_input("ada/tea") == new
 
 
 def test_what_is_cached_needs_no_network(server, monkeypatch, capsys):
@@ -269,14 +268,10 @@ def test_only_the_named_files_of_a_part_are_downloaded(server, capsys):
     assert folder == again == f"{cache}/datasets/ada/leaves/versions/1"
     assert list_files(folder) == {"hashes.parquet": b"h", "plan.json": b"{}"}
     assert below == f"{cache}/datasets/ada/parts/versions/1/part-2"
-    assert list_files(below) == {"hashes.parquet": b"h"}
     names = ["hashes.parquet", "plan.json", "part-2/hashes.parquet"]
     assert server.downloaded == names
     assert locate_input("ada/leaves") == ""  # which needs all files
-    url = "https://www.kaggle.com/datasets/ada/leaves"
-    out = capsys.readouterr().out
-    assert out.count(f"Requesting {url}; downloads are kept in {cache}\n") == 1
-    assert re.search(rf"{url}, downloaded on \d{{4}}-\d\d-\d\d: {folder}\n", out)
+    assert capsys.readouterr().out.count("/datasets/ada/leaves; downloads are") == 1
 
 
 def test_files_are_of_the_newest_version_and_of_one(server, monkeypatch):

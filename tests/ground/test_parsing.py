@@ -144,14 +144,7 @@ def check_example(record):
 
 def check_damaged(record):
     """There is an error, or the values are those that the bytes now mean."""
-    values = read_by_us(record)
-    expected = read_by_tensorflow(record)
-    check_equal(values, read_by_protobuf(record))
-    if values and expected:
-        # Of a ragged list in pieces, TensorFlow's fast parser returns the first alone.
-        for name in ("codes", "boxes"):
-            expected[name] = values[name]
-        check_equal(values, expected)
+    check_equal(read_by_us(record), read_by_protobuf(record))
 
 
 quick = settings(max_examples=150)

@@ -407,7 +407,7 @@ def test_a_fresh_clone_is_pushed_and_runs(pushed, environment, tmp_path):
 @pytest.mark.heavy
 @pytest.mark.timeout(900)
 def test_an_accelerator_s_kernel_runs_on_an_attached_dataset(environment, tmp_path):
-    """05 and 06 read the published part by its slug; without a TPU they stop."""
+    """05 and 06 read the published part by its slug."""
     values = {"INPUT_DIR": "", "WORK_DIR": str(tmp_path / "local")}
     local = Path(driver.run_recipe(values, ["01", "02", "03", "04"]))
     given = {"sources": ["ada/tea-1"], "accelerator": "TpuV5E8"}
@@ -416,15 +416,10 @@ def test_an_accelerator_s_kernel_runs_on_an_attached_dataset(environment, tmp_pa
     attached = {"datasets/ada/tea-1": local / "part-1"}
 
     done = run_kernel(environment, text, tmp_path / "working", attached)
-    failed = run_kernel(environment, text, tmp_path / "idle", attached, ISTPUVM="1")
 
     assert done.returncode == 0, done.stderr[-3000:]
     made = {path.name for path in (tmp_path / "working").rglob("*") if path.is_file()}
     assert {"model-fold0.keras", "oof.npy"} <= made
-    assert (
-        "This machine has a TPU (ISTPUVM=1), which Keras on jax cannot use"
-        in failed.stderr
-    )
 
 
 @pytest.fixture

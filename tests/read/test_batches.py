@@ -111,22 +111,6 @@ def test_training_is_endless_shuffled_and_fair(shards):
     assert count_steps(shards, 8, training=True) == 53 // 8
 
 
-def test_options_change_the_content_of_a_batch(shards):
-    """Extra features; a misspelt one is named."""
-    batches = read_batches(
-        shards,
-        batch_size=4,
-        extra=["height"],
-        **SMALL,
-    )
-    images, labels, _, features = next(batches.as_numpy_iterator())
-
-    assert find_means(images) == pytest.approx(labels, abs=1)
-    assert features["height"].tolist() == [32] * 4
-    with pytest.raises(ValueError, match="The features are .*height"):
-        read_batches(shards, batch_size=4, extra=["heigth"], **SMALL)
-
-
 def test_flips_mirror_half_of_the_images_together_with_their_masks(tmp_path):
     """The mask of the dark half of an image stays on that half."""
     halves = np.zeros((32, 32, 3), np.uint8)
@@ -198,6 +182,8 @@ def test_without_folds_the_validation_split_is_chosen(shards, held_out):
         choose_fold(table.head(4))
     with pytest.raises(ValueError, match="no record to read"):
         read_batches(no_shards, batch_size=4, **SMALL)
+    with pytest.raises(ValueError, match="The features are .*height"):
+        read_batches(shards, batch_size=4, extra=["heigth"], **SMALL)
 
 
 def test_unlabelled_test_shards_among_labelled_ones_are_named(shards):
