@@ -183,17 +183,6 @@ def test_names_are_only_text(at, pictures):
     assert not re.search(r"(?<!\\)[<`|]", text.replace(content["command"], ""))
 
 
-def test_errors_are_those_of_init(at, capsys):
-    """An empty folder, and a misspelt folder."""
-    (at / "empty").mkdir()
-    for folder in ("empty", "emtpy"):
-        assert main(["init", folder]) == 1
-        message = capsys.readouterr().err
-        assert main(["audit", folder]) == 1
-        assert capsys.readouterr().err == message
-    assert not list(at.glob("audit-*"))
-
-
 def test_nothing_is_replaced_but_an_audit_of_the_same_input(photos, capsys):
     (photos.parent / "copies.csv").write_text("mine")
     assert main(["audit", "photos", "--out", "."]) == 1

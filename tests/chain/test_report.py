@@ -58,7 +58,6 @@ WRITTEN = find("✓", "parts")
         ),
         ([find("✗", "input"), find("✗", "stop", "Stopped."), WRITTEN], "Stopped."),
         ([find("✗", "input", "Lost."), WRITTEN], "Train: no. Lost."),
-        ([find("!", "folds"), WRITTEN], "Train: yes, with 1 remark."),
         ([WRITTEN, find("✓", "license")], "Train: yes. Publish: yes."),
         (
             [find("✗", "license", "No license 'my'."), find("✓", "license"), WRITTEN],

@@ -2,13 +2,11 @@
 
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from support.chain import save_picture
 from support.scenes import scene
 
 from kaggle_tfr import deduplicate, explore, notebook
-from kaggle_tfr.deduplicate import load_clusters
 from kaggle_tfr.parameters import DEFAULTS
 
 PATHS = ("path_a", "path_b")
@@ -63,17 +61,3 @@ def test_each_pair_has_its_verdict(found):
     assert by_verdict.min()[["hash", "geometry"]].min() >= 12
     assert by_verdict.max()["rejected"] < 12
     assert pairs["bits"].is_monotonic_increasing
-
-
-def test_tables_and_files_agree(found, values):
-    """The counts are of all images."""
-    assert sum(found.counts.values()) == len(found.images) == 8
-    assert found.counts["conflicts dropped"] == 2
-    clusters, _ = load_clusters(values["WORK_DIR"])
-    assert clusters.to_dict("records") == found.clusters.to_dict("records")
-    leaks = pd.read_csv(Path(values["WORK_DIR"], "leaks.csv"))
-    assert (
-        leaks["test_id"].tolist()
-        == found.leaks["image_id_a"].tolist()
-        == ["test/part.jpg"]
-    )

@@ -134,12 +134,6 @@ def test_what_is_cached_needs_no_network(server, monkeypatch, capsys):
         ),
         (
             CASSAVA,
-            401,
-            PermissionError,
-            ["Kaggle needs valid credentials. Create a token at"],
-        ),
-        (
-            CASSAVA,
             404,
             FileNotFoundError,
             ["there is no such competition. The slug of a dataset"],

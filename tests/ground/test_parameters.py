@@ -73,8 +73,6 @@ def test_other_names_of_a_notebook_are_left_alone():
     [
         ("NAME", "007", "007"),
         ("QUALITY", "70", 70),
-        ("SECOND_LOOK", "auto", "auto"),
-        ("VALIDATION_SIZE", "0.3", 0.3),
         ("IMAGE_SIZE", "[192, 256]", [192, 256]),
         ("LABEL_COLUMN", "[a, b]", ["a", "b"]),
         ("TFREC_DIRS", "part-1", ["part-1"]),

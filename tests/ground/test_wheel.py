@@ -8,7 +8,6 @@ import sys
 import sysconfig
 import tomllib
 import zipfile
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -69,12 +68,10 @@ def call(wheel, tmp_path_factory):
     (site,) = folder.glob("lib/python*/site-packages")
     (site / "ours.pth").write_text(sysconfig.get_path("purelib"))
 
-    def run(*words, cwd, timeout=300, program="kaggle-tfr"):
+    def run(*words, cwd, program="kaggle-tfr"):
         command = [folder / "bin" / program, *words]
         settings = {"capture_output": True, "text": True, "env": outside}
-        return subprocess.run(
-            command, check=False, cwd=cwd, timeout=timeout, **settings
-        )
+        return subprocess.run(command, check=False, cwd=cwd, **settings)
 
     return run
 
@@ -127,17 +124,3 @@ def test_the_lock_has_what_is_asked_for_and_names_no_index(root):
             assert specifier.contains(pins[canonicalize_name(name)]), line
     assert "://" not in text
     assert "torch" not in pins
-
-
-@pytest.mark.heavy
-def test_the_sample_runs_to_its_end_from_the_wheel(call, tmp_path):
-    """Shards, which are verified, and a kernel that carries the installed package."""
-    done = call("run", "sample", cwd=tmp_path, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "\ndone in " in done.stdout
-    (part,) = Path(tmp_path, "work", "sample").glob("part-*")
-    assert "No fault" in call("verify", str(part), cwd=tmp_path).stdout
-    made = call("kernel", "cassava", "--parts", "1", "--out", "kernels", cwd=tmp_path)
-    assert "Next: kaggle-tfr push kernels" in made.stdout, made.stderr
-    (kernel,) = Path(tmp_path, "kernels").glob("*/kernel.ipynb")
-    assert "kaggle_tfr" in kernel.read_text()
