@@ -122,7 +122,7 @@ def test_cassava(tmp_path):
 def test_imagenet(tmp_path):
     """Split folders, a label map, GZIP, 256 × 256 from the middle."""
     make_input("imagenet", tmp_path / "in", draw_pictures(24, 280, 400))
-    labels = {"n0": 1, "n1": 0, "n2": 2}
+    labels = {"a": 1, "b": 0, "c": 2}
     (tmp_path / "in" / "label_map.json").write_text(json.dumps(labels))
     features = {"label": INT, "image_raw": TEXT}
     changes = {"LABEL_MAP": "label_map.json", "INPUT_DIR": str(tmp_path / "in")}

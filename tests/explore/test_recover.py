@@ -90,10 +90,9 @@ def damaged_part(whole_part, tmp_path):
 
 def list_places(problems):
     """Return shard and offset of each problem; no place may be named twice."""
-    matches = [PLACE.fullmatch(problem) for problem in problems]
-    places = [(match[1], int(match[2].replace(",", ""))) for match in matches]
-    assert len(set(places)) == len(places)
-    return set(places)
+    assert problems.is_unique
+    matches = map(PLACE.fullmatch, problems)
+    return {(match[1], int(match[2].replace(",", ""))) for match in matches}
 
 
 def test_the_recipe_writes_all_undamaged_records_to_new_shards(damaged_part, root):

@@ -75,7 +75,7 @@ def draw_pictures(count, height, width):
 CLASS_FOLDERS = {
     "petals": "{letter}/{k}.jpg",
     "flowers": "{letter}/{k}.jpg",
-    "imagenet": "{split}/n{label}/{k}.JPEG",
+    "imagenet": "{split}/{letter}/{k}.JPEG",
 }
 
 
@@ -87,7 +87,7 @@ def make_input(recipe, folder, pictures=()):
     elif recipe in CLASS_FOLDERS:
         for k, picture in enumerate(pictures):
             split = ("train", "train", "val", "test")[k % 4]
-            values = {"k": k, "label": k % 3, "letter": "abc"[k % 3], "split": split}
+            values = {"k": k, "letter": "abc"[k % 3], "split": split}
             save_picture(picture, folder / CLASS_FOLDERS[recipe].format(**values))
     else:
         _write_with_csv(recipe, pictures, folder)
