@@ -73,18 +73,15 @@ def draw_hashes(seed, n_images):
 
 
 @pytest.mark.parametrize("rotated_bits", [-1, 20])
-@pytest.mark.parametrize(
-    "n_images", [4000, pytest.param(20_000, marks=pytest.mark.heavy)]
-)
-def test_pairs_are_those_of_brute_force(n_images, rotated_bits):
+def test_pairs_are_those_of_brute_force(rotated_bits):
     """With crowds, rotated copies, flat images and damaged ones."""
-    hashes = draw_hashes(n_images, n_images)
+    hashes = draw_hashes(0, 4000)
 
     pairs = find_pairs(hashes, 25, rotated_bits)
 
     expected = find_by_brute_force(hashes, 25, rotated_bits)
     assert pairs.to_numpy().tolist() == expected
-    assert len(expected) > n_images / 6
+    assert len(expected) > 600
 
 
 def test_the_first_image_with_equal_hashes_is_found():

@@ -377,7 +377,7 @@ def test_a_terminal_shows_progress_as_it_is_made(drive):
     assert b" 8/8 " in text
 
 
-@pytest.mark.parametrize("seconds", [0, pytest.param(0.5, marks=pytest.mark.heavy), 3])
+@pytest.mark.parametrize("seconds", [0, 3])
 def test_an_interrupt_ends_a_run_with_one_line(drive, tmp_path, seconds):
     """Exit code 130, no traceback, and none of its processes is left."""
     cell = "import subprocess\nsubprocess.run(['sleep', '77.5'])"
