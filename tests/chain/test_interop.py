@@ -76,8 +76,8 @@ def test_a_licence_goes_into_finished_parts_too(part, tmp_path, capsys):
     part = Path(shutil.copytree(part.parent, tmp_path / "work"), "part-1")
     before = digests(part)
     file = part / "dataset-metadata.json"
-    values = json.loads(file.read_text())
-    values |= {"title": "Leaves of my garden", "id": "ada/leaves-of-my-garden"}
+    names = {"title": "Leaves of my garden", "id": "ada/leaves-of-my-garden"}
+    values = json.loads(file.read_text()) | names
     del values["keywords"]
     for earlier, name, note in (
         ("CC-BY-4.0", "", "✓ License: CC-BY-4.0."),

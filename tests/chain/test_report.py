@@ -375,7 +375,7 @@ def run_in_chromium(folder, page, script):
     call += [f"--user-data-dir={folder}/profile", "--virtual-time-budget=5000"]
     call += [(folder / "frame.html").as_uri()]
     done = subprocess.run(call, capture_output=True, text=True, check=True, timeout=120)
-    found = done.stdout.partition('<pre id="found">')[2].partition("</pre>")[0]
+    [found] = re.findall('<pre id="found">(.*?)</pre>', done.stdout)
     return json.loads(html.unescape(found))
 
 

@@ -1,6 +1,7 @@
 """Where inputs are found: Kaggle's mounts, paths, buckets."""
 
 import pytest
+from support.inputs import put
 
 from kaggle_tfr import mounts
 from kaggle_tfr.mounts import find_beside, find_input
@@ -30,8 +31,7 @@ def kaggle(tmp_path, monkeypatch):
 )
 def test_a_slug_is_found_on_every_mount(kaggle, mount, source):
     """The mounts of all types and owners are tried, also for folders in them."""
-    (kaggle[0] / mount).mkdir(parents=True)
-    (kaggle[0] / mount / "train.csv").touch()
+    put(kaggle[0] / mount, [], {"train.csv": ""})
     assert find_input(source) == str(kaggle[0] / mount)
 
 
@@ -42,8 +42,7 @@ def test_a_file_of_the_sample_is_found_beside_the_work(kaggle, monkeypatch):
     for path in ("me/flowers/part-1", "gs://b/part-1", "/nowhere/mine.csv"):
         assert find_beside(path, str(work)) == path
     for folder in (kaggle[1] / "temp", work):
-        (folder / "sample").mkdir(parents=True)
-        (folder / "sample" / "mine.csv").touch()
+        put(folder, [], {"sample/mine.csv": ""})
         found = find_beside("sample/mine.csv", str(work))
         assert found == str(folder / "sample" / "mine.csv")
     assert find_beside("work/sample/mine.csv", "") == "work/sample/mine.csv"

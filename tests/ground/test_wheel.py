@@ -81,16 +81,16 @@ def test_the_wheel_holds_the_sources_as_they_are(wheel, root):
     wanted = [*root.glob("kaggle_tfr/**/*.py"), *root.glob("recipes/*.yaml")]
     wanted += [root / f"kaggle_tfr/{name}" for name in DATA_FILES]
     wanted += [*(root / f"notebooks/{n}.ipynb" for n in NOTEBOOKS)]
-    wanted = {path.relative_to(root).as_posix(): path.read_bytes() for path in wanted}
+    expected = {}
+    for path in wanted:
+        name = path.relative_to(root).as_posix().removeprefix("kaggle_tfr/")
+        expected[f"kaggle_tfr/{name}"] = path.read_bytes()
     for path in root.glob("sample/*.py"):
-        wanted[f"kaggle_tfr_sample/{path.name}"] = path.read_bytes()
+        expected[f"kaggle_tfr_sample/{path.name}"] = path.read_bytes()
     with zipfile.ZipFile(wheel) as archive:
         held = {name: archive.read(name) for name in archive.namelist()}
     info = {name: held.pop(name) for name in list(held) if ".dist-info/" in name}
-    inside = {name.removeprefix("kaggle_tfr/"): data for name, data in held.items()}
-    assert inside == {
-        name.removeprefix("kaggle_tfr/"): data for name, data in wanted.items()
-    }
+    assert held == expected
     (licence,) = [data for name, data in info.items() if name.endswith("/LICENSE")]
     assert b"Apache License" in licence
 
