@@ -120,7 +120,6 @@ EXISTS = "exists, and init replaces nothing. Name another file"
     [
         ("missing -o r.yaml", "'missing' is neither a folder here nor a Kaggle input"),
         ("in -o old.yaml", f"'old.yaml' {EXISTS}"),
-        ("in -o in", f"'in' {EXISTS}"),
     ],
 )
 def test_a_wrong_call_is_explained(tmp_path, capsys, call, message):

@@ -66,12 +66,6 @@ def test_named_rows_have_equally_many_images():
     assert not any(text.get_parse_math() for text in texts)
 
 
-def test_without_images_a_line_is_printed(capsys):
-    """There is no figure then."""
-    assert figures.plot_images([]) is None
-    assert capsys.readouterr().out == "There is nothing to show.\n"
-
-
 def test_long_names_do_not_overlap_and_their_ends_are_visible():
     """Long file names are cut in the middle."""
     figure = figures.plot_images([WIDE] * 4, LONG_NAMES, columns=4, square=True)

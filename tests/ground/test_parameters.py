@@ -95,7 +95,6 @@ def test_a_command_line_value_gets_the_type_of_its_parameter(name, text, value):
             "N_FOLDS: 5\nSEED: 1\nN_FOLDS: 3",
             "'N_FOLDS' is in line 1 and again in line 3",
         ),
-        ("SCHEMA:\n  a: image\n  a: label", "'a' is in line 2 and again in line 3"),
         ("NAME: 2026-13-45", "cannot be used: month must be"),
     ],
 )
@@ -120,7 +119,6 @@ def test_a_bad_recipe_is_named_with_its_file(tmp_path, text, message):
         ("03", None, "03 04 05"),
         ("3_plan", None, "'3_plan' is not a step. The steps are 01 explore, 02"),
         ("train", None, "06"),
-        ("5", "leakage", "05 06 07"),
         ("write", "plan", "03_plan comes before 04_write: no step is left to run."),
     ],
 )
