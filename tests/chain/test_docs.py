@@ -241,8 +241,8 @@ def test_the_blocks_of_a_page_run(page, folder):
 def check_readme(folder):
     """A part contains the files of the README's tree; the kernel has its licence."""
     [tree] = [block for block in BLOCKS["README.md"] if not block.language]
-    part = tree.text.partition("part-1/")[2]
-    words = re.split(r"\s+", " ".join(line[:33] for line in part.splitlines()[1:]))
+    lines = tree.text.partition("part-1/")[2].splitlines()[1:]
+    words = " ".join(line[:33] for line in lines).split()
     names = [word for word in words if re.search(r"\w[.]\w|/$|^[A-Z0-9]+$", word)]
     assert len(names) == 10
     for name in names:
@@ -256,10 +256,8 @@ def check_inputs(folder):
     """The recipe got test images and a second source, whose classes are translated."""
     images = pd.read_parquet(folder / "work/leaves/images.parquet")
     assert set(images["split"]) == {"train", "test"}
-    added = images[images["source"] == 1]
-    labels = set(added["label"][added["problem"] == ""])
-    assert labels
-    assert labels <= {0, 1, 2, 3}
+    is_added = (images["source"] == 1) & (images["problem"] == "")
+    assert {0} < set(images["label"][is_added]) <= {0, 1, 2, 3}
 
 
 CHECKS = {"README.md": check_readme, "docs/inputs.md": check_inputs}
@@ -295,9 +293,8 @@ def test_the_blocks_of_a_page_run_in_bash(page, folder, tmp_path, monkeypatch):
 
 def test_few_blocks_are_not_run():
     """Only what needs several machines is left out, with its reason."""
-    left_out = [
-        str(block) for blocks in BLOCKS.values() for block in blocks if not block.runs
-    ]
+    blocks = [block for blocks in BLOCKS.values() for block in blocks]
+    left_out = [str(block) for block in blocks if not block.runs]
     assert len(left_out) <= 2, left_out
     for page, file in OTHER_TESTS.items():
         assert Path(page).name in Path(driver.PROJECT, file).read_text()

@@ -1,13 +1,9 @@
 """A dataset that grows three times, with planted copies of what it has already."""
 
-import os
-
 import numpy as np
 import pytest
-import tensorflow as tf
 from support.growing import N_GROWTHS, grow
 
-from kaggle_tfr import read
 from kaggle_tfr.images.hashing import FLAT, HASHES
 
 MAX_BITS = 25
@@ -74,16 +70,3 @@ def test_the_accounting_closes(growth):
     assert counts["in earlier parts"] == len(records)
     n_new = counts["labelled records"] + counts["test records"]
     assert len(step.records) == len(records) + n_new
-    sizes = step.records["fold"].value_counts(normalize=True).drop(-1)
-    assert sizes.max() - sizes.min() < 0.03
-
-
-def test_tensorflow_reads_every_image_of_all_parts_once(steps):
-    """The ids of all records are those of the fingerprints."""
-    parts = list(map(str, steps[-1].parts))
-    assert read.choose_folders([], "", os.path.dirname(parts[-1])) == parts
-    shards = read.find_shards(parts)
-    records = tf.data.TFRecordDataset(shards["file"].tolist()).as_numpy_iterator()
-    features = [tf.train.Example.FromString(data).features.feature for data in records]
-    ids = [feature["image_id"].bytes_list.value[0].decode() for feature in features]
-    assert sorted(ids) == sorted(steps[-1].records["image_id"])

@@ -1,13 +1,13 @@
 """A dataset whose names are attacks, from `init` to the report, by the command line."""
 
 import csv
-import os
 import random
-import subprocess
-import sys
 
+import numpy as np
+import pandas as pd
 import pytest
 from support.pages import HOSTILE, Elements
+from support.processes import call_python
 from support.scenes import saved, scene
 
 from kaggle_tfr.parameters import load_recipe
@@ -33,47 +33,28 @@ def draw_names():
 def write_input(folder, names):
     """Write an image for each name; its row has a hostile class, group and columns."""
     (folder / "images").mkdir(parents=True)
-    classes, groups = names[:5], names[5:45]
-    with open(folder / "train.csv", "w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file, quoting=csv.QUOTE_ALL)
-        rows.writerow(
-            ["image_id", f"label {HOSTILE[0]}", f"patient_id {HOSTILE[1]}", names[-1]]
-        )
-        for number, name in enumerate(names):
-            image_id = f"{name}.jpg"
-            rows.writerow(
-                [image_id, classes[number % 5], groups[number % 40], str(number)]
-            )
-            data = saved(scene(40, 48, number)) if number % 20 else b"no image"
-            (folder / "images" / image_id).write_bytes(data)
+    rows = pd.DataFrame({"image_id": [f"{name}.jpg" for name in names]})
+    rows[f"label {HOSTILE[0]}"] = np.resize(names[:5], N_NAMES)
+    rows[f"patient_id {HOSTILE[1]}"] = np.resize(names[5:45], N_NAMES)
+    rows.to_csv(folder / "train.csv", index_label=names[-1], quoting=csv.QUOTE_ALL)
+    for number, image_id in enumerate(rows["image_id"]):
+        data = saved(scene(40, 48, number)) if number % 20 else b"no image"
+        (folder / "images" / image_id).write_bytes(data)
 
 
 @pytest.mark.heavy
-def test_hostile_names_go_from_init_to_the_report_as_text(tmp_path, root):
+def test_hostile_names_go_from_init_to_the_report_as_text(tmp_path):
     """The report has no element that its template does not contain.
 
     Each image is in the accounting: 190 written, ten rejected.
     """
     names = draw_names()
     write_input(tmp_path / "input", names)
-    environment = os.environ | {"PYTHONPATH": str(root)}
-    call = [sys.executable, "-m", "kaggle_tfr"]
-    options = {
-        "cwd": tmp_path,
-        "env": environment,
-        "capture_output": True,
-        "text": True,
-    }
-    subprocess.run([*call, "init", "input", "-o", "recipe.yaml"], check=True, **options)
+    init = ["init", "input", "-o", "recipe.yaml"]
+    assert call_python("-m", "kaggle_tfr", *init, cwd=tmp_path).returncode == 0
     values = load_recipe(str(tmp_path / "recipe.yaml"))
     assert values["ID_COLUMN"] == "image_id"
-    assert not values.keys() & {
-        "OUT_DIR",
-        "WORK_DIR",
-        "OVERWRITE",
-        "BACKEND",
-        "SCHEDULER",
-    }
+    assert values.keys().isdisjoint({"OUT_DIR", "WORK_DIR", "OVERWRITE", "BACKEND"})
 
     changes = {
         "LABEL_COLUMN": f"label {HOSTILE[0]}",
@@ -82,8 +63,7 @@ def test_hostile_names_go_from_init_to_the_report_as_text(tmp_path, root):
         "WORK_DIR": "work",
     }
     words = [word for pair in changes.items() for word in ("-p", *pair)]
-    run = [*call, "run", "recipe.yaml", *words]
-    done = subprocess.run(run, check=False, **options)
+    done = call_python("-m", "kaggle_tfr", "run", "recipe.yaml", *words, cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
     page = Elements((tmp_path / "work" / "report.html").read_text(encoding="utf-8"))
@@ -92,7 +72,6 @@ def test_hostile_names_go_from_init_to_the_report_as_text(tmp_path, root):
     assert not [name for name in attributes if name.startswith("on")]
     assert page.comments == []
     assert all(source.startswith("data:image/webp;base64,") for source in page.images)
-    with open(tmp_path / "work" / "accounting.csv", encoding="utf-8") as file:
-        counts = {row["outcome"]: int(row["images"]) for row in csv.DictReader(file)}
+    counts = pd.read_csv(tmp_path / "work" / "accounting.csv", index_col=0)["images"]
     assert counts["total"] == N_NAMES
     assert counts["labelled records"] == N_NAMES - N_NAMES // 20

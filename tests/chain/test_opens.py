@@ -4,7 +4,7 @@ import sys
 from collections import Counter
 
 import pytest
-from support.scenes import saved, scene
+from support import layouts
 
 from kaggle_tfr import deduplicate, explore, plan, write
 from kaggle_tfr.parameters import DEFAULTS
@@ -30,10 +30,7 @@ def test_an_image_is_opened_once_before_the_plan_and_once_for_writing(tmp_path):
     The forecast converts a sample, here 30 of 50. A second run of 01 opens none.
     """
     folder = tmp_path / "counted-opens"
-    for number in range(50):
-        path = folder / f"class-{number % 2}" / f"{number}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(saved(scene(60, 80, number)))
+    layouts.put(layouts.each("ab", f"{folder}/{{}}/{{}}.jpg", 25))
     values = {"INPUT_DIR": str(folder), "WORK_DIR": str(tmp_path / "work")}
     values |= {"LABEL_COLUMN": "folder", "LABELS_CSV": "", "N_FOLDS": 2}
     values |= {"IMAGE_SIZE": 32, "SECOND_LOOK": False, "N_JOBS": 1}

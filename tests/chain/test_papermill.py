@@ -24,14 +24,13 @@ def test_a_recipe_runs_by_hand_and_through_the_driver(recipe, tmp_path):
     options = []
     if recipe != "sample":  # which writes its own input
         make_input(recipe, tmp_path / "in")
-        options = ["-p", "INPUT_DIR", str(tmp_path / "in")]
-    driver = [*options, "-p", "WORK_DIR", str(tmp_path / "driver")]
-    by_hand = [*options, "-p", "WORK_DIR", str(tmp_path / "hand")]
-    commands = [["kaggle_tfr", "run", path, *driver]]
+        options = ["-p", "INPUT_DIR", tmp_path / "in"]
+    options += ["-p", "WORK_DIR"]
+    commands = [["kaggle_tfr", "run", path, *options, tmp_path / "driver"]]
     for step in DEFAULT_NOTEBOOKS:
-        copy = f"{tmp_path}/{step}.ipynb"
-        papermill = ["papermill", f"notebooks/{step}.ipynb", copy, "-k", "python3"]
-        commands.append([*papermill, "-f", path, *by_hand])
+        papermill = ["papermill", f"notebooks/{step}.ipynb", f"{tmp_path}/{step}.ipynb"]
+        papermill += ["-k", "python3", "-f", path]
+        commands.append([*papermill, *options, tmp_path / "hand"])
 
     for command in commands:
         done = call_python("-m", *command, cwd=ROOT, timeout=600)

@@ -12,74 +12,71 @@ from kaggle_tfr.__main__ import make_parser
 from kaggle_tfr.parameters import MARKDOWN_FORMATS, check_parameters, format_parameters
 
 MOST_LINES, MOST_WORDS = 150, 1200
-# What proves each row of docs/reliability.md: a file, or how tests in it begin.
-PROOFS = {
-    "`kill -9`, a lost session": [
-        "test_kill.py",
-        "test_faults.py::test_a_kill_at_any_call",
-    ],
-    "a power cut": ["test_faults.py::test_a_power_cut"],
-    "an interrupt in a notebook": ["test_kill.py::test_an_interrupt"],
-    "the disk is full": ["test_writer.py::test_a_full_disk"],
-    "any call to the disk fails, or writes only": [
-        "test_faults.py::test_a_call_that_fails"
-    ],
-    "a bucket answers 429, 500 or 503": ["test_faults.py::test_a_bucket_s_refusal"],
-    "a part would exceed its limit": [
-        "test_writer.py::test_a_part_never_passes_its_limit"
-    ],
-    "Kaggle cannot be reached": [
-        "test_downloads.py::test_what_is_cached_needs_no_network",
-        "test_downloads.py::test_a_refusal_of_kaggle",
-    ],
-    "an input disappears": ["test_writer.py::test_a_missing_image"],
-    "a pipe, a device, a broken link, a name": ["test_bad_names.py"],
-    "a symbolic link in `INPUT_DIR` points": ["test_files.py"],
-    "`WORK_DIR` or `OUT_DIR` is in `INPUT_DIR`": ["test_files.py"],
-    "`WORK_DIR` is `INPUT_DIR`, `LABEL_COLUMN`": [
-        "test_bad_names.py",
-        "test_table.py",
-        "test_parameters.py",
-    ],
-    "an image has become unreadable since the": [
-        "test_writer.py::test_an_image_that_was_damaged_since_the_plan"
-    ],
-    "an image of billions of pixels, or a narrow": [
-        "test_damage.py::test_a_bomb",
-        "test_damage.py::test_a_narrow_image",
-    ],
-    "a truncated JPEG with a valid end marker,": [
-        "test_damage.py::test_half_a_jpeg",
-        "test_damage.py::test_zeros_in_the_scan",
-    ],
-    "near-duplicates, or images of one group,": [
-        "test_folds.py::test_the_leakage_check"
-    ],
-    "an image is replaced by another one between": [
-        "test_writer.py::test_images_that_were_replaced_since_the_plan"
-    ],
-    "a file of a part is lost, cut or edited": [
-        "test_repair.py::test_any_damaged_file"
-    ],
-    "a shard is damaged, cut or zeroed, and its": ["test_recover.py"],
-    "`OUT_DIR` is not writable, or a folder has": [
-        "test_repair.py::test_a_folder_that_may_not_be_written",
-        "test_repair.py::test_a_folder_where_a_file_belongs",
-    ],
-    "a source is removed, emptied or replaced": [
-        "test_repair.py::test_sources_that_are_gone"
-    ],
-    "a part has lost its `plan.json`": ["test_repair.py::test_a_part_without_its_plan"],
-    "a shard is damaged or deleted": [
-        "test_verify.py",
-        "test_writer.py::test_a_second_run_writes",
-    ],
-    "a setting that changes the bytes": ["test_writer.py::test_overwrite_replaces"],
-    "parts of an earlier plan are still in": [
-        "test_writer.py::test_overwrite_removes_parts",
-        "test_shards.py::test_parts_of_different_plans",
-    ],
-}
+# How each row of docs/reliability.md begins, and what proves it: files, or how tests in
+# them begin.
+PROOFS = """
+`kill -9`, a lost session
+  test_kill.py
+  test_faults.py::test_a_kill_at_any_call
+a power cut
+  test_faults.py::test_a_power_cut
+an interrupt in a notebook
+  test_kill.py::test_an_interrupt
+the disk is full
+  test_writer.py::test_a_full_disk
+any call to the disk fails, or writes only
+  test_faults.py::test_a_call_that_fails
+a bucket answers 429, 500 or 503
+  test_faults.py::test_a_bucket_s_refusal
+a part would exceed its limit
+  test_writer.py::test_a_part_never_passes_its_limit
+Kaggle cannot be reached
+  test_downloads.py::test_what_is_cached_needs_no_network
+  test_downloads.py::test_a_refusal_of_kaggle
+an input disappears
+  test_writer.py::test_a_missing_image
+a pipe, a device, a broken link, a name
+  test_bad_names.py
+a symbolic link in `INPUT_DIR` points
+  test_files.py
+`WORK_DIR` or `OUT_DIR` is in `INPUT_DIR`
+  test_files.py
+`WORK_DIR` is `INPUT_DIR`, `LABEL_COLUMN`
+  test_bad_names.py
+  test_table.py
+  test_parameters.py
+an image has become unreadable since the
+  test_writer.py::test_an_image_that_was_damaged_since_the_plan
+an image of billions of pixels, or a narrow
+  test_damage.py::test_a_bomb
+  test_damage.py::test_a_narrow_image
+a truncated JPEG with a valid end marker,
+  test_damage.py::test_half_a_jpeg
+  test_damage.py::test_zeros_in_the_scan
+near-duplicates, or images of one group,
+  test_folds.py::test_the_leakage_check
+an image is replaced by another one between
+  test_writer.py::test_images_that_were_replaced_since_the_plan
+a file of a part is lost, cut or edited
+  test_repair.py::test_any_damaged_file
+a shard is damaged, cut or zeroed, and its
+  test_recover.py
+`OUT_DIR` is not writable, or a folder has
+  test_repair.py::test_a_folder_that_may_not_be_written
+  test_repair.py::test_a_folder_where_a_file_belongs
+a source is removed, emptied or replaced
+  test_repair.py::test_sources_that_are_gone
+a part has lost its `plan.json`
+  test_repair.py::test_a_part_without_its_plan
+a shard is damaged or deleted
+  test_verify.py
+  test_writer.py::test_a_second_run_writes
+a setting that changes the bytes
+  test_writer.py::test_overwrite_replaces
+parts of an earlier plan are still in
+  test_writer.py::test_overwrite_removes_parts
+  test_shards.py::test_parts_of_different_plans
+"""
 
 
 @pytest.fixture(scope="module")
@@ -115,11 +112,7 @@ def test_the_readme_is_short(readme):
 
 def test_the_numbers_of_the_readme_are_in_the_linked_pages(readme, root):
     """Each fault of the usual notebook has one number, and the page that has it."""
-    bullets = re.findall(
-        r"^- .*?(?=^- |\Z)",
-        find_section(readme, "What goes wrong without it"),
-        re.MULTILINE | re.DOTALL,
-    )
+    bullets = find_section(readme, "What goes wrong without it").split("\n- ")[1:]
     assert len(bullets) == 5
     for bullet in bullets:
         [number] = re.findall(r"\*\*(.*?)\*\*", bullet)
@@ -156,9 +149,8 @@ def test_every_command_and_option_is_documented(root):
     """docs/cli.md has a section for each command, which names its options."""
     page = (root / "docs" / "cli.md").read_text()
     sections = {}
-    for titles, text in re.findall(
-        r"^## (.*?)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL
-    ):
+    for section in page.split("\n## ")[1:]:
+        titles, _, text = section.partition("\n")
         sections |= dict.fromkeys(titles.split(", "), text)
     [action] = make_parser()._subparsers._group_actions
     assert sections.keys() == action.choices.keys()
@@ -189,29 +181,27 @@ def test_each_row_of_the_table_of_faults_has_a_test(root):
     """Each event begins as a key of PROOFS, whose tests exist."""
     section = find_section((root / "docs" / "reliability.md").read_text(), "Faults")
     events = re.findall(r"^\| (.*?) \|", section, re.MULTILINE)[1:]
-    assert len(events) == len(PROOFS)
+    proofs_of_events = re.findall(r"^(\S.*)\n((?:  .*\n)+)", PROOFS, re.MULTILINE)
     tests = []
     for path in (root / "tests").rglob("test_*.py"):
         names = re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
         tests += [f"{path.name}::{name}" for name in names]
-    for event, (start, proofs) in zip(events, PROOFS.items(), strict=True):
+    for event, (start, proofs) in zip(events, proofs_of_events, strict=True):
         assert event.startswith(start)
-        for proof in proofs:
+        for proof in proofs.split():
             assert any(test.startswith(proof) for test in tests), proof
 
 
 def test_the_code_map_lists_every_module(architecture, root):
     """It lists the whole package, and nothing else."""
     tree = find_section(architecture, "The modules").split("```")[1]
-    listed = {"": set(re.findall(r"^  (\w+)\.py", tree, re.MULTILINE))}
-    for package, text in re.findall(r"^  (\w+)/ +(.*)$", tree, re.MULTILINE):
-        listed[package] = set(re.findall(r"(\w+)\.py", text))
+    listed = set(re.findall(r"^  (\w+\.py)", tree, re.MULTILINE))
+    for package, text in re.findall(r"^  (\w+/) +(.*)$", tree, re.MULTILINE):
+        listed |= {package + name for name in re.findall(r"\w+\.py", text)}
 
-    existing = {}
-    for path in (root / "kaggle_tfr").rglob("*.py"):
-        package = path.parent.relative_to(root / "kaggle_tfr").as_posix().strip(".")
-        existing.setdefault(package, set()).update({path.stem} - {"__init__"})
-    assert listed == existing
+    folder = root / "kaggle_tfr"
+    existing = {path.relative_to(folder).as_posix() for path in folder.rglob("*.py")}
+    assert listed == {name for name in existing if "__init__" not in name}
 
 
 def test_the_calls_of_a_record_are_defined_where_the_page_says(architecture, root):

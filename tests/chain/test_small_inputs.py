@@ -7,7 +7,8 @@ import re
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
-from support.scenes import saved, scene
+from support import layouts
+from support.inputs import put
 
 from kaggle_tfr.parameters import NOTEBOOKS
 from kaggle_tfr.records import RECORDS_FOLDER
@@ -55,21 +56,9 @@ def show(value):
         print("figure:", value.get_suptitle())
 
 
-def save_images(folder, *names):
-    """Different photographs by these names."""
-    for number, name in enumerate(names):
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(saved(scene(40, 60, number)))
-
-
 def test_rejects_are_saved_where_no_image_is_good(root, tmp_path):
     """01 ends with the most frequent reason; the file lists all images."""
-    for number in range(3):
-        (tmp_path / "in" / "a").mkdir(parents=True, exist_ok=True)
-        (tmp_path / "in" / "a" / f"{number}.jpg").write_bytes(
-            b"" if number else b"no image"
-        )
+    put(tmp_path / "in", [], {"a/0.jpg": "no image", "a/1.jpg": "", "a/2.jpg": ""})
     values = {"INPUT_DIR": str(tmp_path / "in"), "WORK_DIR": str(tmp_path / "work")}
     with pytest.raises(ValueError, match=r"2 of the images, 67%, .*: empty file"):
         run_notebook(root, "01", SMALL | values)
@@ -96,25 +85,19 @@ def test_every_cell_stands_a_small_input(root, tmp_path, case, capsys):
     """01 to 05 run, and 06 and 07 name what they need."""
     folder = tmp_path / "in"
     values = {"INPUT_DIR": str(folder), "WORK_DIR": str(tmp_path / "work")}
+    n_images = 1 if case == "one image" else 3
+    name = "$a$<img src=x onerror=alert(1)>"
+    layouts.put(layouts.many(f"{folder}/{name}/{{}}.jpg", n_images))
     if case == "several labels":
-        save_images(folder, *(f"train_images/{n}.jpg" for n in range(3)))
         rows = "image_id,cat,dog,owl\n0.jpg,1,1,0\n1.jpg,1,0,0\n2.jpg,0,0,0\n"
         (folder / "train.csv").write_text(rows)
         values |= {"LABEL_COLUMN": ["cat", "dog", "owl"], "MIRRORED": True}
     elif case == "no labels":
-        save_images(folder, *(f"train_images/{n}.jpg" for n in range(3)))
-        (folder / "train.csv").write_text("image_id\n0.jpg\n1.jpg\n2.jpg\n")
         values |= {"LABEL_COLUMN": []}
-    else:
-        name = "$a$<img src=x onerror=alert(1)>" if case == "one class" else "a"
-        save_images(
-            folder, *(f"{name}/{name}{n}.jpg" for n in range(3 if name != "a" else 1))
-        )
     notebooks, last, error = CASES[case]
     for number in notebooks:
         names = run_notebook(root, number, SMALL | values)
     if "05" in notebooks:
-        n_images = 1 if case == "one image" else 3
         assert len(names["ids"]) == len(set(names["ids"])) == n_images  # no padding
     printed = capsys.readouterr().out
     assert "nan" not in printed

@@ -22,19 +22,16 @@ def write_images(folder):
 
 def run(values, fault, folder):
     """Run 01 to 04 with a fault, as far as possible, and write the report."""
-    work = notebook.start("01_explore", values)
-    try:
-        explore.run({**values, "WORK_DIR": work})
-        deduplicate.run({**values, "WORK_DIR": work})
-        plan.run({**values, "WORK_DIR": work})
-        if fault == "a damaged image":
-            (folder / "train/a/02.jpg").write_bytes(b"\xff\xd8")
-        if fault == "a stop":
-            notebook.note_stop("04_write", work, 0, "Stopped in 04: the disk is full.")
-        else:
-            write.run({**values, "WORK_DIR": work})
-    finally:
-        notebook.end()
+    for step in (explore, deduplicate, plan):
+        step.run(values)
+    if fault == "a damaged image":
+        (folder / "train/a/02.jpg").write_bytes(b"\xff\xd8")
+    if fault == "a stop":
+        text = "Stopped in 04: the disk is full."
+        notebook.note_stop("04_write", values["WORK_DIR"], 0, text)
+    else:
+        write.run(values)
+    notebook.end()
     write_report(values)
 
 
@@ -42,14 +39,9 @@ def run(values, fault, folder):
 def test_a_word_has_one_number(tmp_path, fault):
     """In the findings, the report, the accounting and the last lines of a run."""
     write_images(tmp_path / "in")
-    values = DEFAULTS | {
-        "INPUT_DIR": str(tmp_path / "in"),
-        "WORK_DIR": str(tmp_path / "work"),
-        "IMAGE_SIZE": 64,
-        "N_FOLDS": 2,
-        "N_SHARDS": 4,
-        "N_JOBS": 2,
-    }
+    values = {"INPUT_DIR": str(tmp_path / "in"), "WORK_DIR": str(tmp_path / "work")}
+    values |= {"IMAGE_SIZE": 64, "N_FOLDS": 2, "N_SHARDS": 4, "N_JOBS": 2}
+    values = DEFAULTS | values
     if fault == "a part is missing":
         values |= {"MAX_PART_FILES": 16, "PART": 1}
 

@@ -80,16 +80,6 @@ def test_too_many_candidates_are_not_verified(hashes, monkeypatch, limit, value)
     assert "SECOND_LOOK = True" in chosen.explanation
 
 
-def test_without_a_second_look_near_pairs_count(hashes):
-    """Nothing is verified."""
-    settings = replace(SETTINGS, second_look=False)
-
-    chosen = find_candidates(hashes, settings)
-
-    assert "SECOND_LOOK is off" in chosen.explanation
-    assert list_partners(chosen.pairs) == [1]
-
-
 def test_files_that_cannot_be_read_only_pair_within_max_bits(hashes, tmp_path):
     """A record of an earlier part, for example, has no file."""
     scene().save(tmp_path / "scene.jpg")

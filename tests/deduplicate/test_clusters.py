@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from scipy.cluster.hierarchy import DisjointSet
+from support import splits
 
 from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
@@ -25,23 +26,9 @@ def make_images(labels, sizes=10, **columns):
     "" and "test" are not labels.
     """
     names = [chr(97 + row) for row in range(len(labels))]
-    images = pd.DataFrame(
-        {
-            "image_id": names,
-            "path": names,
-            "label_name": labels,
-            "width": sizes,
-            "height": 10,
-            "n_bytes": 1000,
-            "problem": "",
-            "source": 0,
-            "decision": "",
-            "is_elsewhere": False,
-        }
-    )
-    is_test = images["label_name"] == "test"
-    images["split"] = np.where(is_test, "test", "train")
-    images["label_name"] = images["label_name"].replace("test", "")
+    images = splits.make_images(*["test" if x == "test" else "train" for x in labels])
+    images = images.assign(image_id=names, path=names, width=sizes)
+    images["label_name"] = pd.Series(labels).replace("test", "")
     named = images["label_name"].replace("", None)
     images["label"] = pd.factorize(named, sort=True)[0]
     return images.assign(**columns)
@@ -49,19 +36,12 @@ def make_images(labels, sizes=10, **columns):
 
 def make_pairs(*names):
     """Return pairs of rows by the names of their images, such as "ab"."""
-    rows = [(ord(a) - 97, ord(b) - 97) for a, b in names]
-    return pd.DataFrame(rows, columns=["a", "b"], dtype=int)
-
-
-def make_codes(places):
-    """Return hashes of images on a line: as many bits differ as they are apart."""
-    bits = np.arange(256) < np.array(places)[:, None]
-    return np.packbits(bits, axis=1)
+    return splits.make_pairs(*[(ord(a) - 97, ord(b) - 97) for a, b in names])
 
 
 def decide(images, pairs, places=None, **rules):
     """Return the clusters of images that are all near, or at these places."""
-    codes = make_codes(places or [0] * len(images))
+    codes = splits.make_codes(*(places or [0] * len(images)))
     return find_clusters(images, pairs, codes, DuplicateSettings(**rules))
 
 
@@ -99,7 +79,7 @@ def test_pixels_then_bytes_then_name_decide():
     pairs = make_pairs("ab", "bc")
 
     assert kept_ids(decide(images[::-1].reset_index(drop=True), pairs)) == "a"
-    images.loc[1, "n_bytes"] = 2000
+    images.loc[1, "n_bytes"] = 200
     assert kept_ids(decide(images, pairs)) == "b"
     assert kept_ids(decide(images, pairs, keep="first")) == "a"
 
@@ -161,19 +141,6 @@ def test_conflicts_decides_which_image_of_several_labels_is_kept(
     assert is_conflict.any() == (clusters["conflict"].any() and conflicts != "keep")
 
 
-def test_an_image_that_the_user_drops_has_no_vote():
-    """Another image is kept in its place; a single image is a cluster then."""
-    images = make_images(["rose", "tulip", "rose"], [30, 20, 10])
-    images["decision"] = ["drop", "", "drop"]
-
-    clusters = decide(images, make_pairs("ab"))
-
-    assert kept_ids(clusters) == "b"
-    assert clusters["cluster"].tolist() == [0, 0, 1]
-    assert clusters["reason"].tolist()[::2] == ["override: dropped"] * 2
-    assert not clusters["conflict"].any()
-
-
 def test_an_image_that_the_user_keeps_stays_beside_the_best():
     """In a cluster with a test image too, whatever LEAKS is."""
     images = make_images(["rose", "rose", "test"], [30, 20, 10])
@@ -182,45 +149,6 @@ def test_an_image_that_the_user_keeps_stays_beside_the_best():
 
     assert kept_ids(decide(images, pairs)) == "abc"
     assert kept_ids(decide(images, pairs, leaks="drop")) == "bc"
-
-
-def test_leaks_drops_images_of_test_and_of_other_datasets():
-    """Also an image without a near-duplicate here, but no test image."""
-    images = make_images(["rose", "test", "rose", "rose", "test"])
-    images["is_elsewhere"] = [False, False, False, True, True]
-    pairs = make_pairs("ab")
-
-    clusters = decide(images, pairs, leaks="drop")
-
-    assert clusters["image_id"].tolist() == ["a", "b", "d"]
-    assert clusters["reason"].tolist()[::2] == ["leak", "leak"]
-    assert kept_ids(clusters) == "b"
-    assert kept_ids(decide(images, pairs)) == "ab"
-
-
-def test_images_with_a_record_are_kept_and_their_copies_dropped():
-    """The best new image is dropped, too, if it is a copy of any of them."""
-    images = make_images(["x"] * 5, [50, 40, 30, 20, 10], part=[0, 1, 2, 0, 0])
-    pairs = make_pairs("ab", "bc", "cd", "de")
-
-    clusters = decide(images, pairs, [20, 0, 60, 70, 140])
-
-    assert clusters["reason"].tolist() == [
-        "duplicate",
-        *["earlier"] * 2,
-        "duplicate",
-        BEST,
-    ]
-    pairs = make_pairs("ab", "bc", "cd", "ce")
-    assert kept_ids(decide(images, pairs, [20, 0, 60, 70, 140])) == "bc"
-
-
-def test_without_pairs_the_table_is_empty_and_has_the_same_columns():
-    """It has no rows, as of a dataset without near-duplicates."""
-    images = make_images(["x"] * 4)
-    no_clusters = decide(images, make_pairs())
-    assert no_clusters.empty
-    assert list(no_clusters) == list(decide(images, make_pairs("ab")))
 
 
 @settings(max_examples=12)

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
@@ -15,7 +14,6 @@ from kaggle_tfr.deduplicate.geometry import verify_geometry
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.deduplicate.pairs import find_first, find_pairs
 from kaggle_tfr.explore.table import load_hashes, measure
-from kaggle_tfr.images.orientation import apply_orientation
 
 
 def halve(image):
@@ -174,35 +172,3 @@ def test_copies_of_scenes_are_found_and_nothing_else(tmp_path):
             found = list_ends(table)
             n_found = sum(a == b or [a, b] in found for a, b in ends)
             assert n_found >= recall * len(originals), name
-
-
-def test_rotated_copies_are_found_by_their_hashes(tmp_path):
-    """The orientation of each pair rotates the copy as its original is."""
-    scenes = [scene(200, 260, seed=seed) for seed in range(2)]
-    pixels = np.asarray(scenes[0])
-    for orientation in range(1, 9):
-        copy = Image.fromarray(apply_orientation(pixels, orientation).copy())
-        scenes.append(halve(copy))
-    for number, image in enumerate(scenes):
-        (tmp_path / f"{number}.jpg").write_bytes(saved(image))
-    hashes = hash_images(make_table(sorted(tmp_path.glob("*.jpg"))), tmp_path)
-
-    pairs = find_pairs(hashes, 25, 20)
-
-    pairs_of_first = pairs[pairs["a"] == 0].set_index("b")
-    inverse = [1, 2, 3, 4, 5, 8, 7, 6]
-    assert pairs_of_first["orientation"].to_dict() == dict(enumerate(inverse, 2))
-    assert 1 not in np.ravel(list_ends(pairs))
-
-
-def test_flat_images_pair_only_when_their_files_are_equal(tmp_path):
-    """Blank pages of different shades have equal hashes, and are not duplicates."""
-    mark = scene(150, 200).convert("L").resize((12, 9))
-    for number, shade in enumerate((40, 90, 140, 90)):
-        page = Image.new("L", (200, 150), shade)
-        page.paste(mark, (20, 30))
-        (tmp_path / f"{number}.jpg").write_bytes(saved(page))
-
-    hashes = hash_images(make_table(sorted(tmp_path.glob("*.jpg"))), tmp_path)
-
-    assert list_ends(find_pairs(hashes, 25, 20)) == [[1, 3]]

@@ -12,11 +12,12 @@ from kaggle_tfr.deduplicate.geometry import align, verify_geometry
 
 @pytest.fixture
 def images(tmp_path):
-    """A scene, its crop, its recoloured copy, another scene, no image, two blanks."""
+    """A scene, its crop, a rotated copy, another scene, no image, two blanks."""
     first = scene(240, 320, seed=1)
     second = scene(240, 320, seed=2)
     shifted = first.crop((40, 30, 320, 240))
     recoloured = ImageOps.colorize(first.convert("L"), "navy", "yellow")
+    recoloured = recoloured.transpose(Image.Transpose.ROTATE_90)
     blank = saved(Image.new("L", (90, 90), 200))
     files = [saved(image) for image in (first, shifted, recoloured, second)]
     files += [b"no image", blank, blank]
@@ -46,6 +47,8 @@ def test_copies_are_accepted_and_other_scenes_are_not(images, pairs):
     accepted = verified[verified["accepted"]]
     ends = accepted[["a", "b"]].to_numpy().tolist()
     assert ends == [[0, 1], [0, 2], [0, 3], [0, 6], [1, 2]]
+    # The copy was rotated counterclockwise, and is upright after a clockwise turn.
+    assert accepted["orientation"].tolist() == [1, 6, 1, 1, 6]
     by_hash = [False, False, True, True, False]
     assert (accepted["verdict"] == "hash").tolist() == by_hash
     assert verified["inliers"][5] == -1

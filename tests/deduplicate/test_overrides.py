@@ -1,5 +1,7 @@
 """The user's decisions: what a row of OVERRIDES changes, and which rows are wrong."""
 
+import io
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -26,28 +28,27 @@ from kaggle_tfr.schema import Labels
 
 CLASSES = ("lily", "rose", "tulip")
 LABELS = Labels("single", CLASSES)
-# id, split, class, width, problem. The larger one of two copies is kept.
-IMAGES = [
-    ("a", "train", "rose", 30, ""),
-    ("b", "train", "rose", 20, ""),
-    ("c", "train", "rose", 10, ""),
-    ("d", "train", "tulip", 30, ""),
-    ("e", "train", "lily", 20, ""),
-    ("f", "train", "lily", 10, ""),
-    ("g", "train", "lily", 10, ""),
-    ("h", "train", "lily", 10, "truncated"),
-    ("t", "test", "", 10, ""),
-    ("1", "train", "rose", 10, ""),
-    ("1", "test", "", 10, ""),
-]
+# The larger one of two copies is kept.
+IMAGES = """image_id,split,label_name,width,problem
+a,train,rose,30,
+b,train,rose,20,
+c,train,rose,10,
+d,train,tulip,30,
+e,train,lily,20,
+f,train,lily,10,
+g,train,lily,10,
+h,train,lily,10,truncated
+t,test,,10,
+1,train,rose,10,
+1,test,,10,
+"""
 # a, b and c are a chain; d and e a conflict; f and t a leak.
 PAIRS = [(0, 1), (1, 2), (3, 4), (5, 8)]
 
 
 @pytest.fixture
 def images():
-    columns = ["image_id", "split", "label_name", "width", "problem"]
-    table = pd.DataFrame(IMAGES, columns=columns)
+    table = pd.read_csv(io.StringIO(IMAGES)).fillna("")
     label = table["label_name"].map({name: k for k, name in enumerate(CLASSES)})
     return table.assign(
         label=label.fillna(-1).astype(int),
@@ -129,7 +130,6 @@ def test_a_record_of_an_earlier_part_keeps_label_and_place(decide, images):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("x,keep,", "no image that can be read has this id"),
         ("a,same,", "no image that can be read has this id"),
         ("h,keep,", "no image that can be read has this id"),
         ("1,keep,", "no image that can be read has this id, or two"),
@@ -193,72 +193,49 @@ def test_kept_copies_and_groups_stay_in_one_fold(decide):
 
 @pytest.fixture(scope="module")
 def explored(tmp_path_factory):
-    """The small sample after 01 and 02; return its parameters and the work folder."""
+    """The small sample after 01: its parameters, the work folder and the truth."""
     folder = tmp_path_factory.mktemp("overrides")
-    write_small_sample(folder / "in")
+    truth = write_small_sample(folder / "in")
     changes = {"INPUT_DIR": str(folder / "in"), "MORE_INPUTS": [], "N_FOLDS": 2}
     changes |= {"OVERRIDES": "", "COMPARE_WITH": []}
     values = {**DEFAULTS, **load_recipe("sample"), **changes}
     values["WORK_DIR"] = str(folder / "work")
     explore.run(values)
-    deduplicate.run(values)
-    return values, folder / "work"
+    return values, folder / "work", truth
 
 
-@pytest.fixture
-def every_action(explored, tmp_path):
-    """Write a file with every action; return it and its images by their actions."""
-    _, work = explored
-    clusters = pd.read_parquet(work / "duplicates.parquet")
-    images = pd.read_parquet(work / "images.parquet")
-    leaks = pd.read_csv(work / "leaks.csv", dtype=str)
-    conflicting = clusters[clusters["conflict"]].groupby("cluster").first()
-    other_class = clusters.groupby("cluster")["label_name"].last()
-    is_single = ~images["image_id"].isin(clusters["image_id"])
-    is_single &= (images["problem"] == "") & (images["split"] == "train")
-    is_single &= images["label_name"] == images["label_name"][is_single].iloc[0]
-    single = images["image_id"][is_single].tolist()  # of one class
-
-    decided = {
-        "keep": (clusters["image_id"][clusters["reason"] == "duplicate"].iloc[0], ""),
-        "drop": (single[0], ""),
-        "label": (conflicting["image_id"].iloc[0], other_class[conflicting.index[0]]),
-        "different": (leaks["test_id"][0], leaks["image_id"][0]),
-        "same": (single[1], single[2]),
-        "group": (single[3], "site"),
-    }
-    rows = [f"{image},{action},{value}" for action, (image, value) in decided.items()]
-    rows.append(f"{single[4]},group,site")
-    file = tmp_path / "mine.csv"
-    file.write_text("\n".join(["image_id,action,value", *rows, ""]))
-    return file, decided
-
-
-def test_every_action_reaches_the_plan_and_the_accounting(explored, every_action):
+def test_every_action_reaches_the_plan_and_the_accounting(explored, tmp_path):
     """03 uses the new labels, pairs and groups; a rerun gives equal bytes."""
-    values, work = explored
-    file, decided = every_action
-    n_leaks = len(pd.read_csv(work / "leaks.csv"))
+    values, work, truth = explored
     before = read_counts(values)
+    leaks = pd.read_csv(work / "leaks.csv")
+    folds = pd.read_csv(work / "folds.csv", dtype=str).set_index("image_id")
+    copy = folds.index[folds["reason"] == "duplicate"][0]
+    one, other = truth["label_conflicts"][0]
+    is_single = (folds["cluster"] == "-1") & (folds["keep"] == "True")
+    is_single &= folds["label_name"] == folds["label_name"][one]
+    dropped, first, second = folds.index[is_single][:3]
+    rows = ["image_id,action,value", f"{copy},keep,", f"{dropped},drop,"]
+    rows += [f"{one},label,{folds['label_name'][other]}", f"{first},group,site"]
+    rows += [f"{leaks['test_id'][0]},different,{leaks['image_id'][0]}"]
+    rows += [f"{second},group,site", f"{first},same,{second}"]
+    (tmp_path / "mine.csv").write_text("\n".join(rows))
 
-    values = {**values, "OVERRIDES": str(file)}
+    values = {**values, "OVERRIDES": str(tmp_path / "mine.csv")}
     after = read_counts(values)
 
-    assert after.pop("dropped by overrides") == 1
+    assert after["dropped by overrides"] == 1
     assert after["conflicts dropped"] < before["conflicts dropped"]
-    assert sum(after.values()) == sum(before.values()) - 1
-    assert len(pd.read_csv(work / "leaks.csv")) == n_leaks - 1
+    assert sum(after.values()) == sum(before.values())
+    assert len(pd.read_csv(work / "leaks.csv")) == len(leaks) - 1
     folds = pd.read_csv(work / "folds.csv", dtype=str).set_index("image_id")
-    image, class_name = decided["label"]
-    assert folds["label_name"][image] == class_name
-    assert folds["reason"][decided["drop"][0]] == "override: dropped"
-    assert folds["reason"][decided["keep"][0]] == "override: kept"
-    joined = folds.loc[[*decided["same"]]]
-    assert sorted(joined["keep"]) == ["False", "True"]
-    assert len(set(joined["fold"])) == 1
+    assert folds["label_name"][one] == folds["label_name"][other]
+    assert folds["reason"][dropped] == "override: dropped"
+    assert folds["reason"][copy] == "override: kept"
+    assert sorted(folds["keep"][[first, second]]) == ["False", "True"]
 
     first_run = digests(work)
-    assert read_counts(values) == {**after, "dropped by overrides": 1}
+    assert read_counts(values) == after
     assert digests(work) == first_run
 
 

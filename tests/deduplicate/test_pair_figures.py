@@ -12,26 +12,17 @@ from kaggle_tfr import figures
 def pairs(tmp_path):
     """A photograph with its crop, which has a transform, and with another one."""
     photo = scene(240, 320, seed=1)
-    crop = photo.crop((40, 30, 320, 240))
-    paths = [str(tmp_path / f"{name}.jpg") for name in "abc"]
-    for path, image in zip(paths, (photo, crop, scene(240, 320, seed=2)), strict=True):
-        image.save(path)
+    images = {"a": photo, "b": photo.crop((40, 30, 320, 240)), "c": scene(240, 320)}
+    for name, image in images.items():
+        image.save(tmp_path / f"{name}.jpg")
     # The crop has 210 of 240 rows and begins at (40, 30); a short side is 1 long.
-    scale = 210 / 240
-    transform = np.array([[scale, 0, 40 / 240], [0, scale, 30 / 240]])
-    return pd.DataFrame({"transform": [transform, None]}).assign(
-        orientation=1,
-        image_id_a="a",
-        image_id_b=["b", "c"],
-        path_a=paths[0],
-        path_b=paths[1:],
-        split_a="test",
-        split_b="train",
-        label_name_a="rose",
-        label_name_b=["rose", "tulip"],
-        bits=[1, 60],
-        matches=[40, 0],
-    )
+    transform = np.array([[210, 0, 40], [0, 210, 30]]) / 240
+    pairs = pd.DataFrame({"transform": [transform, None], "image_id_b": ["b", "c"]})
+    pairs["path_b"] = [str(tmp_path / f"{name}.jpg") for name in "bc"]
+    first = {"image_id_a": "a", "split_a": "test", "label_name_a": "rose"}
+    second = {"split_b": "train", "label_name_b": ["rose", "tulip"]}
+    pairs = pairs.assign(path_a=str(tmp_path / "a.jpg"), **first, **second)
+    return pairs.assign(orientation=1, bits=[1, 60], matches=[40, 0])
 
 
 def test_a_pair_has_its_distance_and_two_labels_have_two_colours(pairs):

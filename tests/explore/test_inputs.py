@@ -106,31 +106,26 @@ def test_further_inputs_join_by_the_names_of_their_classes():
 
 
 def test_further_inputs_of_several_labels_line_up_their_columns():
-    """A label that the second input lacks is 0; LABEL_MAP may leave out several."""
-    text = "image_id,z,y,v,w\nm.jpg,1,0,1,0\nn.jpg,0,1,0,1\n"
-    put_csv("more", text, ["m.jpg", "n.jpg"])
+    """A label that the second input lacks is 0; LABEL_MAP may leave out several.
+
+    The main input decides the kind of labels, also of one that looks like another kind.
+    """
+    put_csv("more", "image_id,z,y,v,w\nm.jpg,1,0,1,0\n", ["m.jpg"])
+    put_csv("last", "image_id,x,y\nn.jpg,1,1\n", ["n.jpg"])
     more = {
         "INPUT_DIR": "more",
         "LABEL_COLUMN": ["z", "y", "v", "w"],
         "LABEL_MAP": {"z": "x", "v": "", "w": ""},
     }
-    changes = {"label_column": ["x", "y"], "label_kind": "multi", "more_inputs": [more]}
+    changes = {"label_column": ["x", "y"], "more_inputs": [more, {"INPUT_DIR": "last"}]}
 
-    images, _ = read_cells("x,y", ["0,1"], **changes)
+    images, _ = read_cells("x,y", ["0,1"], **changes, label_kind="multi")
 
-    found = rows_of(images, "x", "y", "label_name", "label")
-    assert found["0"] == found["n.jpg"] == [0, 1, "y", 1]
-    assert found["m.jpg"] == [1, 0, "x", 0]
-
-
-def test_the_main_input_decides_the_kind_of_label_of_further_ones():
-    """The few rows of a further input could look like another kind."""
-    put_csv("more", "image_id,rust,scab\nm.jpg,1,1\n", ["m.jpg"])
-    changes = {"label_column": ["rust", "scab"], "more_inputs": [{"INPUT_DIR": "more"}]}
-    cells = ["1,0", "0,1"]
-
-    images, labels = read_cells("rust,scab", cells, **changes, label_kind="multi")
-    assert (labels.kind, images["label_name"][2]) == ("multi", "rust|scab")
+    assert rows_of(images, "x", "y", "label_name", "label") == {
+        "0": [0, 1, "y", 2],
+        "m.jpg": [1, 0, "x", 0],
+        "n.jpg": [1, 1, "x|y", 1],
+    }
     with pytest.raises(ValueError, match="input 1 .*several labels where one is"):
         read(**changes)
 

@@ -112,13 +112,6 @@ def test_init_in_the_folder_itself_is_not_disturbed_by_its_products():
     assert load_recipe("again.yaml")["INPUT_DIR"] == os.getcwd()
 
 
-def test_parts_alone_are_shards():
-    """A dataset of parts that kaggle-tfr wrote is an input of TFRecords."""
-    for part in ("part-1", "part-2"):
-        put(part, [], {"plan.json": "", "x-f0-000-1.tfrec": ""})
-    assert layout.detect_layout(".").parameters == {"INPUT_SCHEMA": "auto"}
-
-
 EXISTS = "exists, and init replaces nothing. Name another file"
 
 
@@ -127,7 +120,6 @@ EXISTS = "exists, and init replaces nothing. Name another file"
     [
         ("missing -o r.yaml", "'missing' is neither a folder here nor a Kaggle input"),
         ("in -o old.yaml", f"'old.yaml' {EXISTS}"),
-        ("in -o in", f"'in' {EXISTS}"),
     ],
 )
 def test_a_wrong_call_is_explained(tmp_path, capsys, call, message):

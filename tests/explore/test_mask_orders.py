@@ -12,22 +12,19 @@ from kaggle_tfr.images.masks import encode_mask
 MASKS = {"label_kind": "masks", "label_column": "EncodedPixels"}
 
 
-def put_masks(folder, order, sizes=((40, 64), (40, 64), (64, 40), (50, 50))):
+def put_masks(folder, order):
     """Write images and their masks, a rectangle each; return the codes by columns."""
-    rows = ["image_id, EncodedPixels\n", "0.png, -1\n"]
-    codes = []
-    for number, (height, width) in enumerate(sizes, 1):
-        mask = np.zeros((height, width), np.uint8)
+    rows = ["image_id, EncodedPixels", "0.png, -1"]
+    codes = [""]
+    put_csv(folder, "", ["0.png"])
+    for number, size in enumerate(((40, 64), (40, 64), (64, 40), (50, 50)), 1):
+        mask = np.zeros(size, np.uint8)
         mask[5:25, 10:30] = 1
         codes.append(encode_mask(mask))
-        rows.append(
-            f"{number}.png,{encode_mask(mask.T if order == 'rows' else mask)}\n"
-        )
-    put_csv(folder, "".join(rows))
-    (folder / "train_images").mkdir()
-    for number, (height, width) in enumerate([(9, 9), *sizes]):
-        image = Image.new("RGB", (width, height), "teal")
-        image.save(folder / "train_images" / f"{number}.png")
+        code = encode_mask(mask.T if order == "rows" else mask)
+        rows.append(f"{number}.png,{code}")
+        Image.fromarray(mask).save(folder / "train_images" / f"{number}.png")
+    (folder / "train.csv").write_text("\n".join(rows))
     return codes
 
 
@@ -40,7 +37,7 @@ def test_codes_by_rows_are_noticed_and_converted(tmp_path, order, capsys):
     images = measure(listed, labels, rle_order=order)
 
     assert images["problem"].tolist() == [""] * 5
-    assert images["EncodedPixels"].tolist() == ["", *codes]
+    assert images["EncodedPixels"].tolist() == codes
     note_combs(images, labels)
     assert "comb" not in capsys.readouterr().out
     note_combs(measure(listed, labels), labels)

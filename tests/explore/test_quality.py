@@ -109,13 +109,3 @@ def test_the_class_balance_is_drawn_for_any_number_of_classes(counts, n_bars, ti
     names["figure"].canvas.draw()
     widths = [bar.get_width() for bar in names["axis"].patches]
     assert widths == sorted(counts, reverse=True)[:n_bars]
-
-
-def test_several_labels_count_each(images):
-    """The bars are labels, also one that no image has."""
-    good = images.assign(cat=[1, 1, 1, 1, 0], owl=0)
-    labels = Labels("multi", ("cat", "owl"), ("cat", "owl"))
-
-    names = run_cells("01-13", good=good, labels=labels, **LIBRARIES)
-
-    assert names["counts"].to_dict() == {"cat": 4, "owl": 0}

@@ -1,6 +1,7 @@
 """Images joined to the records of earlier parts: rows of small tables."""
 
 from dataclasses import asdict
+from io import StringIO
 
 import numpy as np
 import pandas as pd
@@ -17,63 +18,67 @@ def make_plan(labels):
     return {"labels": asdict(labels), "settings": {"group_column": ""}}
 
 
-def list_images(*rows, **columns):
-    """Images as (id, split, class, digest, problem), with other columns."""
-    names = ["image_id", "split", "label_name", "digest", "problem"]
-    images = pd.DataFrame(rows, columns=names)
+def read_table(text):
+    """Return the table of a CSV with blanks around its cells."""
+    return pd.read_csv(StringIO(text), sep=" *, *", engine="python").fillna("")
+
+
+def list_images(text, **columns):
+    """Images of a table without a header, with other columns."""
+    images = read_table(f"image_id, split, label_name, digest, problem\n{text}")
     values = {"path": "/in/" + images["image_id"], "source": 0, "label": 0, "width": 9}
     return images.assign(**values | columns)
 
 
-def list_records(*rows):
-    """Records of part 1 as (id, split, class, digest, fold)."""
-    names = ["image_id", "split", "label_name", "digest", "fold"]
-    records = pd.DataFrame(rows, columns=names).assign(part=1)
-    return records.assign(path="earlier:" + records["image_id"])
+def list_records(text):
+    """Records of part 1 of a table without a header."""
+    records = read_table(f"image_id, split, label_name, digest, fold\n{text}")
+    return records.assign(path="earlier:" + records["image_id"], part=1)
 
 
 def test_a_row_is_new_placed_or_a_record_without_an_image(capsys):
     """The id decides, then the content; a test image may have the id of another."""
     images = list_images(
-        ("new", "train", "bee", "d0", ""),
-        ("same", "train", "bee", "d1", ""),
-        ("relabelled", "train", "bee", "d2", ""),
-        ("changed", "train", "bee", "d9", ""),
-        ("broken", "train", "bee", "", "truncated"),
-        ("same", "test", "", "d8", ""),
-        ("b/moved", "train", "bee", "d6", ""),
-        ("copy-1", "train", "bee", "d7", ""),
-        ("copy-2", "train", "bee", "d7", ""),
+        """new       , train, bee, d0,
+        same      , train, bee, d1,
+        relabelled, train, bee, d2,
+        changed   , train, bee, d9,
+        broken    , train, bee,   , truncated
+        same      , test ,    , d8,
+        b/moved   , train, bee, d6,
+        copy-1    , train, bee, d7,
+        copy-2    , train, bee, d7,"""
     )
     records = list_records(
-        ("same", "train", "bee", "d1", 0),
-        ("relabelled", "train", "cat", "d2", 1),
-        ("changed", "validation", "bee", "d3", -1),
-        ("broken", "train", "cat", "d4", 2),
-        ("gone", "test", "", "d5", -1),
-        ("a/moved", "train", "ant", "d6", 2),
-        ("copy", "train", "bee", "d7", 0),
+        """same      , train     , bee, d1, 0
+        relabelled, train     , cat, d2, 1
+        changed   , validation, bee, d3, -1
+        broken    , train     , cat, d4, 2
+        gone      , test      ,    , d5, -1
+        a/moved   , train     , ant, d6, 2
+        copy      , train     , bee, d7, 0"""
     )
     labels = Labels(classes=("bee",), name="new")
 
     joined, labels = join_records(images, labels, make_plan(LABELS), records)
 
     assert labels == Labels(classes=LABELS.classes, name="new")
-    rows = joined[["image_id", "path", "split", "label", "part", "fold", "problem"]]
-    assert rows.to_numpy().tolist() == [
-        ["new", "/in/new", "train", 1, 0, -1, ""],
-        ["same", "/in/same", "train", 1, 1, 0, ""],
-        ["relabelled", "/in/relabelled", "train", 2, 1, 1, ""],
-        ["broken", "/in/broken", "train", 1, 0, -1, "truncated"],
-        ["same", "/in/same", "test", -1, 0, -1, ""],
-        ["a/moved", "/in/b/moved", "train", 0, 1, 2, ""],
-        ["copy-1", "/in/copy-1", "train", 1, 0, -1, ""],
-        ["copy-2", "/in/copy-2", "train", 1, 0, -1, ""],
-        ["changed", "earlier:changed", "validation", 1, 1, -1, ""],
-        ["broken", "earlier:broken", "train", 2, 1, 2, ""],
-        ["gone", "earlier:gone", "test", -1, 1, -1, ""],
-        ["copy", "earlier:copy", "train", 1, 1, 0, ""],
-    ]
+    expected = read_table(
+        """image_id, path            , split     , label, part, fold, problem
+        new       , /in/new         , train     ,     1,    0,   -1,
+        same      , /in/same        , train     ,     1,    1,    0,
+        relabelled, /in/relabelled  , train     ,     2,    1,    1,
+        broken    , /in/broken      , train     ,     1,    0,   -1, truncated
+        same      , /in/same        , test      ,    -1,    0,   -1,
+        a/moved   , /in/b/moved     , train     ,     0,    1,    2,
+        copy-1    , /in/copy-1      , train     ,     1,    0,   -1,
+        copy-2    , /in/copy-2      , train     ,     1,    0,   -1,
+        changed   , earlier:changed , validation,     1,    1,   -1,
+        broken    , earlier:broken  , train     ,     2,    1,    2,
+        gone      , earlier:gone    , test      ,    -1,    1,   -1,
+        copy      , earlier:copy    , train     ,     1,    1,    0,"""
+    )
+    assert joined[[*expected]].to_numpy().tolist() == expected.to_numpy().tolist()
     assert joined["width"].dtype == np.int64
     text = "3 are not in the input or are rejected, 1 are other files now, and 2 have"
     assert text in capsys.readouterr().out
@@ -86,16 +91,12 @@ def test_columns_of_labels_follow_from_their_names(kind, mark, blank):
     """Where the record has other labels than the input; codes of masks stay."""
     labels = Labels(kind, ("ant", "bee"), ("ant", "bee"))
     code = 1 if kind == "multi" else "7 2"
-    images = list_images(
-        ("same", "train", "ant", "d1", ""),
-        ("relabelled", "train", "ant", "d2", ""),
-        ant=code,
-        bee=blank,
-    )
+    rows = "same, train, ant, d1,\nrelabelled, train, ant, d2,"
+    images = list_images(rows, ant=code, bee=blank)
     records = list_records(
-        ("same", "train", "ant", "d1", 0),
-        ("relabelled", "train", "bee", "d2", 1),
-        ("gone", "train", "ant|bee", "d3", 1),
+        """same, train, ant, d1, 0
+        relabelled, train, bee, d2, 1
+        gone, train, ant|bee, d3, 1"""
     )
 
     joined, _ = join_records(images, labels, make_plan(labels), records)

@@ -63,7 +63,7 @@ def damaged_part(whole_part, tmp_path):
 
     images: {image_id: (bytes, label)} of the undamaged records.
     lost: (path of the shard, offset in bytes) of each other record.
-    first_lost: those of `lost` whose previous record in the shard is undamaged.
+    first_lost: the first one of each shard.
     """
     rng = random.Random(20_261_123)
     folder = tmp_path / "part"
@@ -77,25 +77,22 @@ def damaged_part(whole_part, tmp_path):
         (flip_a_byte, truncate, tear_frames)[number % 3](after, rng)
         shard.write_bytes(after)
 
-        was_lost = False
+        lost = []
         for (image_id, image), (start, end) in zip(images.items(), places, strict=True):
-            is_lost = after[start:end] != before[start:end]
-            if not is_lost:
+            if after[start:end] == before[start:end]:
                 part.images[image_id] = image
             else:
-                part.lost.add((str(shard), start))
-                if not was_lost:
-                    part.first_lost.add((str(shard), start))
-            was_lost = is_lost
+                lost.append((str(shard), start))
+        part.lost.update(lost)
+        part.first_lost.update(lost[:1])
     return part
 
 
 def list_places(problems):
     """Return shard and offset of each problem; no place may be named twice."""
-    matches = [PLACE.fullmatch(problem) for problem in problems]
-    places = [(match[1], int(match[2].replace(",", ""))) for match in matches]
-    assert len(set(places)) == len(places)
-    return set(places)
+    assert problems.is_unique
+    matches = map(PLACE.fullmatch, problems)
+    return {(match[1], int(match[2].replace(",", ""))) for match in matches}
 
 
 def test_the_recipe_writes_all_undamaged_records_to_new_shards(damaged_part, root):

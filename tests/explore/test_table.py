@@ -83,7 +83,6 @@ MISSING, WRONG = FileNotFoundError, ValueError
         (ROW, {"label_column": "b"}, WRONG, r"is 'b', which is not.*these.* label \(1"),
         ("n,path,b\na,1,1\n", {"label_column": ["path", "b"]}, WRONG, "called 'path'"),
         (ROW, {"path_template": "{b}"}, WRONG, r"is 'b', .*image_id \(1\)"),
-        (ROW, {"label_map": "train.csv"}, WRONG, r"train.csv' is not valid JSON"),
         (ROW, {"folder": "no"}, MISSING, r"INPUT_DIR '.*/no' is not a folder. Give"),
     ],
 )

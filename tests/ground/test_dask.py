@@ -6,11 +6,8 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.dask_cluster import start_cluster, wait_until, worker_dies
@@ -254,17 +251,9 @@ def test_a_worker_dies_while_writing_to_a_bucket(work, tmp_path):
         start_cluster(tmp_path, env=bucket.env) as cluster,
     ):
         bucket.seed_objects("parts", tmp_path / "seed")
-        command = [
-            sys.executable,
-            "-c",
-            WRITE_AND_READ,
-            folder,
-            "gs://parts/run",
-            cluster.address,
-        ]
-        options = {"capture_output": True, "text": True, "timeout": 300}
+        call = ["-c", WRITE_AND_READ, folder, "gs://parts/run", cluster.address]
         with worker_dies(cluster):
-            done = subprocess.run(command, check=False, env=cluster.env, **options)
+            done = call_python(*call, timeout=300, **bucket.env)
             assert done.returncode == 0, done.stderr
 
     assert json.loads(done.stdout.splitlines()[-1]) == digests(folder / "whole")

@@ -10,11 +10,10 @@ import pytest
 from support.inputs import put_csv
 from support.inputs import read as read_inputs
 from support.kaggle_server import fixture_kaggle  # noqa: F401
-from support.readers import make_picture, make_record, write_part
+from support.readers import make_picture
 
 from kaggle_tfr import downloads, mounts
 from kaggle_tfr.mounts import find_input, find_part_files, locate_input
-from kaggle_tfr.shards import find_shards
 
 CASSAVA = "cassava-leaf-disease-classification"
 FILES = {"train.csv": b"image_id,label\n", "more/1.txt": b"one"}
@@ -35,16 +34,6 @@ def server(kaggle, tmp_path, monkeypatch):
 def list_files(folder):
     paths = [path for path in Path(folder).rglob("*") if path.is_file()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
-
-
-def make_images(n_images):
-    """Return a dataset of class folders below one top folder, as {name: bytes}."""
-    files = {}
-    for number in range(n_images):
-        label = ("daisy", "rose")[number % 2]
-        image = make_picture(number * 9, 40, 30, "PNG")
-        files[f"flower_photos/{label}/{number}.png"] = image
-    return files
 
 
 @pytest.mark.parametrize(
@@ -78,7 +67,6 @@ def test_a_slug_is_downloaded_once(server, capsys, source, cached, method):
 @pytest.mark.parametrize(
     ("find", "files"),
     [
-        (partial(find_input, CASSAVA), FILES),
         (partial(find_input, "ada/tea"), FILES),
         (
             partial(find_part_files, "ada/tea", ["train.csv"]),
@@ -120,7 +108,6 @@ def test_a_new_version_of_a_dataset_is_downloaded(server):
 
     assert (old[-2:], new[-3:]) == ("/1", "/12")
     assert list_files(new) == {"new.csv": b"x"}
-    assert locate_input("ada/tea") == new
 
 
 def test_what_is_cached_needs_no_network(server, monkeypatch, capsys):
@@ -144,12 +131,6 @@ def test_what_is_cached_needs_no_network(server, monkeypatch, capsys):
             403,
             PermissionError,
             [f"Accept them at https://www.kaggle.com/competitions/{CASSAVA}/rules"],
-        ),
-        (
-            CASSAVA,
-            401,
-            PermissionError,
-            ["Kaggle needs valid credentials. Create a token at"],
         ),
         (
             CASSAVA,
@@ -208,19 +189,11 @@ def test_a_damaged_archive_is_named(server, monkeypatch):
         find_input("ada/tea")
 
 
-def test_a_cache_that_cannot_be_written_is_named(server, tmp_path, monkeypatch):
-    """The error of the disk says how to choose another folder."""
-    (tmp_path / "cache").write_text("")
-    with pytest.raises(OSError, match=str(tmp_path / "cache")):
-        find_input("ada/tea")
-
-
 @pytest.mark.parametrize(
     "source",
     [
-        *("./tea", "../ada/tea", "/ada/tea", "~/ada/tea", r"ada\tea", "tea.zip"),
-        *("a.b/tea", "ada/tea/../x", "ada//tea", "my photos", "photos/trian"),
-        *("photos/2024", "photos/train/tee"),
+        *("./tea", "/ada/tea", "~/ada/tea", r"ada\tea", "tea.zip", "a.b/tea"),
+        *("ada/tea/../x", "ada//tea", "my photos", "photos/trian", "photos/train/tee"),
     ],
 )
 def test_a_path_is_never_asked_for(server, source):
@@ -240,23 +213,13 @@ def test_a_folder_here_hides_a_dataset(server):
     assert list_files(find_input("datasets/photos/train-2")) == FILES
 
 
-def test_parts_are_read_from_a_slug(server, tmp_path):
-    """TFREC_DIRS and `find_shards` take datasets, and folders of them."""
-    part = tmp_path / "left" / "part-1"
-    write_part(part, {"a.tfrec": (0, [make_record(7)])})
-    server.datasets["ada/tea-parts"] = list_files(part.parent)
-
-    for source in ("ada/tea-parts", "ada/tea-parts/part-1"):
-        shards = find_shards(source)
-        assert shards["count"].tolist() == [1]
-        assert shards["folder"][0].startswith(downloads.cache_folder())
-
-
 def test_a_further_input_is_a_slug_or_a_folder_of_the_first(server, tmp_path):
     """A misspelt folder of the main input is not looked up on Kaggle."""
     main_input = put_csv(tmp_path / "in", "image_id,label\na.png,daisy\n", ["a.png"])
     (main_input / "more" / "photos").mkdir(parents=True)
-    server.datasets["ada/tea"] = make_images(2)
+    image = make_picture(9, 40, 30, "PNG")
+    names = ("flower_photos/daisy/0.png", "flower_photos/rose/1.png")
+    server.datasets["ada/tea"] = dict.fromkeys(names, image)
     folders = {"PATTERN": "*/*/*"}
 
     more = [{"INPUT_DIR": "ada/tea", "LABEL_MAP": {"rose": ""}, **folders}]
@@ -299,14 +262,10 @@ def test_only_the_named_files_of_a_part_are_downloaded(server, capsys):
     assert folder == again == f"{cache}/datasets/ada/leaves/versions/1"
     assert list_files(folder) == {"hashes.parquet": b"h", "plan.json": b"{}"}
     assert below == f"{cache}/datasets/ada/parts/versions/1/part-2"
-    assert list_files(below) == {"hashes.parquet": b"h"}
     names = ["hashes.parquet", "plan.json", "part-2/hashes.parquet"]
     assert server.downloaded == names
     assert locate_input("ada/leaves") == ""  # which needs all files
-    url = "https://www.kaggle.com/datasets/ada/leaves"
-    out = capsys.readouterr().out
-    assert out.count(f"Requesting {url}; downloads are kept in {cache}\n") == 1
-    assert re.search(rf"{url}, downloaded on \d{{4}}-\d\d-\d\d: {folder}\n", out)
+    assert capsys.readouterr().out.count("/datasets/ada/leaves; downloads are") == 1
 
 
 def test_files_are_of_the_newest_version_and_of_one(server, monkeypatch):

@@ -29,28 +29,18 @@ def _styled():
         yield
 
 
-def place(axis):
-    """The left, right, bottom and top of an image, in shares of the figure."""
-    box = axis.get_position()
-    return box.x0, box.x1, box.y0, box.y1
-
-
 def test_images_fill_rows_in_their_order_and_keep_their_shape():
     """Each row is as wide as the figure; the last one may be shorter."""
     figure = figures.plot_images([WIDE, HIGH, WIDE] * 4, columns=4)
 
-    places = [place(axis) for axis in figure.axes]
-    ends = [right for _, right, _, _ in places]
-    rows = {bottom for _, _, bottom, _ in places}
+    boxes = [axis.get_position() for axis in figure.axes]
+    rows = {box.y0 for box in boxes}
     assert 3 <= len(rows) <= 5
-    assert ends.count(max(ends)) >= len(rows) - 1
-    assert max(ends) == pytest.approx(1, abs=0.01)
+    n_full = sum(box.x1 == pytest.approx(1, abs=0.01) for box in boxes)
+    assert n_full >= len(rows) - 1
     width, height = figure.get_size_inches()
-    for image, (left, right, bottom, top) in zip(
-        [WIDE, HIGH, WIDE] * 4, places, strict=True
-    ):
-        ratio = (right - left) * width / ((top - bottom) * height)
-        assert ratio == pytest.approx(image.shape[1] / image.shape[0])
+    ratios = [box.width * width / (box.height * height) for box in boxes]
+    assert ratios == pytest.approx([2, 0.5, 2] * 4)
 
 
 def test_named_rows_have_equally_many_images():
@@ -65,23 +55,15 @@ def test_named_rows_have_equally_many_images():
         title="Two of three files are misread",
     )
 
-    bottoms = [place(axis)[2] for axis in figure.axes]
+    bottoms = [axis.get_position().y0 for axis in figure.axes]
     assert bottoms[:4:2] == bottoms[1::2]
     assert figure.axes[0].images[0].get_array().shape == (20, 20, 3)
-    assert [axis.xaxis.label.get_color() for axis in figure.axes[:2]] == [
-        "red",
-        "black",
-    ]
+    colors = [axis.xaxis.label.get_color() for axis in figure.axes]
+    assert colors[:2] == ["red", "black"]
     texts = [text for text in figure.findobj(Text) if text.get_text()]
     assert {"P3", "Two of three files are misread"} <= {t.get_text() for t in texts}
     assert min(text.get_fontsize() for text in texts) >= 9
     assert not any(text.get_parse_math() for text in texts)
-
-
-def test_without_images_a_line_is_printed(capsys):
-    """There is no figure then."""
-    assert figures.plot_images([]) is None
-    assert capsys.readouterr().out == "There is nothing to show.\n"
 
 
 def test_long_names_do_not_overlap_and_their_ends_are_visible():

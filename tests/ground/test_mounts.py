@@ -1,6 +1,7 @@
 """Where inputs are found: Kaggle's mounts, paths, buckets."""
 
 import pytest
+from support.inputs import put
 
 from kaggle_tfr import mounts
 from kaggle_tfr.mounts import find_beside, find_input
@@ -30,8 +31,7 @@ def kaggle(tmp_path, monkeypatch):
 )
 def test_a_slug_is_found_on_every_mount(kaggle, mount, source):
     """The mounts of all types and owners are tried, also for folders in them."""
-    (kaggle[0] / mount).mkdir(parents=True)
-    (kaggle[0] / mount / "train.csv").touch()
+    put(kaggle[0] / mount, [], {"train.csv": ""})
     assert find_input(source) == str(kaggle[0] / mount)
 
 
@@ -42,8 +42,7 @@ def test_a_file_of_the_sample_is_found_beside_the_work(kaggle, monkeypatch):
     for path in ("me/flowers/part-1", "gs://b/part-1", "/nowhere/mine.csv"):
         assert find_beside(path, str(work)) == path
     for folder in (kaggle[1] / "temp", work):
-        (folder / "sample").mkdir(parents=True)
-        (folder / "sample" / "mine.csv").touch()
+        put(folder, [], {"sample/mine.csv": ""})
         found = find_beside("sample/mine.csv", str(work))
         assert found == str(folder / "sample" / "mine.csv")
     assert find_beside("work/sample/mine.csv", "") == "work/sample/mine.csv"
@@ -75,22 +74,11 @@ def test_notebooks_and_the_command_line_agree_on_folders(tmp_path, monkeypatch):
     monkeypatch.setattr(mounts, "KAGGLE_WORKING", str(tmp_path / "nowhere"))
     for name in ("kaggle_tfr", "notebooks", "photos"):
         (tmp_path / name).mkdir()
-    found = []
     for folder in (tmp_path, tmp_path / "notebooks"):
         monkeypatch.chdir(folder)
-        found.append(
-            [
-                mounts.work_dir("", "leaves"),
-                mounts.work_dir("runs/1", "leaves"),
-                find_input("photos"),
-            ]
-        )
-
-    assert (
-        found[0]
-        == found[1]
-        == [str(tmp_path / name) for name in ("work/leaves", "runs/1", "photos")]
-    )
+        assert mounts.work_dir("", "leaves") == str(tmp_path / "work/leaves")
+        assert mounts.work_dir("runs/1", "leaves") == str(tmp_path / "runs/1")
+        assert find_input("photos") == str(tmp_path / "photos")
 
 
 def test_the_work_folder_on_kaggle_is_the_one_it_keeps(kaggle):

@@ -28,11 +28,8 @@ def test_a_notebook_shows_the_parameters_of_the_table(root, name):
     exec("".join(source), {"__builtins__": {}}, values)  # a cell of literals
 
     assert values == {p.name: p.default for p in select_parameters(name)}
-    for line in "".join(source).splitlines():
-        name, _, comment = line.partition(" = ")
-        if comment:
-            _, _, comment = comment.partition("  # ")
-            assert comment == PARAMETERS[name].description
+    for parameter, comment in re.findall(r"(\w+) = .*?  # (.*)", "\n".join(source)):
+        assert comment == PARAMETERS[parameter].description
 
 
 @pytest.mark.parametrize(
@@ -45,11 +42,7 @@ def test_a_notebook_shows_the_parameters_of_the_table(root, name):
         ({"N_FOLDS": -1}, "it must be 0 or more"),
         ({"IMAGE_SIZE": [0, 256]}, "it must be 1 or more"),
         ({"IMAGE_SIZE": [True, 256]}, "a list must have two whole numbers"),
-        ({"LABEL_COLUMN": [1]}, "a list must have strings"),
-        (
-            {"SECOND_LOOK": "true"},
-            "SECOND_LOOK is 'true'. It can be 'auto', True, False.",
-        ),
+        ({"SECOND_LOOK": "true"}, "It can be 'auto', True, False."),
         ({"SHARD_MB": "1e2"}, "quotes make a string"),
     ],
 )
@@ -64,16 +57,7 @@ def test_other_names_of_a_notebook_are_left_alone():
 
     Its message also covers a name that was fixed but is still in the session.
     """
-    names = {
-        "images": 1,
-        "_": 2,
-        "_SEED": 3,
-        "In": [],
-        "Out": {},
-        "QUALITY": 70,
-        "DEBUG": True,
-        "TOP_K": 5,
-    }
+    names = {"images": 1, "_SEED": 3, "In": [], "QUALITY": 70, "DEBUG": True}
     check_globals(names)
 
     with pytest.raises(
@@ -89,8 +73,6 @@ def test_other_names_of_a_notebook_are_left_alone():
     [
         ("NAME", "007", "007"),
         ("QUALITY", "70", 70),
-        ("SECOND_LOOK", "auto", "auto"),
-        ("VALIDATION_SIZE", "0.3", 0.3),
         ("IMAGE_SIZE", "[192, 256]", [192, 256]),
         ("LABEL_COLUMN", "[a, b]", ["a", "b"]),
         ("TFREC_DIRS", "part-1", ["part-1"]),
@@ -113,7 +95,6 @@ def test_a_command_line_value_gets_the_type_of_its_parameter(name, text, value):
             "N_FOLDS: 5\nSEED: 1\nN_FOLDS: 3",
             "'N_FOLDS' is in line 1 and again in line 3",
         ),
-        ("SCHEMA:\n  a: image\n  a: label", "'a' is in line 2 and again in line 3"),
         ("NAME: 2026-13-45", "cannot be used: month must be"),
     ],
 )
@@ -137,9 +118,7 @@ def test_a_bad_recipe_is_named_with_its_file(tmp_path, text, message):
         (None, None, "01 02 03 04 05"),
         ("03", None, "03 04 05"),
         ("3_plan", None, "'3_plan' is not a step. The steps are 01 explore, 02"),
-        (None, "03_plan", "01 02 03"),
         ("train", None, "06"),
-        ("5", "leakage", "05 06 07"),
         ("write", "plan", "03_plan comes before 04_write: no step is left to run."),
     ],
 )

@@ -8,7 +8,6 @@ import sys
 import sysconfig
 import tomllib
 import zipfile
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -69,12 +68,10 @@ def call(wheel, tmp_path_factory):
     (site,) = folder.glob("lib/python*/site-packages")
     (site / "ours.pth").write_text(sysconfig.get_path("purelib"))
 
-    def run(*words, cwd, timeout=300, program="kaggle-tfr"):
+    def run(*words, cwd, program="kaggle-tfr"):
         command = [folder / "bin" / program, *words]
         settings = {"capture_output": True, "text": True, "env": outside}
-        return subprocess.run(
-            command, check=False, cwd=cwd, timeout=timeout, **settings
-        )
+        return subprocess.run(command, check=False, cwd=cwd, **settings)
 
     return run
 
@@ -84,16 +81,16 @@ def test_the_wheel_holds_the_sources_as_they_are(wheel, root):
     wanted = [*root.glob("kaggle_tfr/**/*.py"), *root.glob("recipes/*.yaml")]
     wanted += [root / f"kaggle_tfr/{name}" for name in DATA_FILES]
     wanted += [*(root / f"notebooks/{n}.ipynb" for n in NOTEBOOKS)]
-    wanted = {path.relative_to(root).as_posix(): path.read_bytes() for path in wanted}
+    expected = {}
+    for path in wanted:
+        name = path.relative_to(root).as_posix().removeprefix("kaggle_tfr/")
+        expected[f"kaggle_tfr/{name}"] = path.read_bytes()
     for path in root.glob("sample/*.py"):
-        wanted[f"kaggle_tfr_sample/{path.name}"] = path.read_bytes()
+        expected[f"kaggle_tfr_sample/{path.name}"] = path.read_bytes()
     with zipfile.ZipFile(wheel) as archive:
         held = {name: archive.read(name) for name in archive.namelist()}
     info = {name: held.pop(name) for name in list(held) if ".dist-info/" in name}
-    inside = {name.removeprefix("kaggle_tfr/"): data for name, data in held.items()}
-    assert inside == {
-        name.removeprefix("kaggle_tfr/"): data for name, data in wanted.items()
-    }
+    assert held == expected
     (licence,) = [data for name, data in info.items() if name.endswith("/LICENSE")]
     assert b"Apache License" in licence
 
@@ -114,32 +111,16 @@ def test_an_installed_wheel_answers_in_an_empty_folder(call, tmp_path):
 
 def test_the_lock_has_what_is_asked_for_and_names_no_index(root):
     """Each requirement, of the tests too, is pinned to a version that it admits."""
-    text, pins = (root / "requirements.lock").read_text(), {}
-    for pin in map(Requirement, re.findall(r"^[^#\s].*", text, re.MULTILINE)):
-        pins.setdefault(canonicalize_name(pin.name), []).append(str(pin.specifier)[2:])
-    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    asked = [
-        line.partition("#")[0]
-        for line in (root / "requirements.txt").read_text().splitlines()
-    ]
-    for name in ("dask", "jax", "kaggle", "bench", "dev"):
-        asked += extras["optional-dependencies"][name]
-    for one in map(Requirement, filter(str.strip, asked)):
-        versions = pins[canonicalize_name(one.name)] if one.name != "kaggle-tfr" else []
-        assert all(one.specifier.contains(version) for version in versions), one
+    text = (root / "requirements.lock").read_text()
+    pins = dict(re.findall(r"^([\w.-]+)==([\w.]+)", text, re.MULTILINE))
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    lines = (root / "requirements.txt").read_text().splitlines()
+    for extra in project["optional-dependencies"].values():
+        lines += extra
+    for line in lines:
+        name = re.match(r"[\w.-]*", line)[0]
+        if name not in ("", "kaggle-tfr"):
+            specifier = Requirement(line.partition(" #")[0]).specifier
+            assert specifier.contains(pins[canonicalize_name(name)]), line
     assert "://" not in text
     assert "torch" not in pins
-
-
-@pytest.mark.heavy
-def test_the_sample_runs_to_its_end_from_the_wheel(call, tmp_path):
-    """Shards, which are verified, and a kernel that carries the installed package."""
-    done = call("run", "sample", cwd=tmp_path, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "\ndone in " in done.stdout
-    (part,) = Path(tmp_path, "work", "sample").glob("part-*")
-    assert "No fault" in call("verify", str(part), cwd=tmp_path).stdout
-    made = call("kernel", "cassava", "--parts", "1", "--out", "kernels", cwd=tmp_path)
-    assert "Next: kaggle-tfr push kernels" in made.stdout, made.stderr
-    (kernel,) = Path(tmp_path, "kernels").glob("*/kernel.ipynb")
-    assert "kaggle_tfr" in kernel.read_text()

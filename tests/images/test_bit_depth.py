@@ -2,6 +2,7 @@
 
 import struct
 from dataclasses import replace
+from functools import partial
 
 import cv2
 import numpy as np
@@ -77,34 +78,16 @@ def test_a_12_bit_image_is_stretched_to_all_levels(data):
     assert largest_difference(luma, np.asarray(grey)) <= 1
 
 
-@pytest.mark.parametrize(
-    ("bit_depth", "low", "high"),
-    [
-        ("scale", 0, 65535),
-        ("stretch", DARKEST * 16, BRIGHTEST * 16),
-    ],
-)
-@pytest.mark.parametrize("orientation", [1, 6])
-def test_a_16_bit_tiff_is_read_by_pixels_and_rejected_in_planes(
-    bit_depth, low, high, orientation
-):
+def test_a_16_bit_tiff_is_read_by_pixels_and_rejected_in_planes():
     """OpenCV and Pillow mix up the colours of planes; other files are read upright."""
-    values = COLORS * np.uint16(16)
-    settings = replace(UNCHANGED, bit_depth=bit_depth)
+    pixels = record_pixels(make_tiff(COLORS, orientation=6), STRETCH)
 
-    by_pixels = make_tiff(values, orientation)
-    in_planes = make_tiff(values, orientation, planes=True)
-
-    pixels = record_pixels(by_pixels, settings)
-
-    upright = values if orientation == 1 else np.rot90(values, -1)
-    expected = np.interp(upright, [low, high], [0, 255])
+    upright = np.rot90(COLORS, -1)
+    expected = np.interp(upright, [DARKEST, BRIGHTEST], [0, 255])
     assert largest_difference(pixels, expected) <= 1
-    reason = "unsupported format: 16 bits in planes"
-    with pytest.raises(RejectedImage, match=reason):
-        convert(in_planes, settings)
-    with pytest.raises(RejectedImage, match=reason):
-        check_image(in_planes, bit_depth=bit_depth)
+    for read in (check_image, partial(convert, settings=STRETCH)):
+        with pytest.raises(RejectedImage, match="format: 16 bits in planes"):
+            read(make_tiff(COLORS, planes=True))
 
 
 def make_tiff(pixels, orientation=1, *, planes=False, photometric=2, extra=()):
@@ -159,8 +142,6 @@ BANDS = np.dstack([np.asarray(scene()), GREY_BAND[::-1]])
     ("bands", "photometric", "extra"),
     [
         (GREY_BAND, 0, ()),  # white is zero
-        (GREY_BAND, 1, ()),
-        (BANDS[..., :3], 2, ()),
         (BANDS, 2, ()),
         (BANDS, 2, (0,)),  # such as near infrared
         (BANDS, 2, (2,)),  # transparency

@@ -44,13 +44,18 @@ def count_bits(bits, other_bits):
 
 
 def test_bits_of_a_whole_image_are_those_that_imagehash_prints():
-    """The four hashes follow each other; a known image's have never changed."""
+    """The four hashes follow each other; a known image's have never changed.
+
+    Rounding changes a few of those of tiny images, which are enlarged.
+    """
     hopper = HOPPER.read_bytes()
-    resaved_scene = saved(scene(seed=3), quality=80)
-    for data in (hopper, resaved_scene):
+    limits = {(300, 400): 0, (400, 300): 0, (31, 3000): 0, (9, 8): 8, (1, 3): 8}
+    scenes = {saved(scene(*size), "PNG"): limits[size] for size in limits}
+    for data, limit in {hopper: 0, **scenes}.items():
         luma = opened(data).convert("L")
         bits, _ = hash_image(np.asarray(luma))
-        assert bits[:32].tobytes().hex() == reference_hash(data)
+        expected = np.frombuffer(bytes.fromhex(reference_hash(data)), np.uint8)
+        assert count_bits(bits[:32], expected) <= limit
     assert reference_hash(hopper) == HOPPER_HEX
 
 
@@ -105,11 +110,9 @@ def test_only_images_without_texture_count_as_flat(data_dir):
         image = Image.fromarray(pixels)
         assert find_texture(saved(image)) < FLAT
 
-    flowers = sorted((data_dir / "flowers").glob("*/*"))
-    for flower in flowers[::40]:
-        assert find_texture(flower.read_bytes()) > FLAT
-    for data in [*list_photos(data_dir), saved(scene())]:
-        assert find_texture(data) > FLAT
+    flowers = sorted((data_dir / "flowers").glob("*/*"))[::40]
+    photos = [*list_photos(data_dir), *[flower.read_bytes() for flower in flowers]]
+    assert min(map(find_texture, photos)) > FLAT
 
 
 def test_the_fine_hash_is_that_of_imagehash_at_four_times_the_size():

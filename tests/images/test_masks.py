@@ -56,12 +56,8 @@ def draw_shapes(height, width):
     middle_x = x - width // 2
     return {
         "disc": middle_y**2 + middle_x**2 < 100,
-        "rectangle": (abs(middle_y) < 8) & (abs(middle_x) < 15),
         "hill": (y > height // 3 + np.sin(x / 9) * 5) & (x > 4),
-        "nearly all": (y > 2) & (x > 2),
-        "horizontal line": (abs(middle_y) < 2) & (abs(middle_x) < 15),
         "vertical line": (abs(middle_x) < 2) & (abs(middle_y) < 15),
-        "slanting line": (abs(middle_y - middle_x) < 3) & (abs(middle_y) < 15),
         "dots": (y % 7 < 2) & (x % 7 < 2) & (y > 1) & (y < height - 7),
     }
 
@@ -76,27 +72,19 @@ def test_masks_look_like_combs_in_the_wrong_order_only(size):
     assert abs(measure_comb(encode_mask(noise), *size)) < 0.1 * noise.sum()
 
 
-@pytest.mark.parametrize("size", [(40, 64), (64, 40), (50, 50)])
-def test_a_mask_that_fits_both_orders_is_no_comb(size):
-    """No mask, a full one, a run in one column, and all masks of square images."""
-    height, width = size
-    codes = ["", f"1 {height * width}", f"{3 * height + 1} {height}"]
-    shapes = draw_shapes(*size).values() if height == width else []
-    codes += [encode_mask(mask) for mask in shapes]
-    assert [measure_comb(code, *size) for code in codes] == [0] * len(codes)
-
-
 @given(MASKS, st.tuples(st.integers(1, 20), st.integers(1, 20)))
 def test_a_mask_is_sampled_at_the_centres_of_its_pixels(mask, size):
-    """The size may be tensors, as that of an image that TensorFlow has decoded."""
-    height, width = mask.shape
+    """Those of a window. The size may be tensors, as that of a decoded image."""
+    top = len(mask) // 3
+    left = mask.shape[1] // 2
+    height, width = mask[top:, left:].shape
     # In whole numbers, because a centre may be exactly between two pixels.
-    rows = (2 * np.arange(size[0]) + 1) * height // (2 * size[0])
-    columns = (2 * np.arange(size[1]) + 1) * width // (2 * size[1])
+    rows = top + (2 * np.arange(size[0]) + 1) * height // (2 * size[0])
+    columns = left + (2 * np.arange(size[1]) + 1) * width // (2 * size[1])
 
     code = encode_mask(mask)
-    window = [0, 0, height, width]
-    sampled = sample_mask(code, height, window, tf.unstack(tf.constant(size)))
+    window = [top, left, height, width]
+    sampled = sample_mask(code, len(mask), window, tf.unstack(tf.constant(size)))
 
     assert np.array_equal(sampled, mask[rows][:, columns])
 

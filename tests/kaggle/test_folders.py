@@ -9,8 +9,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from support.inputs import put
 from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 from support.kernels import read_kernel
+from support.layouts import many
 
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.kaggle.kernels import write_kernels
@@ -19,14 +21,9 @@ from kaggle_tfr.kaggle.kernels import write_kernels
 @pytest.fixture
 def photos(tmp_path):
     """Two classes of two files, and more files at the top than Kaggle accepts."""
-    for number in range(2):
-        for name in ("birch", "elm"):
-            file = tmp_path / "my data" / "Photos" / name / f"{number}.jpg"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(f"{name} {number}".encode())
-    for number in range(60):
-        (tmp_path / "my data" / "Photos" / f"{number}.txt").touch()
-    return tmp_path / "my data" / "Photos"
+    folder = put(tmp_path / "my data/Photos", ["birch/0.jpg", "birch/1.jpg"])
+    texts = dict.fromkeys(many("{}.txt", 60), "")
+    return put(folder, [], texts | {"elm/0.jpg": "elm 0", "elm/1.jpg": "elm 1"})
 
 
 @pytest.fixture
@@ -56,20 +53,18 @@ def test_the_printed_commands_create_what_the_kernel_attaches(
 
     assert "private Dataset is being created" in answers[0]
     assert answers[1].split() == ["ready"]
-    (archive,) = kaggle.datasets[f"{USER}/photos-images"].items()
-    assert archive[0] == "photos.tar"
-    with tarfile.open(fileobj=io.BytesIO(archive[1])) as files:
+    archive = kaggle.datasets[f"{USER}/photos-images"].pop("photos.tar")
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         sent = sorted(photos / name for name in files.getnames())
         assert sent == [path for path in before if path.is_file()]
         assert files.extractfile("elm/1.jpg").read() == b"elm 1"
     assert sorted(photos.rglob("*")) == before
     cells, metadata = read_kernel("kernels of me/trees-images-to-tfrecords")
     assert metadata["dataset_sources"] == [f"{USER}/photos-images"]
-    assert any(
-        f'INPUT_DIR = "{USER}/photos-images/photos"' in cell.source for cell in cells
-    )
+    text = "".join(cell.source for cell in cells)
+    assert f'INPUT_DIR = "{USER}/photos-images/photos"' in text
     assert "datasets create -p DIR/datasets/photos-images -r tar" in cells[0].source
-    assert "my data" not in json.dumps(cells)
+    assert "my data" not in text
     assert main(["push", "kernels of me", "--out", "got"]) == 1  # it left no output
     ((request,),) = kaggle.kernels.values()
     assert request["datasetDataSources"] == [f"{USER}/photos-images"]
@@ -117,14 +112,13 @@ def test_each_local_folder_has_its_dataset(kaggle, photos, tmp_path, capsys):
     (folder,) = write_kernels(values, str(tmp_path / "k"))
 
     cells, metadata = read_kernel(folder)
-    slugs = ["photos-images", "photos-images-2"]
-    datasets = [f"{USER}/{slug}" for slug in slugs]
-    assert metadata["dataset_sources"] == sorted([*datasets, "bob/leaves"])
+    datasets = [f"{USER}/photos-images", f"{USER}/photos-images-2", "bob/leaves"]
+    assert metadata["dataset_sources"] == datasets
     text = "".join(cell.source for cell in cells)
     assert f'[{{"INPUT_DIR": "{USER}/photos-images-2/photos"}}' in text
     assert capsys.readouterr().out.count("kaggle datasets create") == 2
-    for slug, target in zip(slugs, (photos, other), strict=True):
-        staged = tmp_path / "k" / "datasets" / slug
-        assert (staged / "photos").resolve() == target
-        values = json.loads((staged / "dataset-metadata.json").read_text())
-        assert values["licenses"] == [{"name": "CC0-1.0"}]
+    staged = tmp_path / "k" / "datasets"
+    assert (staged / "photos-images" / "photos").resolve() == photos
+    assert (staged / "photos-images-2" / "photos").resolve() == other
+    values = json.loads((staged / "photos-images/dataset-metadata.json").read_text())
+    assert values["licenses"] == [{"name": "CC0-1.0"}]

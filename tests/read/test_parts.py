@@ -7,15 +7,9 @@ from support.plans import make_images, plan_images
 from support.readers import make_record, write_shard
 
 from kaggle_tfr import read
-from kaggle_tfr.schema import Field, Labels, RecordSchema
 from kaggle_tfr.write.writer import write_parts
 
 SIZES = {"image_size": 16, "batch_size": 5}
-IMAGE = Field("image", "image")
-SEVERAL = RecordSchema(
-    (IMAGE, Field("label", "labels", "int64", 2)), "multi", 2, ("sun", "rain")
-)
-UNLABELLED = RecordSchema((IMAGE, Field("id", "image_id")))
 
 
 @pytest.fixture(scope="module")
@@ -27,28 +21,6 @@ def shards(tmp_path_factory):
     text = "\ufeffimage_id,label\n0007,NA\n"
     (folder / "part-1" / "sample_submission.csv").write_text(text)
     return read.find_shards(folder / "part-1")
-
-
-def list_shards(schema, labels):
-    """A labelled shard and one of test images, as `find_shards` lists them."""
-    shards = pd.DataFrame({"split": ["train", "test"], "folder": "work/part-1"})
-    return shards.assign(schema=[schema, UNLABELLED], labels=[labels, labels])
-
-
-@pytest.mark.parametrize(
-    ("schema", "labels", "message"),
-    [
-        (SEVERAL, Labels("multi", ("sun", "rain")), "can have several labels"),
-        (SEVERAL, Labels("multi"), "in 'work/part-1' have no labels.*LABEL_COLUMN"),
-        (UNLABELLED, Labels("single", ("a",)), "have no labels.*LABEL_COLUMN"),
-    ],
-)
-def test_other_labels_than_one_an_image_have_no_list_of_classes(
-    schema, labels, message
-):
-    """The message says what the labels are and which reader and page help."""
-    with pytest.raises(ValueError, match=f"{message}.*read_batches.*docs/reading.md"):
-        read.list_classes(list_shards(schema, labels))
 
 
 def list_ids(batches):

@@ -2,13 +2,14 @@
 
 import os
 import re
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from support.chain import run_chain, write_small_sample
+from support.processes import call_python
 
 # In this order: processes that torch forks should not inherit the threads of others.
 EXPECTED = {
@@ -49,22 +50,11 @@ def printed(root, tmp_path_factory):
     )
     assert examples.keys() == EXPECTED.keys()
     python = Path(os.environ.get("TPU_PYTHON", sys.executable)).absolute()
-    flags = {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
-        "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]),
-    }
-    script = RUN_ALL.format(
-        examples={name: examples[name] for name in EXPECTED},
-        heavy=("tensorflow", "keras", "cv2"),
-    )
-    process = subprocess.run(
-        [str(python), "-c", script],
-        cwd=folder,
-        env=os.environ | flags,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    examples = {name: examples[name] for name in EXPECTED}
+    script = RUN_ALL.format(examples=examples, heavy=("tensorflow", "keras", "cv2"))
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    with mock.patch.object(sys, "executable", str(python)):
+        process = call_python("-c", script, cwd=folder, **flags)
     assert process.returncode == 0, process.stderr[-3000:]
     return dict(part.split("\n", 1) for part in process.stdout.split("\n## ")[1:])
 

@@ -1,9 +1,10 @@
 """01 to 04 as one call, and small inputs in the layout of each recipe."""
 
-import importlib.resources
+import shutil
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-import numpy as np
 from PIL import Image
 
 from kaggle_tfr import deduplicate, explore, plan
@@ -13,16 +14,12 @@ from kaggle_tfr.plan import read_plan
 from kaggle_tfr.storage import read_parquet
 from kaggle_tfr.write import account_parts, write_parts
 from kaggle_tfr_sample import write_sample
+from support.layouts import draw
 from support.readers import make_example, write_shard
-from support.scenes import saved
+from support.scenes import saved, scene
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SMALL = 1 / 6  # `scale` of the bundled sample for tests
-PHOTOS = [
-    ("sklearn.datasets.images", "china.jpg"),
-    ("sklearn.datasets.images", "flower.jpg"),
-    ("matplotlib", "mpl-data/sample_data/grace_hopper.jpg"),
-]
 
 
 def run_chain(recipe, work, **changes):
@@ -52,46 +49,45 @@ def run_values(changes, work):
     return images, read_parquet(f"{work}/plan.parquet"), shards
 
 
+@cache
+def draw_small_sample():
+    """Draw the sample once for all tests of this process."""
+    folder = TemporaryDirectory()
+    write_sample(folder.name, SMALL)
+    return folder
+
+
 def write_small_sample(folder):
     """The bundled sample with a sixth of its pictures and all that is planted in it."""
-    return write_sample(str(folder), SMALL)
+    shutil.copytree(draw_small_sample().name, folder, dirs_exist_ok=True)
+    return write_sample(str(folder))
 
 
 def draw_pictures(count, height, width):
-    """Return different images of this size: rotated cells of three photographs."""
-    cells = []
-    for package, name in PHOTOS:
-        with importlib.resources.files(package).joinpath(name).open("rb") as file:
-            photo = Image.open(file).convert("RGB")
-        for top in range(0, photo.height - 99, 100):
-            for left in range(0, photo.width - 99, 100):
-                cell = photo.crop((left, top, left + 100, top + 100))
-                if np.asarray(cell.convert("L")).std() > 30:
-                    cells.append(cell)
-    pictures = [*cells]
-    for turn in Image.Transpose:
-        pictures += [cell.transpose(turn) for cell in cells]
-    assert count <= len(pictures)
-    size = (width, height)
-    return [image.resize(size, Image.Resampling.BICUBIC) for image in pictures[:count]]
+    """Return different images of this size, with coloured areas and fine details."""
+    pictures = []
+    for seed in range(count):
+        details = scene(height, width, seed)
+        pictures.append(Image.blend(draw(seed, details.size), details, 0.3))
+    return pictures
 
 
 CLASS_FOLDERS = {
     "petals": "{letter}/{k}.jpg",
     "flowers": "{letter}/{k}.jpg",
-    "imagenet": "{split}/n{label}/{k}.JPEG",
+    "imagenet": "{split}/{letter}/{k}.JPEG",
 }
 
 
-def make_input(recipe, folder):
-    """Write 60 small photographs in the layout of the recipe's dataset."""
-    pictures = draw_pictures(60, 120, 160)
+def make_input(recipe, folder, pictures=()):
+    """Write images in the layout of the recipe's dataset, by default 60 small ones."""
+    pictures = pictures or draw_pictures(60, 120, 160)
     if recipe == "petals-tfrecords":
         _write_shards(pictures, folder)
     elif recipe in CLASS_FOLDERS:
         for k, picture in enumerate(pictures):
             split = ("train", "train", "val", "test")[k % 4]
-            values = {"k": k, "label": k % 3, "letter": "abc"[k % 3], "split": split}
+            values = {"k": k, "letter": "abc"[k % 3], "split": split}
             save_picture(picture, folder / CLASS_FOLDERS[recipe].format(**values))
     else:
         _write_with_csv(recipe, pictures, folder)
@@ -124,7 +120,7 @@ def _write_shards(pictures, folder):
     for first in range(0, 60, 15):
         records = []
         for k, picture in enumerate(pictures[first : first + 15], first):
-            features = {"image": saved(picture), "class": k % 3, "id": b"%d" % k}
+            features = {"image": saved(picture), "class": 40 + k % 3, "id": b"%d" % k}
             records.append(make_example(**features))
         split = "train" if first < 45 else "val"
         write_shard(folder / split / f"{first:02d}-160x120-15.tfrec", records)

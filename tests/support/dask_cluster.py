@@ -108,15 +108,13 @@ def worker_dies(cluster):
 def _replace(cluster, victim):
     while True:
         wait_until(lambda: cluster.tasks_of(victim), "a task for the victim")
-        cluster.signal(
-            signal.SIGSTOP
-        )  # all, so that the victim cannot finish what it has begun
+        # All, so that the victim cannot finish what it has begun.
+        cluster.signal(signal.SIGSTOP)
         time.sleep(0.1)
         if cluster.tasks_of(victim):
             break
-        cluster.signal(
-            signal.SIGCONT
-        )  # the victim finished its task before it was stopped
+        # The victim finished its task before it was stopped.
+        cluster.signal(signal.SIGCONT)
     cluster.workers[victim].kill()
     cluster.workers[victim].join(30)
     (newcomer,) = cluster.add_workers()

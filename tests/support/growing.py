@@ -58,18 +58,14 @@ class Competition:
     def __init__(self, folder):
         numbers = np.arange(170)
         self.folder = folder
-        self.rows = pd.DataFrame(
-            {
-                "image_id": [f"{number:03d}.jpg" for number in numbers],
-                "label": numbers % 3,
-                "split": np.where(numbers < 150, "train", "test"),
-                "since": np.maximum(numbers % 20 - 16, 0),
-            }
-        )
-        for picture, row in zip(
-            draw_pictures(len(numbers), 120, 160), self.rows.itertuples(), strict=True
+        rows = pd.DataFrame({"image_id": [f"{number:03d}.jpg" for number in numbers]})
+        split = np.where(numbers < 150, "train", "test")
+        since = np.maximum(numbers % 20 - 16, 0)
+        self.rows = rows.assign(label=numbers % 3, split=split, since=since)
+        for picture, name, place in zip(
+            draw_pictures(170, 120, 160), rows["image_id"], split, strict=True
         ):
-            save_picture(picture, self.path(row.image_id, row.split), quality=92)
+            save_picture(picture, self.path(name, place), quality=92)
 
     def path(self, image_id, split="train"):
         return self.folder / f"{split}_images" / image_id
@@ -85,9 +81,7 @@ class Competition:
     def copy(self, image_id, source, split="train"):
         """Add a smaller copy of an image."""
         row = self.rows[self.rows["image_id"] == source].iloc[0]
-        picture = Image.open(self.path(source, row["split"]))
-        size = [round(0.8 * side) for side in picture.size]
-        picture = picture.resize(size, Image.Resampling.LANCZOS)
+        picture = Image.open(self.path(source, row["split"])).resize((128, 96))
         save_picture(picture, self.path(image_id, split), quality=80)
         self.rows.loc[len(self.rows)] = [image_id, row["label"], split, 0]
 

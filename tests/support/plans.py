@@ -43,21 +43,14 @@ def make_images(folder, n=48, seed=0, sizes=(40, 120)):
         height, width = rng.integers(*sizes, 2).tolist()
         path = Path(folder, f"{i:04d}.jpg")
         path.write_bytes(saved(scene(height, width, seed + i)))
-        label = int(rng.integers(3))
-        rows.append(
-            {
-                "image_id": path.stem,
-                "path": str(path),
-                "split": "train",
-                "label": label,
-                "label_name": CLASSES[label],
-                "height": height,
-                "width": width,
-                "n_bytes": path.stat().st_size,
-            }
-        )
+        label = rng.integers(3)
+        n_bytes = path.stat().st_size
+        row = (path.stem, str(path), label, CLASSES[label], height, width, n_bytes)
+        rows.append(row)
+    columns = ["image_id", "path", "label", "label_name", "height", "width", "n_bytes"]
     same = {"format": "JPEG", "orientation": 1, "problem": "", "cluster": -1}
-    return pd.DataFrame(rows).assign(**same, fold=np.arange(n) % 3)
+    table = pd.DataFrame(rows, columns=columns)
+    return table.assign(**same, split="train", fold=np.arange(n) % 3)
 
 
 def repeat_images(table, times):

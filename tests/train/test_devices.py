@@ -71,15 +71,11 @@ def test_a_tpu_is_recognised_by_its_files(host, tmp_path, files, signs):
 def test_a_tpu_that_would_be_left_idle_is_an_error(host, monkeypatch, tmp_path, capsys):
     """Its file or Kaggle's variable shows it. The CPU can still be chosen."""
     monkeypatch.setenv("ISTPUVM", "1")
-    with pytest.raises(
-        RuntimeError, match=r"has a TPU \(ISTPUVM=1\).*KERAS_BACKEND=jax.*\"cpu\""
-    ):
+    with pytest.raises(RuntimeError, match=r"has a TPU \(ISTPUVM=1\).*KERAS_BACKEND=j"):
         train.find_devices()
     monkeypatch.delenv("ISTPUVM")
     fake(tmp_path, "dev/vfio/0")
-    with pytest.raises(
-        RuntimeError, match=r"has a TPU \(.*dev/vfio/0\), which Keras on tensorflow"
-    ):
+    with pytest.raises(RuntimeError, match=r"has a TPU \(.*dev/vfio/0\), which Keras"):
         train.find_devices("auto")
     with pytest.raises(RuntimeError, match="restart the session"):
         train.find_devices("tpu")

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 from sklearn.metrics import mean_absolute_error, r2_score
+from support.plans import read_plainly
 from support.quantities import COLUMN, write_ages
 from support.training import run_training
 
@@ -45,12 +46,8 @@ def test_a_record_has_the_number_as_float32(ages):
         "image_id": tf.io.FixedLenFeature([], tf.string),
         "label": tf.io.FixedLenFeature([], tf.float32),
     }
-    records = tf.data.TFRecordDataset(list(labelled["file"]))
-    parsed = records.map(lambda record: tf.io.parse_single_example(record, features))
-    found = {
-        example["image_id"].decode(): example["label"]
-        for example in parsed.as_numpy_iterator()
-    }
+    records = read_plainly(labelled["file"], features=features)
+    found = {record["image_id"].decode(): record["label"] for record in records}
     assert len(found) > 50
     assert found == ages.known[list(found)].astype(np.float32).to_dict()
     test_records = read.Records(ages.shards, split="test")
@@ -104,16 +101,3 @@ def test_predictions_are_saved_as_numbers(ages, trained):
     expected = trained.test_scores[:, 0]
     assert saved.loc[trained.tests.index, "age"].to_numpy() == pytest.approx(expected)
     assert saved.loc["lost.jpg", "age"] == pytest.approx(expected.mean())
-
-
-def test_a_trained_model_is_trained_further_from_its_features(ages, trained, tmp_path):
-    """Its last layer, and the scale after it, are new."""
-    names = run_training(
-        tmp_path,
-        until="06-08",
-        TFREC_DIRS=[f"{ages.work}/part-1"],
-        WEIGHTS=f"{trained.folder}/model-fold0.keras",
-    )
-    inputs = np.zeros((1, 32, 32, 3), np.uint8)
-    assert names["find_features"](inputs).shape == (1, 96)
-    assert names["model"].output_shape == (None, 1)

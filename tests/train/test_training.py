@@ -61,17 +61,12 @@ def part(tmp_path_factory):
     table.loc[table["file"] == "tests.tfrec", "split"] = "test"
     table.to_csv(folder / "shards.csv", index=False)
     rows = ["image_id,file,record"]
-    rows += [
-        f"{name_image(number)},{file},{place}"
-        for file, (_, numbers) in SHARDS.items()
-        for place, number in enumerate(numbers)
-    ]
+    for file, (_, numbers) in SHARDS.items():
+        rows += [f"{name_image(n)},{file},{n - numbers[0]}" for n in numbers]
     (folder / "train.csv").write_text("\n".join(rows))
-    ids = [name_image(number) for number in range(55, 49, -1)]
-    lines = [f"{image_id},0,0,0" for image_id in ids]
-    (folder / "sample_submission.csv").write_text(
-        "\n".join(["image_id,bright,dark,medium", *lines])
-    )
+    ids = pd.DataFrame({"image_id": map(name_image, range(55, 49, -1))})
+    ids = ids.assign(bright=0, dark=0, medium=0)
+    ids.to_csv(folder / "sample_submission.csv", index=False)
     return folder
 
 

@@ -1,8 +1,11 @@
 """WEIGHTS: found as a file or a Kaggle input, and trained with a new last layer."""
 
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
+from support.inputs import put
 from support.kaggle_server import fixture_kaggle  # noqa: F401
 from support.readers import make_record, write_part
 from support.training import run_training
@@ -67,12 +70,10 @@ def test_a_dataset_or_a_model_of_kaggle_is_downloaded_once(
     kaggle.models["ada/efficientnet/keras/b0"] = files
 
     path = find_weights(name)
-    again = find_weights(name)
 
-    assert path == again
+    assert find_weights(name) == path
     assert path.startswith(downloads.cache_folder())
-    with open(path, "rb") as file:
-        assert file.read() == b"weights"
+    assert Path(path).read_bytes() == b"weights"
     n_downloads = sum(call.startswith("Download") for call in kaggle.calls)
     assert n_downloads == (2 if "models" in name else 1)  # a model's files are two
     address = "kaggle.com/models/ada/x/keras/b0: there is no such mo"
@@ -83,13 +84,9 @@ def test_a_dataset_or_a_model_of_kaggle_is_downloaded_once(
 def test_a_mounted_model_is_used_on_kaggle(tmp_path, monkeypatch):
     """Below the folder of its version, in the mounts of 2026 and the older ones."""
     monkeypatch.setattr(mounts, "KAGGLE_INPUT", str(tmp_path))
-    for mount in ("models/ada/efficientnet/keras/b0/2", "resnet/keras/50/1"):
-        folder = tmp_path / mount
-        folder.mkdir(parents=True)
-        (folder / "one.keras").write_bytes(b"")
+    new = "models/ada/efficientnet/keras/b0/2/one.keras"
+    old = "resnet/keras/50/1/one.keras"
+    put(tmp_path, [], {new: "", old: ""})
 
-    new = find_weights("models/ada/efficientnet/keras/b0")
-    old = find_weights("models/ada/resnet/keras/50")
-
-    assert new == str(tmp_path / "models/ada/efficientnet/keras/b0/2/one.keras")
-    assert old == str(tmp_path / "resnet/keras/50/1/one.keras")
+    assert find_weights("models/ada/efficientnet/keras/b0") == str(tmp_path / new)
+    assert find_weights("models/ada/resnet/keras/50") == str(tmp_path / old)
