@@ -92,7 +92,6 @@ def ours(folder, kind, out, clock):
     """Run the steps of the package; return the number of records."""
     from kaggle_tfr import deduplicate, explore, parallel, plan, read
     from kaggle_tfr.parameters import DEFAULTS
-    from kaggle_tfr.records import RECORDS_FOLDER
     from kaggle_tfr.write.verify import verify_written
     from kaggle_tfr.write.writer import write_parts
 
@@ -107,7 +106,6 @@ def ours(folder, kind, out, clock):
         "N_FOLDS": FOLDS,
         "SECOND_LOOK": False,
     }
-    os.environ[RECORDS_FOLDER] = f"{out}/records"
     parallel.use_backend(CORES)
     with clock("explore"):
         explore.run(values)

@@ -6,7 +6,6 @@ python -m benchmarks.records [--data DIR] [--rounds N] [--json]
 import contextlib
 import io
 import json
-import os
 import statistics
 import tempfile
 import time
@@ -24,13 +23,12 @@ from benchmarks.read import (
 )
 from kaggle_tfr import explore
 from kaggle_tfr.images.convert import ImageSettings
-from kaggle_tfr.records import RECORDS_FOLDER, read_image_bytes
+from kaggle_tfr.records import read_image_bytes
 
 
 def main() -> None:
     arguments = make_parser(__doc__, rounds=15).parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        os.environ[RECORDS_FOLDER] = f"{folder}/records"
         write_inputs(arguments.data, folder)
         seconds = measure(folder, arguments.rounds)
     medians = {name: statistics.median(values) for name, values in seconds.items()}

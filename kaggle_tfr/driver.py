@@ -29,7 +29,6 @@ from kaggle_tfr.parameters import (
     find_notebook,
     select_parameters,
 )
-from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.session import TERMINAL
 from kaggle_tfr.shards import list_own_parts
 from kaggle_tfr.storage import (
@@ -64,7 +63,7 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     Raises: ValueError: a wrong parameter or work folder, before any run;
     WorkDirBusyError: another run works in the folder; RuntimeError: a cell failed.
     """
-    from kaggle_tfr.report import write_chapter
+    from kaggle_tfr.report import write_chapter, write_report
 
     work, runs = _list_runs(values, notebooks)
     lock_of_run = lock.take(work, _choose_part(values, runs), holder="a run")
@@ -80,21 +79,13 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
                 write_chapter(copy, runs)
         except RuntimeError:
             with suppress(OSError):  # of a full disk, for example
-                _report(values, copies)
+                write_report(values, copies)
                 print(summarize(values, notebooks))
             raise
-        _report(values, copies)
+        write_report(values, copies)
     finally:
         lock_of_run.release()
     return work
-
-
-def _report(values: Values, copies: Path) -> None:
-    """Write report.html."""
-    from kaggle_tfr.report import write_report
-
-    with _environment({RECORDS_FOLDER: join(values["WORK_DIR"], "records")}):
-        write_report(values, copies)
 
 
 def _choose_part(values: Values, notebooks: Iterable[str]) -> int:

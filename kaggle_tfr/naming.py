@@ -105,11 +105,11 @@ def is_shard_name(path: str) -> bool:
     return _SHARD_ENDING.search(path) is not None
 
 
-def parse_shard_name(path: str) -> tuple[str, int]:
+def parse_shard_name(file: str, folder: str = "") -> tuple[str, int]:
     """Return the split and the count of records that a shard's path contains.
 
-    path: below the part folder. The last split in it counts; without one it is "train".
-    All files in a folder test/ are test shards. The count is −1 if it is unknown.
+    The last split in the path below `folder` counts; without one it is "train". All
+    files in a folder test/ are test shards. The count is −1 if it is unknown.
 
     >>> parse_shard_name("test_tfrecords/ld_test00-687.tfrec")
     ('test', 687)
@@ -118,6 +118,7 @@ def parse_shard_name(path: str) -> tuple[str, int]:
     >>> parse_shard_name("test/test-train-000-1.tfrec")
     ('test', 1)
     """
+    path = file.removeprefix(f"{folder}/")
     words = ["train", *_SPLIT.findall(path)]
     if f"/{TEST_FOLDER}" in f"/{path}":
         words.append("test")

@@ -17,7 +17,6 @@ import pandas as pd
 from kaggle_tfr import lock
 from kaggle_tfr.mounts import work_dir
 from kaggle_tfr.parameters import DEFAULTS, Values, check_globals
-from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.session import find_shell, prepare
 from kaggle_tfr.storage import (
     join,
@@ -91,8 +90,6 @@ def start(step: str, values: Values) -> str:
 
         use_style(shell)
     work = _find_work(values)
-    # The processes of a backend inherit it.
-    os.environ[RECORDS_FOLDER] = f"{work}/records"
     print(f"work folder: {work}")
     if "N_JOBS" in values:  # the other notebooks only read
         from kaggle_tfr.parallel import use_backend

@@ -1,30 +1,27 @@
 """TFRecord files: their frames, checksums and features, and random access to records.
 
 A record is found by its number in a shard (`ShardIndex`), or by an address such as
-"x.tfrec#17", which can replace the path of an image file (`read_image_bytes`).
+"x.tfrec#17", which can replace the path of an image file (`read_image_bytes`). If
+several features may be the image, the address names it: "x.tfrec#image/encoded=17".
 """
 
 import contextlib
 import gzip
-import hashlib
-import io
-import json
 import mmap
 import os
 import re
 import tempfile
 import threading
-import uuid
 import zlib
+from array import array
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, partial
-from itertools import accumulate, pairwise
+from functools import cache, lru_cache, partial
+from itertools import accumulate, groupby, pairwise
 from typing import Any
 
-import numpy as np
 from google.protobuf.message import DecodeError
 
 from kaggle_tfr import storage
@@ -32,15 +29,16 @@ from kaggle_tfr.storage import AnyPath
 
 # Around a record: its length (8) and the length's CRC (4) before it, its CRC (4) after.
 FRAME_BYTES = 16
-# Environment variable: the folder that keeps the indexes of shards for all processes.
-RECORDS_FOLDER = "KAGGLE_TFR_RECORDS"
 READS_IN_FLIGHT = 32  # a bucket takes 50 ms for a request, and serves many at a time
 # A length of 8 bytes that is below 4 GiB and not 0, at any byte.
 _LENGTH = re.compile(rb"(?s)(?=(?!\0{4}).{4}\0{4})")
-_HEADS = rb"\xff\xd8\xff|\x89PNG|GIF8|BM.{4}\0{4}|RIFF.{4}WEBP|II\*\0|MM\0\*|.{4}ftyp"
-_IMAGE = re.compile(rb"(?s)" + _HEADS)  # how image files begin
+# How image files begin.
+_IMAGE = re.compile(
+    rb"(?s)\xff\xd8\xff|\x89PNG|GIF8|BM.{4}\0{4}|RIFF.{4}WEBP|II\*\0|MM\0\*|.{4}ftyp"
+)
 Features = Mapping[str, Any]  # of a record, by their names
-Status = tuple[int, int]  # size and time, of `storage.size_and_time`
+# A shard, the feature of the image if several may be it, and the number of the record.
+_ADDRESS = re.compile(r"(?s)(.+)#(?:([^#]+)=)?(\d+)")
 # Source: TensorFlow's feature.proto and example.proto.
 _EXAMPLE = """
 name: "kaggle_tfr/example.proto" package: "kaggle_tfr" syntax: "proto3"
@@ -136,9 +134,8 @@ def list_frames(path: AnyPath) -> list[int]:
     while bounds[-1] < size:
         end = _find_end(data, bounds[-1])
         if not end:
-            lengths = _LENGTH.finditer(data, bounds[-1] + 1)
-            heads = (length.start() for length in lengths)
-            end = next((head for head in heads if _find_end(data, head)), size)
+            heads = map(re.Match.start, _LENGTH.finditer(data, bounds[-1] + 1))
+            end = next(filter(partial(_find_end, data), heads), size)
         bounds.append(end)
     return bounds
 
@@ -210,18 +207,13 @@ def is_gzip(shard: AnyPath) -> bool:
     return head[:3] == b"\x1f\x8b\x08" and head[8:] in b"\x00\x02\x04"
 
 
-def open_plain(shard: AnyPath) -> io.BufferedIOBase:
-    """Open a local shard; one in GZIP, of one or several members, is decompressed."""
-    return gzip.open(shard) if is_gzip(shard) else open(shard, "rb")
-
-
 def decompress(shard: AnyPath, path: str) -> str:
-    """Write the plain content of a local shard to `path`, and return `path`.
+    """Write the plain content of a local shard in GZIP to `path`, and return `path`.
 
     If the shard is truncated or damaged, the file ends with an invalid record, so that
     readers report it.
     """
-    with open_plain(shard) as source, open(path, "wb") as file:
+    with gzip.open(shard) as source, open(path, "wb") as file:
         try:
             while chunk := source.read1():  # `read` loses bytes at an error
                 file.write(chunk)
@@ -230,15 +222,21 @@ def decompress(shard: AnyPath, path: str) -> str:
     return path
 
 
-def read_index(path: str) -> list[int]:
-    """Return the bounds in an `.idx` file, as `list_frames` does.
+@contextlib.contextmanager
+def plain_file(shard: AnyPath) -> Iterator[AnyPath]:
+    """Yield a local file with the frames: the shard, or a copy while the block runs."""
+    with storage.local_copy(shard) as local, contextlib.ExitStack() as stack:
+        plain = local
+        if is_gzip(local):
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            plain = decompress(local, f"{folder}/plain")
+        yield plain
 
-    [0] without a file, [-1] if its content is not an index.
-    """
-    text = storage.read_text(path)
-    lengths = re.findall(r" (\d{1,18})\n", text)
-    bounds = list(accumulate(map(int, lengths), initial=0))
-    return bounds if text == format_index(bounds) else [-1]
+
+def read_index(path: str) -> list[int]:
+    """Return the bounds in an `.idx` file, as `list_frames` does, [0] without one."""
+    lengths = re.findall(r" (\d{1,18})\n", storage.read_text(path))
+    return list(accumulate(map(int, lengths), initial=0))
 
 
 def format_index(bounds: Sequence[int]) -> str:
@@ -257,94 +255,49 @@ class ShardIndex:
 
     shard: its path, for errors.
     file: the file that contains the frames: the shard, or a decompressed or local copy.
-    bounds: int64, in bytes of `file`: offset of each frame, then the end of the last.
-    image_key: feature of the images, "" if each record has only one image.
-    status: size and time of the shard when it was indexed.
+    bounds: in bytes of `file`: offset of each frame, then the end of the last.
     """
 
     shard: str
-    file: str
-    bounds: np.ndarray
-    image_key: str = ""
-    status: Status = (0, 0)
+    file: AnyPath
+    bounds: "array[int]"
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
-
-    def find_frame(self, number: int) -> tuple[int, int]:
-        """Return offset and length of a frame in bytes. Raises: FileNotFoundError."""
-        if number >= len(self):
-            raise FileNotFoundError(
-                f"'{self.shard}#{number}' is not there: the shard has {len(self):,} "
-                "records."
-            )
-        start, end = self.bounds[number : number + 2].tolist()
-        return start, end - start
 
     @contextlib.contextmanager
     def open_record(self, number: int) -> Iterator[Features]:
         """Yield the features of a record by name.
 
         Raises: DamagedRecord, with shard and byte, also for a ValueError in the block;
-        OSError.
+        FileNotFoundError: the shard has fewer records; OSError.
         """
-        offset, length = self.find_frame(number)
+        if number >= len(self):
+            raise FileNotFoundError(f"'{self.shard}' has only {len(self):,} records.")
+        offset, end = self.bounds[number : number + 2]
         try:
-            yield parse_record(read_frame(self.file, offset, length))
+            yield parse_record(read_frame(self.file, offset, end - offset))
         except ValueError as error:
             raise DamagedRecord(f"'{self.shard}' at byte {offset:,}: {error}") from None
 
 
-# The indexes that this process has used, 8 bytes a record.
-_indexes: dict[str, ShardIndex] = {}
-_locks = defaultdict[str, threading.Lock](threading.Lock)  # of their shards
-_copies = cache(partial(tempfile.TemporaryDirectory, prefix="records-"))
+_locks = defaultdict[str, threading.Lock](threading.Lock)  # of shards
+_copies = contextlib.ExitStack()  # of shards in GZIP or in a bucket, until Python ends
 
 
-def index_shard(shard: str, image_key: str = "") -> ShardIndex:
-    """Return the index of a shard, also of one in GZIP or in a bucket.
-
-    The folder RECORDS_FOLDER keeps it for all processes until the shard changes.
-    image_key: the feature of the images, "" for the one that was kept.
-    """
-    status = storage.size_and_time(shard)
+def index_shard(shard: str) -> ShardIndex:
+    """Return the index of a shard, also of one in GZIP or in a bucket."""
+    # An object is copied once; asking whether it has changed takes as long as a read.
+    status = () if storage.is_remote(shard) else storage.size_and_time(shard)
     with _locks[shard]:  # one of many threads makes the index
-        index = _indexes.get(shard)
-        has_key = index and image_key in ("", index.image_key)
-        if index is None or index.status != status or not has_key:
-            index = _load_index(shard, image_key, status)
-            _indexes[shard] = index
-    return index
+        return _make_index(shard, status)
 
 
-def _load_index(shard: str, image_key: str, status: Status) -> ShardIndex:
-    """Return the kept index if the shard is unchanged, else make and keep one."""
-    digest = hashlib.sha256(shard.encode()).hexdigest()
-    folder = os.environ.get(RECORDS_FOLDER) or _copies().name
-    path = storage.join(folder, f"{digest[:32]}.json")
-    kept = json.loads(storage.read_text(path) or "{}")
-    # The key of a shard with another time is kept too: it may be on another machine.
-    image_key = image_key or kept.get("image_key", "")
-    file = shard
-    # TensorFlow reads 4 MiB from a bucket for any record, so a whole copy is less.
-    if storage.is_remote(shard) or is_gzip(shard):
-        file = storage.join(_copies().name, uuid.uuid4().hex)
-        with storage.local_copy(shard) as local:
-            decompress(local, file)
-    state = {"status": list(status), "image_key": image_key}
-    if not state.items() <= kept.items():
-        kept = state | {"bounds": list_frames(file)}
-        storage.write_atomically(path, json.dumps(kept).encode())
-    bounds = np.array(kept["bounds"], np.int64)
-    return ShardIndex(shard, file, bounds, image_key, status)
-
-
-def _split_address(path: AnyPath) -> tuple[str, int] | None:
-    """Return shard and number of an address such as "x.tfrec#17", None for a path."""
-    shard, _, number = str(path).rpartition("#")
-    if number.isdecimal() and (shard in _indexes or not storage.exists(path)):
-        return shard, int(number)
-    return None
+@lru_cache(maxsize=4096)
+def _make_index(shard: str, _status: tuple[int, ...]) -> ShardIndex:
+    # TensorFlow reads 4 MiB from a bucket for any record, so a copy of all is less.
+    file = _copies.enter_context(plain_file(shard))
+    return ShardIndex(shard, file, array("q", list_frames(file)))
 
 
 def read_image_bytes(path: AnyPath) -> bytes:
@@ -352,41 +305,22 @@ def read_image_bytes(path: AnyPath) -> bytes:
 
     Raises: DamagedRecord; TimeoutError: the bucket does not respond; OSError.
     """
-    address = _split_address(path)
+    address = _ADDRESS.fullmatch(str(path))
     if address is None:
         return storage.read_bytes(path)
-    shard, number = address
-    try:
-        return _read_image(_indexes[shard], number)
-    except (KeyError, OSError):  # the shard may have changed since
-        return _read_image(index_shard(shard), number)
-
-
-def _read_image(index: ShardIndex, number: int) -> bytes:
-    """Return the image of a record. Raises: OSError: its feature is unknown."""
-    with index.open_record(number) as features:
-        keys = [index.image_key] if index.image_key else list_image_features(features)
-        images = [image for key in keys for image in features[key].bytes_list.value]
-    if len(images) != 1:
-        raise OSError(
-            f"'{index.shard}#{number}': the feature of its image is unknown "
-            f"(candidates: {keys}). Set {RECORDS_FOLDER} to the folder records/ of the "
-            "WORK_DIR in which 01_explore ran."
-        )
-    return images[0]
+    shard, feature, number = address.groups()
+    with index_shard(shard).open_record(int(number)) as features:
+        names = [feature] if feature else list_image_features(features)
+        images = [image for name in names for image in features[name].bytes_list.value]
+        if len(images) != 1:
+            raise ValueError(f"{len(images)} features are like an image: {names}")
+        return images[0]
 
 
 def size_and_time(path: AnyPath) -> tuple[int, int]:
-    """Return (bytes, ns since 1970 of the last change) of an image file or a record.
-
-    For a record: the bytes of its frame, and the time of its shard.
-    """
-    address = _split_address(path)
-    if address is None:
-        return storage.size_and_time(path)
-    shard, number = address
-    index = index_shard(shard)
-    return index.find_frame(number)[1], index.status[1]
+    """Return `storage.size_and_time` of an image file, or of the shard of a record."""
+    address = _ADDRESS.fullmatch(str(path))
+    return storage.size_and_time(address[1] if address else path)
 
 
 def stream_image_bytes(paths: Iterable[AnyPath]) -> Iterator[bytes | OSError]:
@@ -395,16 +329,18 @@ def stream_image_bytes(paths: Iterable[AnyPath]) -> Iterator[bytes | OSError]:
     Only objects of a bucket are read ahead.
     Raises: TimeoutError: the bucket does not respond.
     """
-    pending = deque[Callable[[], bytes | OSError]]()
+    pending = deque[Future[bytes | OSError]]()
     with ThreadPoolExecutor(READS_IN_FLIGHT) as threads:
-        for path in paths:
-            read = partial(_read_or_error, path)
-            is_remote = storage.is_remote(path)
-            pending.append(threads.submit(read).result if is_remote else read)
-            while len(pending) > (READS_IN_FLIGHT if is_remote else 0):
-                yield pending.popleft()()
-        for read_next in pending:
-            yield read_next()
+        for is_remote, group in groupby(paths, storage.is_remote):
+            if not is_remote:
+                yield from map(_read_or_error, group)
+                continue
+            for path in group:
+                pending.append(threads.submit(_read_or_error, path))
+                if len(pending) > READS_IN_FLIGHT:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
 
 
 def _read_or_error(path: AnyPath) -> bytes | OSError:

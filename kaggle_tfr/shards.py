@@ -5,13 +5,10 @@ import hashlib
 import io
 import os
 import re
-import struct
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain, combinations
+from itertools import combinations
 from typing import Any
 
 import pandas as pd
@@ -19,7 +16,7 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.mounts import find_input
 from kaggle_tfr.naming import is_shard_name, parse_shard_name
-from kaggle_tfr.records import PER_IMAGE_ERRORS, is_gzip, open_plain
+from kaggle_tfr.records import FRAME_BYTES, PER_IMAGE_ERRORS, is_gzip, plain_file
 from kaggle_tfr.schema import (
     SOURCES,
     JsonDataclass,
@@ -34,7 +31,8 @@ from kaggle_tfr.storage import AnyPath
 # The checksums of a finished part, for `sha256sum -c`: of all its files but Kaggle's
 # metadata.
 SUMS = "SHA256SUMS"
-LOOKUPS = 16  # requests to a bucket at a time
+LOOKUPS = 16  # files that are read, or requests to a bucket, at a time
+UNLISTED = -1  # bytes of a shard that no shards.csv lists
 # The columns of shards.csv that readers need; the writer adds more.
 SHARD_COLUMNS = ["file", "split", "fold", "count", "bytes"]
 INTEGERS = {"fold", "count", "bytes", "part", "shard", "refused"}
@@ -78,35 +76,27 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
     wrong with it, such as parts of different datasets.
     """
     prepare()
-    if isinstance(dirs, str | os.PathLike):
-        dirs = [dirs]
-    parents = [find_input(folder) for folder in dirs]
+    names = [dirs] if isinstance(dirs, str | os.PathLike) else dirs
+    parents = list(map(find_input, names))
     parts = [part for parent in parents for part in _find_parts(parent)]
-    folders = _list_distinct(parts)
+    folders = list(dict.fromkeys(map(storage.real_path, parts)))
+    listed = pd.concat([_list_folder(folder, schema) for folder in folders])
+    # The folder around parts may contain the plan that they should be of.
+    check_one_dataset(
+        [*parents, *folders],
+        advice="If one is an older version or a copy, remove it, or run 04_write with "
+        "OVERWRITE = True. Read two different datasets apart, and join their batches "
+        "by tf.data's sample_from_datasets.",
+    )
     with ThreadPoolExecutor(LOOKUPS) as threads:
-        tables = threads.map(partial(_list_folder, schema=schema), folders)
-        listed = pd.concat(tables, ignore_index=True)
         shards = pd.DataFrame(threads.map(_inspect, listed.to_dict("records")))
-        # The folder around parts may contain the plan that they should be of.
-        check_one_dataset(
-            [*parents, *folders],
-            advice="If one is an older version or a copy, remove it, or run 04_write "
-            "with OVERWRITE = True. Read two different datasets apart, and join their "
-            "batches by tf.data's sample_from_datasets.",
-        )
-        paths = [f"{folder}/labels.json" for folder in folders]
-        texts = dict(zip(folders, threads.map(storage.read_text, paths), strict=True))
     shards = shards[shards["count"] > 0].reset_index(drop=True)
     if shards.empty:
         raise ValueError(
             f"No shard in {folders} contains a record. See rejects.csv beside them."
         )
+    texts = {folder: storage.read_text(f"{folder}/labels.json") for folder in folders}
     return shards.assign(labels=pd.Series(share_labels(texts), shards.index))
-
-
-def _list_distinct(folders: Iterable[str]) -> list[str]:
-    """Return the folders, each of them once even if it has two names."""
-    return list({storage.real_path(folder): folder for folder in folders}.values())
 
 
 def _find_parts(folder: str) -> list[str]:
@@ -133,25 +123,20 @@ def read_plan_id(folder: str) -> PlanId:
     Raises: ValueError: plan.json is not JSON.
     """
     path = f"{folder}/plan.json"
-    plan_id = PlanId()
     values = storage.parse_json(storage.read_text(path) or "{}", path, COPY_AGAIN)
-    with contextlib.suppress(ValueError, TypeError, KeyError):
-        plan_id = PlanId.from_dict(upgrade_plan(values))
-        # The last line fails for an empty or foreign shards.csv.
-        numbers = read_part_table(folder, columns=["part"])["part"]
-        plan_id = replace(plan_id, part=int(numbers.max()))
+    plan_id = PlanId.from_dict(upgrade_plan(values))
+    with contextlib.suppress(ValueError):  # an empty or foreign shards.csv
+        part = read_part_table(folder, columns=["part"])["part"].max()
+        plan_id = replace(plan_id, part=int(part))
     return plan_id
 
 
 def upgrade_plan(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of a plan.json of any version, as this version writes them.
-
-    Raises: KeyError, TypeError: a value is missing, or is of another type.
-    """
+    """Return the values of a plan.json of any version, as this version writes them."""
     # Version 0.2 listed the plans that the plan continues, the oldest first.
     earlier = values.pop("earlier", [])
     return {
-        "dataset_id": [*earlier, values][0]["fingerprint"],
+        "dataset_id": [*earlier, values][0].get("fingerprint", ""),
         "first_part": 1 + sum(plan["n_parts"] for plan in earlier),
         **values,
     }
@@ -177,18 +162,14 @@ def check_one_dataset(folders: Iterable[str], *, advice: str) -> None:
     there twice. Folders whose plan is unknown are not compared.
     folders: with parts or plans. advice: what to do with two of them.
     """
-    names = _list_distinct(folders)
-    with ThreadPoolExecutor(LOOKUPS) as threads:
-        plans = zip(names, threads.map(read_plan_id, names), strict=True)
+    names = dict.fromkeys(map(storage.real_path, folders))
+    plans = zip(names, map(read_plan_id, names), strict=True)
     known = [(folder, plan) for folder, plan in plans if plan.fingerprint]
     for (folder, plan), (other, other_plan) in combinations(known, 2):
-        shared = set(plan.part_numbers).intersection(other_plan.part_numbers)
-        is_other_plan = plan.fingerprint != other_plan.fingerprint
-        if (
-            plan.dataset_id != other_plan.dataset_id
-            or 0 < plan.part == other_plan.part
-            or (is_other_plan and shared)
-        ):
+        shared_parts = {*plan.part_numbers}.intersection(other_plan.part_numbers)
+        if plan.fingerprint == other_plan.fingerprint:
+            shared_parts = {plan.part} & {other_plan.part} - {0}
+        if shared_parts or plan.dataset_id != other_plan.dataset_id:
             raise ValueError(
                 f"'{folder}' and '{other}' cannot be read as one dataset: they are of "
                 "different datasets, or both have the same part. Images could be in "
@@ -221,10 +202,14 @@ def share_labels(texts: Mapping[str, str]) -> Labels:
 
 
 def _list_folder(folder: str, schema: SchemaLike) -> pd.DataFrame:
-    """Return the shards of a folder; −1 is a value that the file reveals."""
-    shards = _read_listing(folder)
+    """Return the shards of a folder, by their names if it has no shards.csv."""
+    shards = read_part_table(folder)
+    shards["file"] = [storage.join(folder, name) for name in shards["file"]]
     if shards.empty:
-        shards = pd.DataFrame(list_shard_files(folder), columns=SHARD_COLUMNS)
+        files = list_shard_files(folder)
+        names = [(file, *parse_shard_name(file, folder)) for file in files]
+        shards = pd.DataFrame(names, columns=["file", "split", "count"])
+        shards = shards.assign(fold=-1, bytes=UNLISTED)[SHARD_COLUMNS]
     if shards.empty:
         raise FileNotFoundError(
             f"No shards in '{folder}': no shards.csv, in it or one folder down, and no "
@@ -258,50 +243,11 @@ def read_part_table(
     return table[columns]
 
 
-def list_shard_files(folder: str) -> list[tuple]:
-    """Return (file, split, −1, count, −1) of the files with names of shards.
-
-    The split is "train" and the count −1 if the name does not contain them.
-    """
+def list_shard_files(folder: str) -> list[str]:
+    """Return the files in a folder, and one folder down, with the names of shards."""
     files = storage.list_files("*.tfrec*", folder)
     files += storage.list_files("*/*.tfrec*", folder)
-    rows = []
-    for file in filter(is_shard_name, files):
-        split, count = parse_shard_name(os.path.relpath(file, folder))
-        rows.append((file, split, -1, count, -1))
-    return rows
-
-
-def list_inputs(
-    folder: str, files: Iterable[str], parts: Iterable[str], *, with_missing: bool
-) -> pd.DataFrame:
-    """Return file, split and part of each shard in a folder, sorted by file.
-
-    files: the shards that exist. parts: the folders with a shards.csv; a shard that
-    none of them lists has the split in its name, and the part "".
-    with_missing: add the shards that are listed, but whose file is missing.
-    Raises: ValueError: parts of different datasets.
-    """
-    shards = {}
-    for file in files:
-        split, _ = parse_shard_name(os.path.relpath(file, folder))
-        shards[file] = (file, split, "")
-    for part in parts:
-        listing = _read_listing(part, ["file", "split"])
-        for file, split in listing.itertuples(index=False):
-            if with_missing or file in shards:
-                shards[file] = (file, split, part)
-    check_one_dataset(
-        [part for _, _, part in shards.values() if part],
-        advice="Set INPUT_DIR to one of them, MORE_INPUTS to the other.",
-    )
-    return pd.DataFrame(sorted(shards.values()), columns=["file", "split", "part"])
-
-
-def _read_listing(part_dir: str, columns: list[str] = SHARD_COLUMNS) -> pd.DataFrame:
-    """Return columns of shards.csv, with the path of each shard as its file."""
-    table = read_part_table(part_dir, columns=columns)
-    return table.assign(file=[storage.join(part_dir, file) for file in table["file"]])
+    return list(filter(is_shard_name, files))
 
 
 def choose_schema(folder: str, file: str, schema: SchemaLike) -> RecordSchema:
@@ -313,9 +259,11 @@ def choose_schema(folder: str, file: str, schema: SchemaLike) -> RecordSchema:
     """
     if schema:
         record_schema = load_schema(schema)
-        fields = [field for field in record_schema.fields if field.type == "bytes"]
-        sources = chain.from_iterable(field.sources for field in fields)
-        masks = tuple(source for source in sources if source not in SOURCES)
+        masks = tuple(
+            str(field.source)
+            for field in record_schema.fields
+            if field.type == "bytes" and field.source not in SOURCES
+        )
         if masks and not record_schema.label_keys:
             return replace(record_schema, kind="masks", label_columns=masks)
         return record_schema
@@ -332,28 +280,23 @@ def choose_schema(folder: str, file: str, schema: SchemaLike) -> RecordSchema:
 def _inspect(row: dict[Any, Any]) -> dict[Any, Any]:
     """Return the row of a shard with its bytes, compression and count.
 
-    Raises: ValueError: they differ from the row's.
+    Raises: ValueError: they differ from those in shards.csv, or in its name.
     """
     file = row["file"]
     size, _ = storage.size_and_time(file)
-    is_listed = row["bytes"] != -1
-    if is_listed and row["bytes"] != size:
-        raise ValueError(
-            f"'{file}' has {size:,} bytes, but {row['bytes']:,} in shards.csv: it is "
-            "truncated, or of another run. Copy it again, or write the part again."
-        )
-    compression = "GZIP" if is_gzip(file) else ""
-    count = row["count"]
-    # The size is enough for a listed shard. Frames on disk are quick to count.
-    is_quick = not (is_listed or compression or storage.is_remote(file))
-    if count == -1 or is_quick:
-        count = count_records(file)
-    if row["count"] not in (-1, count):
-        raise ValueError(
-            f"'{file}' contains {count:,} records, but {row['count']:,} by its name. "
-            "It is truncated or misnamed. Copy it again, or give it another name."
-        )
-    return row | {"bytes": size, "compression": compression, "count": count}
+    found = row | {"bytes": size, "compression": "GZIP" if is_gzip(file) else ""}
+    # A listed shard has its records if it has its size.
+    is_slow = found["compression"] or storage.is_remote(file)
+    if row["count"] == -1 or (row["bytes"] == UNLISTED and not is_slow):
+        found["count"] = count_records(file)
+    for name in ("bytes", "count"):
+        if row[name] not in (-1, found[name]):
+            raise ValueError(
+                f"'{file}' has the {name} {found[name]:,}, but {row[name]:,} in "
+                "shards.csv or in its name: it is truncated, misnamed or of another "
+                "run. Copy it again, or write the part again."
+            )
+    return found
 
 
 def count_records(file: str) -> int:
@@ -362,17 +305,17 @@ def count_records(file: str) -> int:
     Raises: ValueError: it is truncated, or is not a TFRecord file.
     """
     count = 0
-    with storage.local_copy(file) as local, open_plain(local) as shard:
-        try:
-            while length := shard.read(8):
-                shard.seek(int.from_bytes(length, "little") + 4, os.SEEK_CUR)
-                struct.unpack("4s", shard.read(4))  # fails at the end of the file
-                count += 1
-        except (OSError, EOFError, OverflowError, struct.error, zlib.error) as error:
-            raise ValueError(
-                f"'{file}' is truncated or is not a TFRecord file: {error}. Copy or "
-                "write it again."
-            ) from None
+    offset = 0
+    with plain_file(file) as plain, open(plain, "rb") as shard:
+        size = os.path.getsize(plain)
+        while offset < size:
+            shard.seek(offset)
+            offset += FRAME_BYTES + int.from_bytes(shard.read(8), "little")
+            count += 1
+    if offset != size:
+        raise ValueError(
+            f"'{file}' is truncated or is not a TFRecord file. Copy or write it again."
+        )
     return count
 
 
@@ -396,11 +339,15 @@ def format_sums(sums: Mapping[str, str]) -> str:
 
 def find_changed_files(part_dir: str, sums: Mapping[str, str]) -> dict[str, str]:
     """Return what is wrong with each file that does not match `sums`, by name."""
-    wrong = {}
-    for name, sha256 in sums.items():
-        try:
-            if storage.sha256_of(storage.join(part_dir, name)) != sha256:
-                wrong[name] = "it has changed since it was written"
-        except PER_IMAGE_ERRORS:
-            wrong[name] = "the file is missing"
-    return wrong
+    paths = [storage.join(part_dir, name) for name in sums]
+    with ThreadPoolExecutor(LOOKUPS) as threads:
+        problems = threads.map(_find_change, paths, sums.values())
+        return {name: text for name, text in zip(sums, problems, strict=True) if text}
+
+
+def _find_change(path: str, sha256: str) -> str:
+    try:
+        is_same = storage.sha256_of(path) == sha256
+    except PER_IMAGE_ERRORS:
+        return "the file is missing"
+    return "" if is_same else "it has changed since it was written"

@@ -30,17 +30,23 @@ from kaggle_tfr.explore.rows import (
     first_problem,
 )
 from kaggle_tfr.explore.settings import InputSettings, list_texts
-from kaggle_tfr.naming import is_shard_name
+from kaggle_tfr.naming import is_shard_name, parse_shard_name
 from kaggle_tfr.records import (
     DamagedRecord,
     Features,
     index_shard,
     is_record_file,
+    list_image_features,
     list_values,
     read_index,
 )
 from kaggle_tfr.schema import SOURCES, Labels, RecordSchema, load_schema
-from kaggle_tfr.shards import choose_schema, list_inputs, share_labels
+from kaggle_tfr.shards import (
+    check_one_dataset,
+    choose_schema,
+    read_part_table,
+    share_labels,
+)
 
 # Names such as "train-00000-of-00002", whose content decides.
 _NUMBERED = re.compile(r"-\d+-of-\d+$")
@@ -85,6 +91,7 @@ def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
     others = others.rename(columns={name: f"record_{name}" for name in RESERVED})
     others = others.convert_dtypes(convert_string=False, convert_floating=False)
     addresses = records[FILE].str.removeprefix(f"{input_dir}/")
+    addresses = addresses.str.replace(r"#[^#]+=(\d+)$", r"#\1", regex=True)
     ids = records.get(ID, addresses).fillna(addresses)
     images = pd.DataFrame(
         {
@@ -97,20 +104,38 @@ def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
 
 
 def list_shards(settings: InputSettings) -> pd.DataFrame:
-    """Return file, split and part of each shard in INPUT_DIR.
+    """Return file, split and part of each shard in INPUT_DIR, sorted by file.
 
     PATTERN chooses them, else their names, or their content if these are unusual.
-    Without PATTERN, shards that a part lacks are among them. See `list_inputs`.
+    Shards that a shards.csv lists, but whose file is missing, are among them. A shard
+    that none lists has the split in its name, and the part "".
+    Raises: ValueError: parts of different datasets.
     """
     input_dir = settings.input_dir
     files = list_files(input_dir, (), settings.excluded, products=())
     paths = [f"{input_dir}/{name}" for name in (*files.images, *files.others)]
-    parts = map(os.path.dirname, fnmatch.filter(paths, "*/shards.csv"))
+    listed = dict[str, tuple[str, str, str]]()
+    for table in fnmatch.filter(paths, "*/shards.csv"):
+        part = os.path.dirname(table)
+        listing = read_part_table(part, columns=["file", "split"])
+        for name, split in listing.to_numpy():
+            file = storage.join(part, name)
+            listed[file] = (file, split, part)
+
     patterns = list_texts(settings.pattern)
-    shards = list(filter(_is_shard, paths)) if not patterns else []
+    shards = {*listed, *filter(_is_shard, paths)} if not patterns else set()
     for pattern in patterns:
-        shards += fnmatch.filter(paths, f"{glob.escape(input_dir)}/{pattern}")
-    return list_inputs(input_dir, shards, parts, with_missing=not patterns)
+        path_pattern = f"{glob.escape(input_dir)}/{pattern}"
+        shards.update(fnmatch.filter({*listed, *paths}, path_pattern))
+    rows = []
+    for file in sorted(shards):
+        split, _ = parse_shard_name(file, input_dir)
+        rows.append(listed.get(file, (file, split, "")))
+    check_one_dataset(
+        [part for _, _, part in rows if part],
+        advice="Set INPUT_DIR to one of them, MORE_INPUTS to the other.",
+    )
+    return pd.DataFrame(rows, columns=["file", "split", "part"])
 
 
 def _is_shard(path: str) -> bool:
@@ -151,7 +176,7 @@ def _choose_schema(shards: pd.DataFrame, settings: InputSettings) -> RecordSchem
 
 
 def _walk_records(
-    path: str, input_dir: str, part: str = "", image_key: str = ""
+    path: str, input_dir: str, part: str = ""
 ) -> Iterator[tuple[Features, str]]:
     """Yield features and problem of each record; a problem means no features.
 
@@ -162,12 +187,12 @@ def _walk_records(
         yield {}, LINK_PROBLEM
         return
     try:
-        index = index_shard(path, image_key)
+        index = index_shard(path)
     except OSError as error:
         yield {}, explain_unreadable(error)
         return
 
-    found = set(index.bounds[:-1].tolist())
+    found = set(index.bounds[:-1])
     name = path.removeprefix(f"{part}/")
     listed = set(read_index(f"{part}/index/{name}.idx")[:-1]) if part else set()
     # The index of another file with this name does not have the frames of this file.
@@ -198,12 +223,16 @@ def _read_shard(
         source = field.sources[0]
         # "/" does not begin the name of a feature.
         column_of[field.name] = f"/{source}" if source in SOURCES else source
-    records = _walk_records(path, input_dir, part, schema.image_key)
+    image_key = schema.image_key
     rows = []
-    for number, (features, problem) in enumerate(records):
-        place = {FILE: f"{path}#{number}", SPLIT: split, PROBLEM: problem}
-        if not problem and schema.image_key not in features:
-            place[PROBLEM] = f"no image in the feature '{schema.image_key}'"
+    for number, record in enumerate(_walk_records(path, input_dir, part)):
+        features, problem = record
+        address = f"{path}#{number}"
+        if not problem and image_key not in features:
+            problem = f"no image in the feature '{image_key}'"
+        elif not problem and list_image_features(features) != [image_key]:
+            address = f"{path}#{image_key}={number}"
+        place = {FILE: address, SPLIT: split, PROBLEM: problem}
         rows.append(_read_values(features, column_of) | place)
     return pd.DataFrame(rows, dtype=object)
 

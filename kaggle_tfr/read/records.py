@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect
 from collections.abc import Sequence
 from itertools import accumulate
@@ -169,4 +170,4 @@ def _open_index(row: Any) -> ShardIndex:
             "the part's folder index/ as well, or read it with read_batches. A shard "
             "in GZIP has no index: write it with COMPRESSION = ''."
         )
-    return ShardIndex(row.file, row.file, np.array(bounds, np.int64))
+    return ShardIndex(row.file, row.file, array("q", bounds))

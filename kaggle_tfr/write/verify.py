@@ -300,7 +300,7 @@ def _check_shard_list(plan: Plan, rows: Sequence[ShardRow]) -> dict[str, str]:
 
 def _find_unlisted_files(part_dir: str, rows: Iterable[ShardRow]) -> dict[str, str]:
     """Return the problem of each file named like a shard that has no row."""
-    paths = [path for path, *_ in list_shard_files(part_dir)]
+    paths = list_shard_files(part_dir)
     files = {path.removeprefix(f"{part_dir}/") for path in paths}
     files -= {row.file for row in rows}
     return dict.fromkeys(files, "not in shards.csv")

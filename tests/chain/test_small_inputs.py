@@ -11,17 +11,10 @@ from support import layouts
 from support.inputs import put
 
 from kaggle_tfr.parameters import NOTEBOOKS
-from kaggle_tfr.records import RECORDS_FOLDER
 
 # Of a table that a notebook shows.
 TAGS = {"<table", "<thead", "<tbody", "<tr", "<th", "<td", "<div", "<style", "<p"}
 SMALL = {"IMAGE_SIZE": 32, "N_FOLDS": 0, "BATCH_SIZE": 4, "N_JOBS": 1}
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    """What `notebook.start` sets does not stay."""
-    monkeypatch.setenv(RECORDS_FOLDER, "")
 
 
 def run_notebook(root, number, values):

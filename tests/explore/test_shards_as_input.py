@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.chain import run_chain
-from support.faults import FULL, Disk
 from support.forks import run_code
 from support.gcs import serve_bucket
 from support.inputs import put, read, rows_of
@@ -18,19 +17,10 @@ from support.readers import make_example, make_picture, save_noise, write_shard
 
 from kaggle_tfr import parallel
 from kaggle_tfr.explore.table import measure
-from kaggle_tfr.kaggle.session import copy_plan
-from kaggle_tfr.records import RECORDS_FOLDER, read_image_bytes, size_and_time
+from kaggle_tfr.records import DamagedRecord, read_image_bytes, size_and_time
 from kaggle_tfr.write.writer import write_parts
 
 IMAGES = [save_noise(seed, 64, 48) for seed in range(40)]
-
-
-@pytest.fixture(autouse=True)
-def records(monkeypatch):
-    """The folder of indexes, as the first call of a notebook sets it."""
-    folder = Path("work/records").absolute()
-    monkeypatch.setenv(RECORDS_FOLDER, str(folder))
-    return folder
 
 
 def make_records(images, n_classes=3):
@@ -185,40 +175,38 @@ def test_run_length_codes_are_masks():
     assert found == [["1 3", "", "", "5 2"]]
 
 
-def test_a_changed_shard_is_indexed_again(records):
-    """The index is copied with the plan."""
+def test_a_changed_shard_is_indexed_again():
+    """Its time is that of its records."""
     path = write_input(make_records(IMAGES[:1]))
     assert read_image_bytes(f"{path}#0") == IMAGES[0]
-    new_records = make_records(IMAGES[1:4])
-    write_input(new_records)
+    write_input(make_records(IMAGES[1:4]))
     os.utime(path, ns=(1, 1))
 
     assert read_image_bytes(f"{path}#2") == IMAGES[3]
-    assert size_and_time(f"{path}#2") == (len(new_records[2]) + 16, 1)
-    missing = "#3' is not there: the shard has 3 records"
-    with pytest.raises(FileNotFoundError, match=missing):
+    assert size_and_time(f"{path}#2") == (path.stat().st_size, 1)
+    with pytest.raises(FileNotFoundError, match="has only 3 records"):
         read_image_bytes(f"{path}#3")
-    put("work", [], {"plan.json": "{}"})
-    copy_plan("work", "copy")
-    copied = os.listdir("copy/records")
-    assert sorted(copied) == sorted(os.listdir(records)) != []
 
 
-def test_a_full_work_folder_is_not_a_problem_of_a_shard(records):
-    """Its index cannot be written: 01 stops, and rejects nothing."""
-    write_input(make_records(IMAGES[:3]))
-    records.mkdir(parents=True)
-    with Disk(records, at=1, fault=FULL), pytest.raises(OSError, match="No space left"):
-        read("in")
+def test_an_address_names_the_feature_of_its_image_if_several_are_like_one():
+    """The id does not have it."""
+    write_input([make_example(**TWO_IMAGES)])
+
+    images, _ = read("in", input_schema={"right": "image", "label": "label"})
+
+    assert images["image_id"].tolist() == ["a.tfrec#0"]
+    assert images["path"][0].endswith("/a.tfrec#right=0")
+    assert read_all(images) == [IMAGES[0]]
+    with pytest.raises(DamagedRecord, match="at byte 0: 2 features .*right"):
+        read_image_bytes(images["path"][0].replace("right=", ""))
 
 
-def test_other_processes_read_addresses(monkeypatch):
-    """Workers of loky make their own index if none is kept, also of GZIP shards."""
+def test_other_processes_read_addresses():
+    """Workers of loky make their own index, also of GZIP shards."""
     records = make_records(IMAGES)
     write_input(records[:20])
     write_input(records[20:], "b.tfrec", "GZIP")
     images, labels = read("in")
-    monkeypatch.setenv(RECORDS_FOLDER, "")
     parallel.use_backend(2, "loky")
     try:
         measured = measure(images, labels)

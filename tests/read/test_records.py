@@ -2,23 +2,15 @@
 
 import io
 import itertools
-import os
 
 import numpy as np
 import pytest
 from PIL import Image
 from support.plans import CLASSES, make_images, plan_images, read_plainly
 from support.processes import call_python
-from support.readers import (
-    make_example,
-    make_picture,
-    make_record,
-    write_part,
-    write_shard,
-)
+from support.readers import make_example, make_picture, make_record, write_part
 
 from kaggle_tfr import read
-from kaggle_tfr import records as records_module
 from kaggle_tfr.images.masks import encode_mask
 from kaggle_tfr.schema import Field, RecordSchema
 from kaggle_tfr.write.writer import write_parts
@@ -246,21 +238,6 @@ def test_a_shard_without_its_whole_index_is_named(tmp_path, lengths):
     message = r"b\.tfrec' has no index of its 2 records in .*\.idx"
     with pytest.raises(ValueError, match=message):
         read.Records(part)
-
-
-def test_the_feature_of_the_image_is_kept_for_a_changed_shard(tmp_path, monkeypatch):
-    """Another process or machine sees another time, and knows no feature by itself."""
-    monkeypatch.setenv(records_module.RECORDS_FOLDER, str(tmp_path / "records"))
-    left, right = make_picture(10), make_picture(200)
-    shard = write_shard(tmp_path / "a.tfrec", [make_example(left=left, right=right)])
-    with pytest.raises(OSError, match="the feature of its image is unknown"):
-        records_module.read_image_bytes(f"{shard}#0")
-
-    records_module.index_shard(shard, "right")
-    os.utime(shard, ns=(1, 1))
-    records_module._indexes.clear()
-
-    assert records_module.read_image_bytes(f"{shard}#0") == right
 
 
 def test_devices_share_each_batch_in_its_order(part, eight_devices):

@@ -34,7 +34,6 @@ from kaggle_tfr.deduplicate.outcomes import (
 from kaggle_tfr.explore.table import save_rejects
 from kaggle_tfr.parallel import close_backend, use_backend
 from kaggle_tfr.plan.plan import number_shards, read_plan, save_plan
-from kaggle_tfr.records import RECORDS_FOLDER
 from kaggle_tfr.shards import find_shards
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.metadata import read_metadata
@@ -185,9 +184,8 @@ CLEANING = {
 
 
 @pytest.mark.parametrize("step", CLEANING)
-def test_each_step_removes_what_killed_runs_left(work, tmp_path, monkeypatch, step):
+def test_each_step_removes_what_killed_runs_left(work, tmp_path, step):
     """Each step does so by itself."""
-    monkeypatch.setenv(RECORDS_FOLDER, "")
     folder = shutil.copytree(work, tmp_path / "work")
     for place in ("plan.json", "records/a.tfrec-1.frames"):
         path = folder / f"{place}.{'0a' * 16}.tmp"
