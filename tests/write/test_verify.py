@@ -164,7 +164,6 @@ def test_several_damaged_records_and_the_end_of_a_cut_file_are_named(part, share
     expected = [0, 1, 4, last]
     assert records["record"].tolist() == expected
     assert records["offset"].tolist() == [offsets[number] for number in expected]
-    assert "the file ends in the middle of it" in records["problem"].iloc[-1]
     assert any(faults["problem"].str.contains("its sha256 is not that of shards.csv"))
 
 
@@ -200,9 +199,9 @@ def put(name, kind, value):
 CHANGES = {
     "'label' is [7], expected [": put("label", "int64_list", 7),
     "'image_id' is [b'x'], expected [b'": put("image_id", "bytes_list", b"x"),
-    "its image is rejected": put("image", "bytes_list", b"\xff\xd8\xff"),
-    "'width' is missing, expected [": lambda features: features.pop("width"),
-    "'new' is [1], expected missing": lambda f: f["new"].int64_list.value.append(1),
+    "the record is wrong": put("image", "bytes_list", b"\xff\xd8\xff"),
+    "'width' is [], expected [": lambda features: features.pop("width"),
+    "'new' is [1], expected []": lambda f: f["new"].int64_list.value.append(1),
 }
 
 
@@ -238,16 +237,15 @@ def test_missing_unknown_and_renamed_files_are_named(part):
     table.to_csv(part / "shards.csv", index=False)
     lines = (part / "train.csv").read_text().splitlines(keepends=True)
     (part / "train.csv").write_text("".join(lines[:-2]))
-    (part / "index" / f"{third.name}.idx").write_text("1 99\n")
+    index = f"index/{second.name}.idx"
+    (part / index).write_text("1 99\n")
 
     faults = group_faults(part)
 
     assert "the file is missing" in faults[first.name]
-    assert faults["trees-f9-009-12.tfrec"] == "not in shards.csv"
-    assert "12 records were found, shards.csv has 11" in faults[third.name]
-    assert "the plan has 12 images" in faults[third.name]
-    assert "train.csv has 10 rows of this file" in faults[third.name]
-    assert "not where its index has them" in faults[third.name]
+    unknown = ["trees-f9-009-12.tfrec", third.name]
+    assert faults[unknown].tolist() == ["not planned, or not in shards.csv"] * 2
+    assert set(faults.index) == {first.name, *unknown, "shards.csv", "train.csv", index}
 
 
 def test_an_unfinished_part_is_named(part):
@@ -273,7 +271,7 @@ def test_a_part_of_another_plan_than_the_one_beside_it_is_named(part):
     faults = verify_parts(folders).faults
 
     faults = faults[faults["problem"].str.contains("different datasets")]
-    assert faults["part"].tolist() == [str(other)]
+    assert faults["part"].tolist() == [str(part.parent)]
     assert f"'{part}' and '{other}' cannot be read" in faults["problem"].iloc[0]
 
 
@@ -339,7 +337,7 @@ def test_a_good_part_has_no_fault_and_fits_its_sources(work):
     part = str(work / "part-1")
     verified = verify(part, work, sample=12)
 
-    columns = ["part", "file", "record", "offset", "problem"]
+    columns = ["part", "file", "record", "offset", "problem", "advice"]
     assert verified.faults.empty
     assert list(verified.faults.columns) == columns
     psnr = verified.sources["psnr"]
@@ -370,8 +368,7 @@ def test_swapped_and_rotated_images_are_named(work, write_changed, message, spoi
     part = write_changed(change)
     faults, sources, _ = verify(part, work, sample=50)
 
-    expected = f"does not show its source as it is.*{message}"
-    assert faults["problem"].str.contains(expected).all()
+    assert faults["problem"].str.contains(message).all()
     n_found = sources["problem"].str.contains(message).sum()
     assert n_found == len(faults) > 0
 
@@ -386,9 +383,9 @@ def test_the_comparison_knows_every_way_to_resize(resize, size):
     record = convert(source, settings)
     pixels = tf.io.decode_jpeg(record.data).numpy()
 
-    psnr, _, problem = compare_with_source(source, pixels, settings)
+    problem, psnr, _ = compare_with_source(source, pixels, settings)
     assert psnr > 25
     assert not problem
     if size == (40, 40):
-        problem = compare_with_source(source, np.rot90(pixels), settings)[2]
-        assert problem == "the image is rotated 90° counterclockwise"
+        problem, *_ = compare_with_source(source, np.rot90(pixels), settings)
+        assert problem == "rotated 90° counterclockwise"
