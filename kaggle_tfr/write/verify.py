@@ -188,7 +188,7 @@ def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
     n_planned = sum(shard.part == row.part for shard in plan.shards for row in rows[:1])
     if not rows or len(rows) < n_planned or not journal.is_closed(part_dir):
         problems["shards.csv"] = "it is broken, or the part is unfinished"
-    elif renew_metadata(part_dir, plan, rows):
+    elif not problems and renew_metadata(part_dir, plan, rows):
         problems[DATASET_FILE] = "it is missing, or does not describe this part"
     if not shards.items() <= sums.items():
         problems[SUMS] = "it is missing or broken, or lacks a shard"
