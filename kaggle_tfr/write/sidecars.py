@@ -98,9 +98,10 @@ def _list_files(work_dir: str, plan: Plan, rows: Sequence[ShardRow]) -> dict[str
         rejects += [reject | {"file": row.file} for reject in row.rejects]
     if rejects:
         texts["rejects.csv"] = format_csv(pd.DataFrame(rejects)[REJECT_COLUMNS])
-    if any(row.split == "test" for row in rows):
-        texts[SUBMISSION] = storage.read_text(storage.join(work_dir, SUBMISSION))
-    files = {name: text.encode() for name, text in texts.items() if text}
+    submission = storage.read_text(storage.join(work_dir, SUBMISSION))
+    if submission and any(row.split == "test" for row in rows):
+        texts[SUBMISSION] = submission
+    files = {name: text.encode() for name, text in texts.items()}
     if has_folds(plan, rows[0].part):
         files[FOLDS_FILE] = storage.read_bytes(storage.join(work_dir, FOLDS_FILE))
     return files

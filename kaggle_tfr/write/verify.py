@@ -4,10 +4,10 @@ import os
 import shutil
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import groupby, pairwise, product
+from itertools import groupby, pairwise
 from math import nan
 from typing import Any, NamedTuple
 
@@ -35,6 +35,7 @@ from kaggle_tfr.shards import (
     SUMS,
     check_one_dataset,
     find_changed_files,
+    list_parts,
     list_shard_files,
     read_sums,
 )
@@ -47,7 +48,7 @@ from kaggle_tfr.write.stats import Stats, Sums, sum_channels
 METHOD = Image.Resampling.HAMMING
 METHOD = Image.Resampling.HAMMING
 BLOCK = 16  # records of one task
-MAX_FINDINGS = 60  # of a shard, with the records that are compared
+MAX_FAULTS = 20  # of a file
 MARGIN_DB = 1.0  # some images look the same rotated: a fault must fit better by this
 SWAPPED = "red and blue are swapped"
 REPAIR = "Run 04_write again; if the fault stays, with OVERWRITE = True."
@@ -69,9 +70,9 @@ class Finding(NamedTuple):
 
     part: str
     file: str
+    problem: str = ""
     record: int = -1
     offset: int = 0
-    problem: str = ""
     psnr: float = nan
     psnr_swapped: float = nan
     split: str = ""
@@ -89,7 +90,7 @@ class Verification(NamedTuple):
 
 
 # A record: its shard, a plain local file, number, (offset, end) and [row of its table].
-Record = tuple[ShardRow, AnyPath, int, Sequence[int], Sequence[Row]]
+Record = tuple[Any, ...]
 Checked = tuple[list[Finding], Sums]
 
 
@@ -100,11 +101,10 @@ def verify_parts(
 
     Every byte is read: sha256, CRCs, each record's image, and its features against the
     row of the image; names, counts and files against plan and shards.csv.
-    folders: parts, folders of parts such as WORK_DIR, or work/ of all recipes.
+    folders: parts, or folders of parts such as WORK_DIR.
     work_dir: the plan's; "" to compare no sources.
     sample: the least number of records of each part to compare with their sources; 0:
         one in a hundred, from 6 to 50.
-    Raises: FileNotFoundError: a folder contains no part that 04_write wrote.
     """
     folders = [folders] if isinstance(folders, str) else folders
     part_dirs = [part_dir for folder in folders for part_dir in _find_parts(folder)]
@@ -114,21 +114,17 @@ def verify_parts(
         try:
             check_one_dataset(list(parts), advice="Remove one of them.")
         except ValueError as error:
-            findings.append(Finding(folder, "plan.json", problem=str(error)))
+            findings.append(Finding(folder, "plan.json", str(error)))
 
-    stats = dict[str, Stats]()
+    stats = {}
     for part_dir in part_dirs:
-        plan, rows, problems = _open_part(part_dir)
-        for file, problem in problems.items():
-            findings.append(Finding(part_dir, file, problem=problem))
-        stats[part_dir] = defaultdict(Counter)
-        results = _read_shards(part_dir, plan, rows, work_dir, sample)
-        for row, (findings_of_shard, sums) in zip(rows, results, strict=True):
-            findings += findings_of_shard
-            stats[part_dir][row.split].update(sums)
-    table = pd.DataFrame(sorted(findings), columns=Finding._fields)
+        found, stats[part_dir] = _verify_part(part_dir, work_dir, sample)
+        findings += found
+    table = pd.DataFrame(findings, columns=Finding._fields)
+    table = table.sort_values(FAULT_COLUMNS)
     faults = table.loc[table["problem"] != "", FAULT_COLUMNS]
-    return Verification(faults.reset_index(drop=True), table.dropna(), stats)
+    faults = faults.groupby(["part", "file"]).head(MAX_FAULTS)
+    return Verification(faults, table.dropna(), stats)
 
 
 def verify_written(shards: pd.DataFrame, parts_dir: str, work_dir: str) -> Verification:
@@ -143,29 +139,43 @@ def verify_written(shards: pd.DataFrame, parts_dir: str, work_dir: str) -> Verif
     if len(checked.faults):
         table = checked.faults.head(20).to_string()
         raise RuntimeError(f"the parts are not what was planned:\n{table}")
-    n_records = shards["count"].sum()
-    text = f"0 faults in {n_records:,} records, all read again."
+    text = f"0 faults in {shards['count'].sum():,} records, all read again."
     notebook.note("✓", text, "verification")
     return checked
 
 
 def _find_parts(folder: str) -> list[str]:
-    """Return the part folders: the folder itself, or those up to two levels below it.
+    """Return the parts in a folder, or the folder itself."""
+    part_dirs = {*list_parts(folder), *list_parts(folder, "plan.json")}
+    return sorted(part_dirs) or [folder.rstrip("/")]
 
-    Raises: FileNotFoundError: 04_write wrote none of them.
-    """
-    files = set[str]()
-    for pattern in product(("", "*/", "*/*/"), ("plan.*", "shards.csv")):
-        files.update(storage.list_files("".join(pattern), folder))
-    folders = set(map(os.path.dirname, files))
-    part_dirs = [path for path in folders if f"{path}/plan.parquet" not in files]
-    if not part_dirs:
-        raise FileNotFoundError(
-            f"'{folder}' is not a part that 04_write wrote: it contains neither "
-            "plan.json nor shards.csv. To check other TFRecord files, read them by "
-            "01_explore with INPUT_SCHEMA: auto."
+
+def _verify_part(
+    part_dir: str, work_dir: str, sample: int
+) -> tuple[list[Finding], Stats]:
+    """Return what is found in the files and records of a part, and its pixel sums."""
+    plan, rows, problems = _open_part(part_dir)
+    findings = [Finding(part_dir, *problem) for problem in problems.items()]
+    stats: Stats = defaultdict(Counter)
+    if not rows:
+        return findings, stats
+    sources = _choose_sources(work_dir, rows[0].part, sample) if work_dir else {}
+    tables = _read_images(part_dir, {row.split for row in rows})
+    with tempfile.TemporaryDirectory() as scratch:
+        results = parallel.run_groups(
+            partial(open_shard, part_dir, scratch),
+            partial(check_records, part_dir, plan.for_worker(), sources),
+            partial(close_shard, scratch),
+            [(row, tables.get(row.file, pd.DataFrame())) for row in rows],
+            label=f"Verifying {part_dir}",
+            total=sum(row.count for row in rows),
+            advance=lambda blocks: sum(sums["images"] for _, sums in blocks),
         )
-    return sorted(part_dirs)
+        for row, blocks in zip(rows, results, strict=True):
+            for found, sums in blocks:
+                findings += found
+                stats[row.split].update(sums)
+    return findings, stats
 
 
 def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
@@ -178,46 +188,25 @@ def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
     with suppress(*PER_IMAGE_ERRORS, ValueError):
         plan = read_plan(part_dir)
         rows = journal.match_plan(journal.read_rows_of_part(part_dir), plan)
-    shards = {row.file: row.sha256 for row in rows}
     sums = read_sums(part_dir)
-    others = {name: sums[name] for name in sums.keys() - shards}
-    problems = find_changed_files(part_dir, others)
+    listed = {row.file: sums.pop(row.file, "") == row.sha256 for row in rows}
+    problems = find_changed_files(part_dir, sums)
     if plan is None:
-        return plan, rows, problems | {"plan.json": "it is missing or cannot be read"}
+        problems["plan.json"] = "it is missing or cannot be read"
+        return plan, rows, problems
 
-    n_planned = sum(shard.part == row.part for shard in plan.shards for row in rows[:1])
-    if not rows or len(rows) < n_planned or not journal.is_closed(part_dir):
+    n_planned = sum(shard.part in {row.part for row in rows} for shard in plan.shards)
+    if len(rows) < max(1, n_planned) or not journal.is_closed(part_dir):
         problems["shards.csv"] = "it is broken, or the part is unfinished"
-    elif not problems and renew_metadata(part_dir, plan, rows):
-        problems[DATASET_FILE] = "it is missing, or does not describe this part"
-    if not shards.items() <= sums.items():
+    if not all(listed.values()):
         problems[SUMS] = "it is missing or broken, or lacks a shard"
-    files = {os.path.relpath(path, part_dir) for path, *_ in list_shard_files(part_dir)}
-    if rows:
-        problems |= dict.fromkeys(
-            files - shards.keys(), "not planned, or not in shards.csv"
-        )
+    for path, *_ in list_shard_files(part_dir):
+        file = os.path.relpath(path, part_dir)
+        if rows and file not in listed:
+            problems[file] = "not planned, or not in shards.csv"
+    if not problems and renew_metadata(part_dir, plan, rows):
+        problems[DATASET_FILE] = "it is missing, or does not describe this part"
     return plan, rows, problems
-
-
-def _read_shards(
-    part_dir: str, plan: Plan, rows: Sequence[ShardRow], work_dir: str, sample: int
-) -> Iterator[Checked]:
-    """Yield what is found in each shard of a part."""
-    if not rows:
-        return
-    sources = _choose_sources(work_dir, rows[0].part, sample) if work_dir else {}
-    tables = _read_images(part_dir, {row.split for row in rows})
-    with tempfile.TemporaryDirectory() as scratch:
-        yield from parallel.run_groups(
-            partial(open_shard, part_dir, scratch),
-            partial(check_records, part_dir, plan.for_worker(), sources),
-            partial(join_records, scratch),
-            [(row, tables.get(row.file, pd.DataFrame())) for row in rows],
-            label=f"Verifying {part_dir}",
-            total=sum(row.count for row in rows),
-            advance=lambda checked: checked[1]["images"],
-        )
 
 
 def _choose_sources(work_dir: str, part: int, sample: int) -> Sources:
@@ -267,8 +256,10 @@ def open_shard(
                 file = shutil.move(local, f"{scratch}/{row.number}")
         bounds = list_frames(file)
         counts = {row.count, len(bounds) - 1, len(images) or row.count}
-        if not problem and len(counts) > 1:
-            problem = f"it, shards.csv and {row.split}.csv have {counts} records"
+        if len(counts) > 1:
+            problem = (
+                problem or f"it, shards.csv and {row.split}.csv have {counts} rows"
+            )
     except FileNotFoundError:
         problem = "the file is missing"
     except OSError as error:
@@ -277,7 +268,7 @@ def open_shard(
     rows: Any = images.to_dict("records")
     records: list[Finding | Record] = []
     if problem:
-        records.append(Finding(part_dir, row.file, problem=problem))
+        records.append(Finding(part_dir, row.file, problem))
     for number, frame in enumerate(pairwise(bounds)):
         records.append((row, file, number, frame, rows[number : number + 1]))
     return parallel.blocks(records, BLOCK)
@@ -294,12 +285,13 @@ def check_records(
             findings.append(record)
             continue
         shard, file, number, (offset, end), rows = record
-        place = (part_dir, shard.file, number, offset)
+        place = (number, offset)
         try:
             data = read_frame(file, offset, end - offset)
             pixels = _check_features(plan, shard.split, data, rows)
         except (ValueError, KeyError, RejectedImage) as error:
-            findings.append(Finding(*place, f"the record is wrong: {error}"))
+            problem = f"the record is wrong: {error}"
+            findings.append(Finding(part_dir, shard.file, problem, *place))
             continue
         sums.update(sum_channels(pixels))
         for row in rows:
@@ -307,22 +299,20 @@ def check_records(
             path = sources.get(key, "")
             # Sources may have been removed or changed since they were written.
             with suppress(*PER_IMAGE_ERRORS, RejectedImage):
-                fit = compare_with_source(read_image_bytes(path), pixels, plan.image)
-                findings.append(Finding(*place, *fit, *key, path))
+                source = read_image_bytes(path)
+                problem, *psnrs = compare_with_source(source, pixels, plan.image)
+                place = (number, offset, *psnrs, *key, path)
+                findings.append(Finding(part_dir, shard.file, problem, *place))
     return findings, sums
 
 
-def join_records(
+def close_shard(
     scratch: str, shard: tuple[ShardRow, Any], blocks: Iterable[Checked]
-) -> Checked:
-    """Return what was found in all records of a shard, and remove its plain copy."""
-    findings = list[Finding]()
-    sums: Sums = Counter()
-    for findings_of_block, sums_of_block in blocks:
-        findings += findings_of_block
-        sums.update(sums_of_block)
+) -> list[Checked]:
+    """Return what was found in each block of a shard, and remove its plain copy."""
+    checked = list(blocks)
     storage.remove(f"{scratch}/{shard[0].number}")
-    return findings[:MAX_FINDINGS], sums
+    return checked
 
 
 def _check_features(
@@ -381,6 +371,7 @@ def compare_with_source(
         version = apply_orientation(pixels, INVERSE[number])
         if version.shape == pixels.shape:
             fits[orientation.name] = psnr(expected, version)
+    upright = fits["upright"]
     best = max(fits, key=fits.__getitem__)
-    is_wrong = fits[best] > fits["upright"] + MARGIN_DB
-    return best if is_wrong else "", fits["upright"], fits[SWAPPED]
+    problem = best if fits[best] > upright + MARGIN_DB else ""
+    return problem, upright, fits[SWAPPED]
