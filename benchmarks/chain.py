@@ -93,8 +93,8 @@ def ours(folder, kind, out, clock):
     from kaggle_tfr import deduplicate, explore, parallel, plan, read
     from kaggle_tfr.parameters import DEFAULTS
     from kaggle_tfr.records import RECORDS_FOLDER
-    from kaggle_tfr.write.parts import write_parts
     from kaggle_tfr.write.verify import verify_written
+    from kaggle_tfr.write.writer import write_parts
 
     side = baselines.SIDES[kind]
     values = DEFAULTS | {

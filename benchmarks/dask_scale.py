@@ -47,7 +47,7 @@ def plan_mosaics(photos, folder):
 def measure_overhead(photos, rounds):
     """Return the median ratio of Dask to threads, and the speed of threads."""
     from kaggle_tfr.parallel import close_backend, use_backend
-    from kaggle_tfr.write.parts import write_parts
+    from kaggle_tfr.write.writer import write_parts
 
     ratios = []
     speeds = []

@@ -7,17 +7,16 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.duplicates import status_mb
-from kaggle_tfr.write import parts
+from kaggle_tfr.write import writer
 from kaggle_tfr.write.journal import ShardRow
-from kaggle_tfr.write.shard import ShardOutcome
 
 ROWS_IN_SHARD = 1000
 
 
-def pretend_to_write(task):
-    """Return the outcome of a shard whose images do not exist."""
+def pretend_to_write(task, _):
+    """Return the row of a shard whose images do not exist."""
     shard = task.shard
-    row = ShardRow(
+    return ShardRow(
         file=task.plan.file_name(shard),
         split=shard.split,
         fold=shard.fold,
@@ -29,7 +28,6 @@ def pretend_to_write(task):
         refused=0,
         number=shard.number,
     )
-    return ShardOutcome(shard, task.limit_bytes, row)
 
 
 def plan_rows(n, folder):
@@ -68,8 +66,8 @@ def peak_of_writing(work, address):
     """Write the plan in `work`; return the peak of this process in MB."""
     from kaggle_tfr.parallel import close_backend, use_backend
 
-    parts.write_shard = pretend_to_write
+    writer.write_shard = pretend_to_write
     use_backend(2, "dask", address)
-    parts.write_parts(work, os.path.join(work, "out"))
+    writer.write_parts(work, os.path.join(work, "out"))
     close_backend()
     return status_mb("VmHWM")

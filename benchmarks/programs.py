@@ -31,7 +31,7 @@ def list_files(folder, kind):
 
 def ours(folder, kind, workers):
     """Write by kaggle-tfr: shards, indexes and checksums, fsynced and renamed."""
-    from kaggle_tfr.write.parts import write_parts
+    from kaggle_tfr.write.writer import write_parts
 
     side = baselines.SIDES[kind]
     image = {"IMAGE_SIZE": side, "QUALITY": 70, "OPTIMIZE": baselines.OPTIMIZE[side]}

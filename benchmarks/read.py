@@ -21,7 +21,7 @@ from benchmarks.programs import plan_files
 from benchmarks.readers import COSTS, WAYS
 from kaggle_tfr.images.convert import ImageSettings, RejectedImage, convert
 from kaggle_tfr.shards import find_shards
-from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr.write.writer import write_parts
 
 SIDE = 256
 BATCH = 32

@@ -31,6 +31,7 @@ MODULES = {
     "pyarrow": "pyarrow",
     "google-crc32c": "google_crc32c",
     "joblib": "joblib",
+    "filelock": "filelock",
     "threadpoolctl": "threadpoolctl",
     "fastprogress": "fastprogress",
     "tqdm": "tqdm",

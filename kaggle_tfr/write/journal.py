@@ -1,38 +1,41 @@
 """Finished shards of a part: the rows of its shards.csv, and of its journal until then.
 
 A journal row is written just before its shard gets its final name, so every shard with
-a final name has a row. Once the part is complete, shards.csv replaces the journal.
+a final name has a row. Once the part is complete, shards.csv replaces the journal. A
+run locks the part; a bucket, and a file system without locks, are not locked.
 """
 
-import json
+import errno
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from kaggle_tfr import storage
-from kaggle_tfr.plan.plan import PART_FILES, Plan, Shard, read_plan
+from kaggle_tfr.plan.plan import PART_FILES, Plan, read_plan
+from kaggle_tfr.schema import JsonDataclass
 from kaggle_tfr.shards import (
-    SUMS,
     find_changed_files,
     read_part_table,
     read_sums,
     sha256_of_text,
 )
 
-RUN = "journal/run"  # contains the id of the run that writes the part
+WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 REJECT_COLUMNS = ["image_id", "path", "problem", "file"]
 
 
 @dataclass(frozen=True)
-class ShardRow:
+class ShardRow(JsonDataclass):
     """A finished shard, as a row of shards.csv, with its rejected images.
 
     shard: index among the shards of its split and fold; refused: number of rejects.
     rejects: `REJECT_COLUMNS` of the images that could not be written.
-    number: among all shards of the plan, -1 while unknown.
+    number: among all shards of the plan, -1 while unknown. fingerprint: of the plan.
     """
 
     file: str
@@ -46,111 +49,91 @@ class ShardRow:
     refused: int
     rejects: list[dict[str, str]] = field(default_factory=list)
     number: int = -1
-
-    @property
-    def key(self) -> tuple[int, str, int, int]:
-        return self.part, self.split, self.fold, self.shard
+    fingerprint: str = ""
 
 
 COLUMNS = [field.name for field in fields(ShardRow)][:9]  # of shards.csv
 
 
-def is_claimed(part_dir: str, run_id: str) -> bool:
-    """Return whether this run still owns the part."""
-    return storage.read_text(f"{part_dir}/{RUN}") == run_id
+@contextmanager
+def lock_part(part_dir: str) -> Iterator[None]:
+    """Keep other runs from writing a part while this block runs.
+
+    Raises: RuntimeError: another run writes it.
+    """
+    if storage.is_remote(part_dir):
+        yield
+        return
+    storage.make_folder(part_dir)
+    path = f"{part_dir}/.lock"
+    lock = FileLock(path, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise RuntimeError(
+            f"another run writes {os.path.basename(part_dir)}, in '{part_dir}'. Wait "
+            "until it has ended, or set another PART or OUT_DIR."
+        ) from None
+    except OSError as error:
+        if error.errno not in WITHOUT_LOCKS:
+            raise
+    try:
+        yield
+    finally:
+        storage.remove(path)
+        lock.release()
 
 
-def open_part(
-    part_dir: str, plan: Plan, run_id: str, *, overwrite: bool = False
-) -> list[ShardRow]:
-    """Claim a part for this run and return the rows of its finished shards.
+def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[ShardRow]:
+    """Write the plan to a part, and return the rows of its finished shards.
 
-    Other runs that write the part stop. Shards that the plan lacks are removed.
+    Shards that the plan lacks, and temporary files of killed runs, are removed.
     Raises: ValueError: the part was written from a different plan and `overwrite` is
         off, or a row names a file outside the part.
     """
-    sums = read_sums(part_dir)
-    changes = _list_changes(part_dir, plan, sums)
+    changes = _find_changes(part_dir, plan)
     if changes and not overwrite:
         raise ValueError(
-            f"'{part_dir}' was written from a different plan: {'; '.join(changes)}. "
+            f"'{part_dir}' was written from a different plan: {changes}. "
             "Set OVERWRITE = True to write it again (on the command line: "
             "-p OVERWRITE=True), choose another OUT_DIR, or revert the change."
         )
     if changes:
         clear_part(part_dir)
 
-    _claim_part(part_dir, plan, run_id)
-    return _remove_other_shards(part_dir, plan, sums.get("rejects.csv", ""))
-
-
-def _claim_part(part_dir: str, plan: Plan, run_id: str) -> None:
-    """Write the id of the run and plan.json; remove temporary files of other runs."""
-    storage.write_atomically(f"{part_dir}/{RUN}", run_id.encode())
     storage.remove_leftovers(part_dir, storage.PART_LEVELS)
-    plan_path = f"{part_dir}/plan.json"
+    storage.make_folder(storage.scratch_folder(part_dir))
+    path = f"{part_dir}/plan.json"
     text = plan.to_json()
-    if storage.read_text(plan_path) != text:
-        storage.write_atomically(plan_path, text.encode())
-
-
-def _remove_other_shards(
-    part_dir: str, plan: Plan, sha256_of_rejects: str
-) -> list[ShardRow]:
-    """Remove the shards that do not agree with the plan; return the rows of the rest.
-
-    sha256_of_rejects: of rejects.csv when it was written, "" if it was not.
-    """
+    if storage.read_text(path) != text:
+        storage.write_atomically(path, text.encode())
     rows = read_rows_of_part(part_dir)
-    kept = match_plan(rows, plan)
-    rejects = {"rejects.csv": sha256_of_rejects}
-    # Only rejects.csv names the rejected images: shards without it are written again.
-    if sha256_of_rejects and find_changed_files(part_dir, rejects):
-        kept = [row for row in kept if row.refused == 0]
-    kept_files = {row.file for row in kept}
-    _remove_files(part_dir, _list_files(r for r in rows if r.file not in kept_files))
-    return kept
+    finished = match_plan(rows, plan)
+    files = {row.file for row in finished}
+    _remove_shards(part_dir, [row.file for row in rows if row.file not in files])
+    return finished
 
 
-def _list_changes(part_dir: str, plan: Plan, sums: Mapping[str, str]) -> list[str]:
-    """Return the differences between a part's plan and this one.
-
-    sums: of SHA256SUMS, which can identify the plan of a part without plan.json.
-    """
-    if sums.get("plan.json") == sha256_of_text(plan.to_json()):
-        return []
+def _find_changes(part_dir: str, plan: Plan) -> str:
+    """Return how the plan of a part differs: "QUALITY: 90 before, 70 now", or ""."""
+    # SHA256SUMS can identify the plan of a part without plan.json.
+    is_same = read_sums(part_dir).get("plan.json") == sha256_of_text(plan.to_json())
+    names = ("plan.json", "shards.csv")
+    if is_same or not any(storage.exists(f"{part_dir}/{name}") for name in names):
+        return ""
     try:
-        return compare_plans(read_plan(part_dir), plan)
-    except ValueError:
-        return ["its plan.json cannot be read"]
-    except FileNotFoundError:
-        if storage.exists(f"{part_dir}/shards.csv"):
-            return ["it has a shards.csv, but no plan.json: restore its plan.json"]
-        return []
-
-
-def compare_plans(old: Plan, new: Plan) -> list[str]:
-    """Return the settings that change the shards, as "QUALITY: 90 before, 70 now"."""
-    if old.fingerprint == new.fingerprint:
-        return []
-
-    before = _list_settings(old)
+        before = read_plan(part_dir)
+    except (ValueError, FileNotFoundError) as error:
+        return str(error)
+    if before.fingerprint == plan.fingerprint:
+        return ""
+    settings = vars(before.settings)
     changes = [
-        f"{name.upper()}: {before[name]!r:.60} before, {value!r:.60} now"
-        for name, value in _list_settings(new).items()
-        if value != before[name]
+        f"{name.upper()}: {settings[name]!r:.60} before, {value!r:.60} now"
+        for name, value in vars(plan.settings).items()
+        if value != settings[name]
     ]
-    return changes or ["the images: their list, labels, sizes or shards"]
-
-
-def _list_settings(plan: Plan) -> dict[str, Any]:
-    return asdict(plan.settings) | {
-        "name": plan.labels.name,
-        "classes": plan.labels.classes,
-        "schema": asdict(plan.schema),
-        "parts": plan.n_parts,
-        "first_part": plan.first_part,
-    }
+    return "; ".join(changes) or "the schema, or the images and their labels"
 
 
 def read_rows_of_part(part_dir: str) -> list[ShardRow]:
@@ -158,39 +141,42 @@ def read_rows_of_part(part_dir: str) -> list[ShardRow]:
 
     Raises: ValueError: a row names a file outside the part.
     """
-    rows = [*_read_shards_csv(part_dir), *_read_journal(part_dir)]
-    for row in rows:
-        for name in (row.file, f"{row.split}.csv"):
-            storage.check_inside(
-                name,
-                f"a row of shards.csv, or of the journal beside it: '{name}'",
-                f"'{part_dir}'",
-            )
     # A row of the journal replaces the one of shards.csv.
-    return list({row.key: row for row in rows}.values())
+    rows = {}
+    for row in [*_read_shards_csv(part_dir), *_read_journal(part_dir)]:
+        storage.join(part_dir, row.file, f"{row.split}.csv")
+        rows[row.split, row.fold, row.shard] = row
+    return list(rows.values())
 
 
 def _read_shards_csv(part_dir: str) -> Iterator[ShardRow]:
-    """Yield the rows of shards.csv, with their rejects from rejects.csv."""
-    rejects = _read_table(part_dir, "rejects.csv", REJECT_COLUMNS)
-    for values in _read_table(part_dir, "shards.csv", COLUMNS):
-        rejects_of_shard = [r for r in rejects if r["file"] == values["file"]]
-        yield ShardRow(**values, rejects=rejects_of_shard)
+    """Yield the rows of shards.csv, with their rejects from rejects.csv.
+
+    Only rejects.csv names the rejected images: shards without it are written again.
+    """
+    sums = read_sums(part_dir)
+    with suppress(ValueError):  # a broken table
+        rows = read_part_table(part_dir, "shards.csv", COLUMNS)
+        rejects = read_part_table(part_dir, "rejects.csv", REJECT_COLUMNS)
+        if find_changed_files(part_dir, {"rejects.csv": sums.get("rejects.csv", "")}):
+            rejects = rejects[:0]
+        values: Any
+        for values in rows.to_dict("records"):
+            of_shard: Any = rejects[rejects["file"] == values["file"]]
+            yield ShardRow(**values, rejects=of_shard.to_dict("records"))
 
 
 def _read_journal(part_dir: str) -> Iterator[ShardRow]:
     """Yield the rows of the journal; a shard whose row is broken is written again."""
     for path in storage.list_files("journal/*.json", part_dir):
-        with suppress(ValueError, TypeError, RecursionError):
-            yield ShardRow(**json.loads(storage.read_bytes(path)))
+        with suppress(ValueError):
+            yield ShardRow.parse(storage.read_bytes(path), path, "")
 
 
-def _read_table(part_dir: str, name: str, columns: list[str]) -> list[dict[Any, Any]]:
-    """Return the rows of a table as dictionaries, [] where it cannot be read."""
-    try:
-        return read_part_table(part_dir, name, columns)[columns].to_dict("records")
-    except ValueError:
-        return []
+def add_row(part_dir: str, row: ShardRow) -> None:
+    """Write the row of a shard to the journal, before the shard gets its name."""
+    path = f"{part_dir}/journal/{row.number:06d}.json"
+    storage.write_atomically(path, row.to_json().encode())
 
 
 def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:
@@ -198,70 +184,52 @@ def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:
 
     The files themselves are not checked.
     """
-    shards = {
-        (shard.part, shard.split, shard.fold, shard.index): shard
-        for shard in plan.shards
-    }
+    shards = {(shard.split, shard.fold, shard.index): shard for shard in plan.shards}
     matching = []
     for row in rows:
-        shard = shards.get(row.key)
-        if shard and _is_row_of(shard, row, plan):
+        shard = shards.get((row.split, row.fold, row.shard))
+        if (
+            shard
+            and row.fingerprint in ("", plan.fingerprint)
+            and row.file == plan.file_name(shard, row.count)
+            and row.count + len(row.rejects) == shard.count
+        ):
             matching.append(replace(row, number=shard.number))
     return matching
-
-
-def _is_row_of(shard: Shard, row: ShardRow, plan: Plan) -> bool:
-    """Return whether file name and number of images agree."""
-    has_name = row.file == plan.file_name(shard, row.count)
-    return has_name and shard.count - row.count == row.refused == len(row.rejects)
 
 
 def clear_part(part_dir: str) -> None:
     """Remove the files that 04_write wrote to a part; other files stay.
 
-    The claim goes first, so that workers of another run stop; then shards before their
-    rows, and plan.json last, so that the call can be repeated after an interruption.
-    Raises: ValueError: a listed file is outside the part; then no file was removed.
+    Shards are removed before their rows, and plan.json last, so that the call can be
+    repeated after an interruption.
     """
     rows = read_rows_of_part(part_dir)
-    names = {*_list_files(rows), *read_sums(part_dir), *PART_FILES}
-    names |= {f"{row.split}.csv" for row in rows}
-    last = ["shards.csv", SUMS]
-    names -= {"plan.json", *last}
-    _remove_files(part_dir, [RUN, *sorted(names), *last])
+    names = {f"{row.split}.csv" for row in rows}
+    names |= {*PART_FILES, *read_sums(part_dir)} - {"shards.csv", "plan.json"}
+    _remove_shards(part_dir, [row.file for row in rows])
+    for name in [*sorted(names), "shards.csv"]:
+        storage.remove(storage.join(part_dir, name))
     remove_journal(part_dir)
     storage.remove(f"{part_dir}/plan.json")
 
 
-def _list_files(rows: Iterable[ShardRow]) -> list[str]:
-    """Return the names of shards, and then of their indices."""
-    shards = [row.file for row in rows]
-    return shards + [f"index/{shard}.idx" for shard in shards]
-
-
-def _remove_files(part_dir: str, names: Iterable[str]) -> None:
-    """Remove files of a part, none of them if a link leads one out of the part."""
-    paths = [storage.join(part_dir, name) for name in names]
-    for path in paths:
-        folder = os.path.dirname(path)
-        if not storage.is_inside(folder, part_dir):
-            raise ValueError(
-                f"'{path}' is in '{storage.real_path(folder)}', because of a link "
-                f"inside the part: no file of '{part_dir}' was removed. Remove that "
-                "link."
-            )
-    for path in paths:
-        storage.remove(path)
+def _remove_shards(part_dir: str, files: Iterable[str]) -> None:
+    """Remove shards with their indices."""
+    for file in files:
+        path = storage.join(part_dir, file)
+        # A link may lead out of the part.
+        if storage.is_inside(os.path.dirname(path), part_dir):
+            storage.remove(path)
+        storage.remove(f"{part_dir}/index/{file}.idx")
 
 
 def remove_journal(part_dir: str) -> None:
     """Remove the journal, and the temporary files of killed workers."""
     storage.remove_leftovers(part_dir, storage.PART_LEVELS)
-    if storage.is_remote(part_dir):
-        for path in storage.list_files("journal/*", part_dir):
-            storage.remove(path)
-    else:
-        shutil.rmtree(f"{part_dir}/journal", ignore_errors=True)
+    for path in storage.list_files("journal/*.json", part_dir):
+        storage.remove(path)
+    shutil.rmtree(f"{part_dir}/journal", ignore_errors=True)
 
 
 def is_closed(part_dir: str) -> bool:

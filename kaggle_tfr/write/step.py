@@ -8,7 +8,6 @@ from kaggle_tfr import notebook, storage
 from kaggle_tfr.mounts import output_dir
 from kaggle_tfr.parameters import Values
 from kaggle_tfr.plan.plan import Plan, read_plan
-from kaggle_tfr.write.parts import account_parts, write_parts
 from kaggle_tfr.write.stats import (
     channel_stats_of_files,
     combine_stats,
@@ -17,6 +16,7 @@ from kaggle_tfr.write.stats import (
     save_stats,
 )
 from kaggle_tfr.write.verify import verify_written
+from kaggle_tfr.write.writer import account_parts, write_parts
 
 
 @dataclass(frozen=True)

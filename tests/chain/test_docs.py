@@ -30,7 +30,7 @@ from kaggle_tfr import deduplicate, driver, explore, plan
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.mounts import OWNER_PLACEHOLDER
 from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe
-from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr.write.writer import write_parts
 
 BLOCKS = list_blocks()
 # Its examples run on eight devices and with Kaggle's versions.

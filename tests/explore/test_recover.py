@@ -15,8 +15,8 @@ from support.inputs import read, rows_of
 from support.plans import make_images, plan_images, read_images
 
 from kaggle_tfr.records import read_image_bytes
-from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.verify import verify_parts
+from kaggle_tfr.write.writer import write_parts
 
 N_SHARDS = 100
 RECORDS_PER_SHARD = 4

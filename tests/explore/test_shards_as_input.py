@@ -25,7 +25,7 @@ from kaggle_tfr.records import (
     read_image_bytes,
     size_and_time,
 )
-from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr.write.writer import write_parts
 
 IMAGES = [save_noise(seed, 64, 48) for seed in range(40)]
 

@@ -56,7 +56,7 @@ def list_modules():
 def test_imports_change_no_setting(tmp_path):
     """Libraries, the environment and Python's importers are as before."""
     names = list_modules()
-    assert {"kaggle_tfr.train.weights", "kaggle_tfr.write.parts"} <= set(names)
+    assert {"kaggle_tfr.train.weights", "kaggle_tfr.write.writer"} <= set(names)
     code = CODE.format(names=names)
     done = run_fresh(code)
     assert done.returncode == 0, done.stderr

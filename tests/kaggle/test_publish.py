@@ -16,7 +16,7 @@ from kaggle_tfr.__main__ import main
 from kaggle_tfr.kaggle import upload
 from kaggle_tfr.kaggle.metadata import DATASET_FILE, check_metadata
 from kaggle_tfr.kaggle.upload import publish_parts
-from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr.write.writer import write_parts
 
 TEA = f"{USER}/tea-tfrecords-1"
 

@@ -8,7 +8,7 @@ from support.readers import make_record, write_shard
 
 from kaggle_tfr import read
 from kaggle_tfr.schema import Field, Labels, RecordSchema
-from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr.write.writer import write_parts
 
 SIZES = {"image_size": 16, "batch_size": 5}
 IMAGE = Field("image", "image")

@@ -23,7 +23,7 @@ from kaggle_tfr import read
 from kaggle_tfr import records as records_module
 from kaggle_tfr.images.masks import encode_mask
 from kaggle_tfr.schema import Field, RecordSchema
-from kaggle_tfr.write.parts import write_parts
+from kaggle_tfr.write.writer import write_parts
 
 # Prints the checksums of grain's next three batches, from a state on.
 GRAIN = """

@@ -15,8 +15,8 @@ from kaggle_tfr.parameters import make_settings
 from kaggle_tfr.plan.forecast import make_forecast
 from kaggle_tfr.plan.plan import PlanSettings, make_plan, save_plan
 from kaggle_tfr.schema import Labels, load_schema
-from kaggle_tfr.write.parts import write_parts
 from kaggle_tfr.write.verify import verify_parts
+from kaggle_tfr.write.writer import write_parts
 from support.scenes import saved, scene
 
 CLASSES = ["ash", "birch", "Čedar, red"]

@@ -16,7 +16,7 @@ def end_worker(_):
 
 def write_by_two(work, out):
     from kaggle_tfr.parallel import use_backend
-    from kaggle_tfr.write.parts import write_parts
+    from kaggle_tfr.write.writer import write_parts
 
     use_backend(2)
     write_parts(str(work), str(out))
