@@ -44,8 +44,8 @@ def close_part(
     with storage.explain_os_errors(part_dir, storage.OUTPUT_FIXES):
         files = _list_tables(work_dir, plan, rows, publish_hashes=publish_hashes)
         files |= _list_files(work_dir, plan, rows)
-        sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-        changed = {SUMS, *find_changed_files(part_dir, sums)}
+        new_sums = {name: _hash(data) for name, data in files.items()}
+        sums = dict(new_sums)
         for row in rows:
             sums[row.file] = row.sha256
             if not plan.settings.compression:
@@ -53,6 +53,8 @@ def close_part(
         # Without shards.csv, which is written last, the part is unfinished.
         shards_csv = files.pop("shards.csv")
         files |= {SUMS: format_sums(sums).encode(), "shards.csv": shards_csv}
+        new_sums[SUMS] = _hash(files[SUMS])
+        changed = find_changed_files(part_dir, new_sums)
         for name in files:
             if name in changed:
                 storage.write_atomically(f"{part_dir}/{name}", files[name])
@@ -64,6 +66,10 @@ def close_part(
             path = f"{part_dir}/{DATASET_FILE}"
             storage.write_atomically(path, metadata.encode())
     journal.remove_journal(part_dir)
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _complete_index(part_dir: str, row: ShardRow) -> dict[str, str]:

@@ -39,7 +39,6 @@ from kaggle_tfr.shards import (
     list_shard_files,
     read_sums,
 )
-from kaggle_tfr.storage import AnyPath
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import ShardRow
 from kaggle_tfr.write.metadata import DATASET_FILE, renew_metadata
@@ -185,19 +184,22 @@ def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
     """
     plan = None
     rows = list[ShardRow]()
-    with suppress(*PER_IMAGE_ERRORS, ValueError):
+    problem = "it is broken, or the part is unfinished"
+    try:
         plan = read_plan(part_dir)
         rows = journal.match_plan(journal.read_rows_of_part(part_dir), plan)
+    except (*PER_IMAGE_ERRORS, ValueError) as error:
+        problem = str(error)
     sums = read_sums(part_dir)
     listed = {row.file: sums.pop(row.file, "") == row.sha256 for row in rows}
     problems = find_changed_files(part_dir, sums)
     if plan is None:
-        problems["plan.json"] = "it is missing or cannot be read"
+        problems["plan.json"] = problem
         return plan, rows, problems
 
     n_planned = sum(shard.part in {row.part for row in rows} for shard in plan.shards)
     if len(rows) < max(1, n_planned) or not journal.is_closed(part_dir):
-        problems["shards.csv"] = "it is broken, or the part is unfinished"
+        problems["shards.csv"] = problem
     if not all(listed.values()):
         problems[SUMS] = "it is missing or broken, or lacks a shard"
     for path, *_ in list_shard_files(part_dir):
@@ -243,7 +245,7 @@ def open_shard(
     """Return a fault of the whole shard, if it has one, and its records, in blocks."""
     row, images = shard
     path = f"{part_dir}/{row.file}"
-    file: AnyPath = path
+    file: storage.AnyPath = path
     problem = ""
     bounds = [0]
     try:

@@ -22,7 +22,7 @@ from support.plans import (
 from kaggle_tfr import schema
 from kaggle_tfr.images.convert import ImageSettings, convert
 from kaggle_tfr.plan.plan import read_plan
-from kaggle_tfr.write import shard
+from kaggle_tfr.write import writer
 from kaggle_tfr.write.verify import compare_with_source, verify_parts, verify_written
 
 HEAD = 12  # bytes of a frame before the record
@@ -180,7 +180,7 @@ def write_changed(work, tmp_path, monkeypatch):
             change(row["image_id"], example.features.feature)
             return example.SerializeToString(deterministic=True)
 
-        monkeypatch.setattr(shard, "encode", encode_changed)
+        monkeypatch.setattr(writer, "encode", encode_changed)
         write(work, tmp_path)
         return tmp_path / "part-1"
 
