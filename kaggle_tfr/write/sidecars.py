@@ -22,9 +22,9 @@ from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, ShardRow
 from kaggle_tfr.write.metadata import DATASET_FILE, renew_metadata
 
-# Sources of fields that a split's table lacks: they are those of the record's image.
-OF_RECORDS = {"height", "width", "format", "split"}
-SIZES = {"height": "source_height", "width": "source_width"}
+# Columns of plan.parquet that a field from a source of that name does not have: it has
+# the height, width and format of the image in the record.
+RENAMED = {name: f"source_{name}" for name in ("height", "width", "format", "split")}
 
 
 def close_part(
@@ -130,7 +130,7 @@ def _list_tables(
             group_column = plan.settings.group_column
             fingerprints.append(select_fingerprints(records, group_column))
         # Codes of masks are resized like the image, from its original size.
-        table = records.rename(columns=SIZES)
+        table = records.rename(columns=RENAMED)
         table = table.assign(file=row.file, record=range(len(table)))
         columns = _list_columns(plan, row.split)
         table = table[[name for name in columns if name in table]]
@@ -148,7 +148,7 @@ def _list_columns(plan: Plan, split: str) -> list[str]:
     if schema is plan.schema:
         columns += ["label", "label_name"]
     for field in schema.fields:
-        columns += [source for source in field.sources if source not in OF_RECORDS]
+        columns += field.sources
     if schema.kind == "masks":
-        columns += SIZES.values()
+        columns += ["source_height", "source_width"]
     return list(dict.fromkeys([*columns, "fold", "file", "record"]))

@@ -248,6 +248,7 @@ def open_shard(
     file: storage.AnyPath = path
     problem = ""
     bounds = [0]
+    storage.make_folder(scratch)  # on another machine of a cluster
     try:
         with storage.local_copy(path) as local:
             if storage.sha256_of(local) != row.sha256:
