@@ -17,7 +17,7 @@ TEST_FOLDER = "test/"
 
 # Numbers count from 0, `part` from 1; `n` is the number of files that share the other
 # fields, `count` the number of records in the file.
-SHARD_FIELDS = ("name", "split", "fold", "part", "i", "n", "count")
+SHARD_FIELDS = {"name", "split", "fold", "part", "i", "n", "count"}
 
 # The split of each name that files and folders have for it.
 SPLIT_NAMES = {
@@ -30,9 +30,6 @@ SPLIT_NAMES = {
     "dev": "validation",
 }
 
-_CONTENTS = re.compile(
-    r"[ _-]?(images?|imgs?|set|data|files|tfrecords?|(19|20)[0-9]{2})$"
-)
 _SHARD_ENDING = re.compile(r"(?i)\.tfrec(ord)?s?(-\d+-of-\d+)?(\.gz)?$")
 _SPLIT = re.compile(rf"(?:^|[/_.-])({'|'.join(SPLIT_NAMES)})(?=[/_.-])")
 # Kaggle's habit: "Id_df03-1427.tfrec" holds 1427 records. Other endings end in other
@@ -50,19 +47,6 @@ def name_parts(numbers: range) -> str:
     return f"part {first}" if first == last else f"parts {first} to {last}"
 
 
-def split_of(folder: str) -> str:
-    """Return the split that a folder's name means, or "" for no split.
-
-    "val", "valid" and "dev" are kept, because output files use these names.
-
-    >>> split_of("data/Test_images"), split_of("val2017"), split_of("testing ground")
-    ('test', 'validation', '')
-    """
-    name = folder.rstrip("/").rpartition("/")[2].lower()
-    split = SPLIT_NAMES.get(_CONTENTS.sub("", name), "")
-    return name if split == "validation" and name in SPLIT_NAMES else split
-
-
 def list_fields(template: str) -> list[str]:
     """Return the names of a template's fields, in their order."""
     try:
@@ -76,57 +60,38 @@ def list_fields(template: str) -> list[str]:
 
 def check_template(template: str) -> None:
     """Raise a ValueError unless the template can name every shard of a part."""
-    fields = list_fields(template)
-    for field in fields:
-        if field not in SHARD_FIELDS:
-            raise ValueError(
-                f"SHARD_NAME '{template}' has the field '{{{field}}}'. "
-                f"It can use {{{'}, {'.join(SHARD_FIELDS)}}}."
-            )
-    if "i" not in fields:
+    fields = set(list_fields(template))
+    if not {"i"} <= fields <= SHARD_FIELDS:
         raise ValueError(
-            f"SHARD_NAME '{template}' has no {{i}}, so names could repeat. Add {{i}}."
+            f"SHARD_NAME '{template}' needs {{i}}, and can have "
+            f"{{{'}, {'.join(sorted(SHARD_FIELDS))}}}."
         )
-    check_inside(template, f"SHARD_NAME '{template}'", f"with '{template}'")
-
-
-def split_template(template: str, split: str, fold: int) -> str:
-    """Return the template for the shards of one split and fold.
-
-    Outside the folds the split's name replaces the fold in a template without {split},
-    and the names of test shards always contain "test".
-
-    >>> split_template("{name}-f{fold}-{i:03d}.tfrec", "test", -1)
-    '{name}-test-{i:03d}.tfrec'
-    >>> split_template("Id_df{i:02d}-{count}.tfrec", "test", -1)
-    'test-Id_df{i:02d}-{count}.tfrec'
-    """
-    if fold >= 0 or "{split" in template:
-        return template
-    with_split = re.sub(r"f?\{fold[^{}]*\}", split, template)
-    if split == "test" and with_split == template:
-        folder, slash, name = template.rpartition("/")
-        return f"{folder}{slash}test-{name}"
-    return with_split
 
 
 def format_shard_name(template: str, split: str, fold: int, **fields: str | int) -> str:
     """Return the path of a shard below its part folder.
 
+    Outside the folds the split's name replaces the fold in a template without {split},
+    and the names of test shards always contain "test".
+
     >>> format_shard_name("df{i:02d}-{count}.tfrec", "train", 0, i=3, count=1427)
     'df03-1427.tfrec'
-    >>> format_shard_name("{split}-{i}.tfrec", "test", -1, i=3)
-    'test/test-3.tfrec'
+    >>> format_shard_name("f{fold}-{i}.tfrec", "validation", -1, i=3)
+    'validation-3.tfrec'
+    >>> format_shard_name("df{i:02d}.tfrec", "test", -1, i=3)
+    'test/test-df03.tfrec'
 
     Raises: ValueError: the path is outside the part folder, which `name` can cause.
     """
-    template = split_template(template, split, fold)
+    if fold < 0 and "{split" not in template:
+        template = re.sub(r"f?\{fold[^{}]*\}", "{split}", template)
+    if split == "test" and "{split" not in template:
+        template = re.sub(r"([^/]*)$", r"test-\1", template, count=1)
     path = template.format(split=split, fold=fold, **fields)
-    setting = f"SHARD_NAME '{template}' with NAME '{fields.get('name', '')}'"
-    check_inside(path, setting, f"with '{path}'")
-    if split == "test" and not path.startswith(TEST_FOLDER):
-        return TEST_FOLDER + path
-    return path
+    name = fields.get("name", "")
+    check_inside(path, f"SHARD_NAME '{template}' with NAME '{name}'", f"with '{path}'")
+    is_test_at_top = split == "test" and not path.startswith(TEST_FOLDER)
+    return f"{TEST_FOLDER}{path}" if is_test_at_top else path
 
 
 def is_shard_name(path: str) -> bool:
@@ -150,6 +115,8 @@ def parse_shard_name(path: str) -> tuple[str, int]:
     ('test', 687)
     >>> parse_shard_name("d-val.tfrecord-00000-of-00001")
     ('validation', -1)
+    >>> parse_shard_name("test/test-train-000-1.tfrec")
+    ('test', 1)
     """
     words = ["train", *_SPLIT.findall(path)]
     if f"/{TEST_FOLDER}" in f"/{path}":

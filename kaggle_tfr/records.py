@@ -4,17 +4,17 @@ A record is found by its number in a shard (`ShardIndex`), or by an address such
 "x.tfrec#17", which can replace the path of an image file (`read_image_bytes`).
 """
 
-import atexit
 import contextlib
 import gzip
 import hashlib
+import io
 import json
 import mmap
 import os
 import re
-import shutil
 import tempfile
 import threading
+import uuid
 import zlib
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -105,10 +105,20 @@ def checksum(data: bytes) -> bytes:
     return ((rotated + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
 
 
+def _parse_head(head: bytes) -> int:
+    """Return the length of the record behind the head of a frame, -1 if it is damaged.
+
+    head: the first 12 bytes of the frame.
+    """
+    length = head[:8]
+    is_valid = head[8:] == checksum(length)
+    return int.from_bytes(length, "little") if is_valid else -1
+
+
 def is_record_file(path: AnyPath) -> bool:
     """Return whether a file begins with the head of a frame, as TFRecord files do."""
-    head = storage.read_pieces(path, 0, [12])[0]
-    return len(head) == 12 and head[8:] == checksum(head[:8])
+    (head,) = storage.read_pieces(path, 0, [12])
+    return _parse_head(head) >= 0
 
 
 def list_frames(path: AnyPath) -> list[int]:
@@ -121,46 +131,35 @@ def list_frames(path: AnyPath) -> list[int]:
     size = os.path.getsize(path)
     if not size:  # an empty file cannot be mapped
         return bounds
-    with (
-        open(path, "rb") as file,
-        mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data,
-    ):
-        while bounds[-1] < size:
-            start = bounds[-1]
-            bounds.append(_find_end(data, start) or _find_head(data, start + 1))
+    with open(path, "rb") as file:
+        data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    while bounds[-1] < size:
+        end = _find_end(data, bounds[-1])
+        if not end:
+            lengths = _LENGTH.finditer(data, bounds[-1] + 1)
+            heads = (length.start() for length in lengths)
+            end = next((head for head in heads if _find_end(data, head)), size)
+        bounds.append(end)
     return bounds
 
 
 def _find_end(data: mmap.mmap, offset: int) -> int:
     """Return the end of a frame, 0 if its head is damaged or the data is shorter."""
-    head = data[offset : offset + 12]
-    end = offset + FRAME_BYTES + int.from_bytes(head[:8], "little")
-    return end if end <= len(data) and head[8:] == checksum(head[:8]) else 0
+    length = _parse_head(data[offset : offset + 12])
+    end = offset + FRAME_BYTES + length
+    return end if length >= 0 and end <= len(data) else 0
 
 
-def _find_head(data: mmap.mmap, offset: int) -> int:
-    """Return the offset of the next valid head, or the end of the data."""
-    for length in _LENGTH.finditer(data, offset):
-        head = length.start()
-        if _find_end(data, head):
-            return head
-    return len(data)
-
-
-def read_frame(path: AnyPath, offset: int, length: int, *, shard: str = "") -> bytes:
+def read_frame(path: AnyPath, offset: int, length: int) -> bytes:
     """Return the record in the frame at `offset` that is `length` bytes long.
 
-    shard: the name for errors, if `path` is a copy.
     Raises: DamagedRecord: the length or a checksum does not match; OSError.
     """
     # Slicing one read would copy the record, which takes 20 × as long for 500 kB.
     sizes = (12, max(0, length - FRAME_BYTES), 4)
     head, record, tail = storage.read_pieces(path, offset, sizes)
-    length_bytes = len(record).to_bytes(8, "little")
-    if head != length_bytes + checksum(length_bytes) or tail != checksum(record):
-        raise DamagedRecord(
-            f"'{shard or path}' at byte {offset:,}: the record is damaged"
-        )
+    if _parse_head(head) != len(record) or tail != checksum(record):
+        raise DamagedRecord("the record is damaged")
     return record
 
 
@@ -170,18 +169,10 @@ def example_class() -> Any:
 
     It is made without TensorFlow, whose import takes seconds.
     """
-    from google.protobuf import (
-        descriptor_pb2,
-        descriptor_pool,
-        message_factory,
-        text_format,
-    )
+    from google.protobuf import descriptor_pb2, message_factory, text_format
 
     file = text_format.Parse(_EXAMPLE, descriptor_pb2.FileDescriptorProto())
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
-    descriptor = pool.FindMessageTypeByName("kaggle_tfr.Example")
-    return message_factory.GetMessageClass(descriptor)
+    return message_factory.GetMessages([file])["kaggle_tfr.Example"]
 
 
 def parse_record(record: bytes) -> Features:
@@ -206,26 +197,31 @@ def list_image_features(features: Features) -> list[str]:
 
 
 def list_values(feature: Any) -> list:
-    """Return the values of a feature of any type."""
-    kind = feature.WhichOneof("kind")
+    """Return the values of a feature of any type, [] of None."""
+    kind = feature and feature.WhichOneof("kind")
     return list(getattr(feature, kind).value) if kind else []
 
 
 def is_gzip(shard: AnyPath) -> bool:
     """Return whether a shard is compressed by GZIP."""
-    (head,) = storage.read_pieces(shard, 0, (10,))
+    (head,) = storage.read_pieces(shard, 0, [9])
     # A plain shard starts with these bytes only if its first record has one exact
     # length and a matching CRC, which is practically impossible.
-    return head[:3] == b"\x1f\x8b\x08" and head[8:9] in b"\x00\x02\x04"
+    return head[:3] == b"\x1f\x8b\x08" and head[8:] in b"\x00\x02\x04"
+
+
+def open_plain(shard: AnyPath) -> io.BufferedIOBase:
+    """Open a local shard; one in GZIP, of one or several members, is decompressed."""
+    return gzip.open(shard) if is_gzip(shard) else open(shard, "rb")
 
 
 def decompress(shard: AnyPath, path: str) -> str:
-    """Decompress a GZIP shard of one or several members to `path`, and return `path`.
+    """Write the plain content of a local shard to `path`, and return `path`.
 
     If the shard is truncated or damaged, the file ends with an invalid record, so that
     readers report it.
     """
-    with gzip.open(shard) as source, open(path, "wb") as file:
+    with open_plain(shard) as source, open(path, "wb") as file:
         try:
             while chunk := source.read1():  # `read` loses bytes at an error
                 file.write(chunk)
@@ -240,10 +236,9 @@ def read_index(path: str) -> list[int]:
     [0] without a file, [-1] if its content is not an index.
     """
     text = storage.read_text(path)
-    lengths = list(map(int, re.findall(r" (\d{1,18})\n", text)))
-    bounds = list(accumulate(lengths, initial=0))
-    is_valid = min(lengths, default=FRAME_BYTES) >= FRAME_BYTES
-    return bounds if is_valid and text == format_index(bounds) else [-1]
+    lengths = re.findall(r" (\d{1,18})\n", text)
+    bounds = list(accumulate(map(int, lengths), initial=0))
+    return bounds if text == format_index(bounds) else [-1]
 
 
 def format_index(bounds: Sequence[int]) -> str:
@@ -286,29 +281,24 @@ class ShardIndex:
         start, end = self.bounds[number : number + 2].tolist()
         return start, end - start
 
-    def read_record(self, number: int) -> bytes:
-        """Return a serialized record. Raises: DamagedRecord, OSError."""
-        return read_frame(self.file, *self.find_frame(number), shard=self.shard)
-
-    def read_features(self, number: int) -> Features:
-        """Return the features of a record by name. Raises: DamagedRecord, OSError."""
-        record = self.read_record(number)
-        with self.name_record(number):
-            return parse_record(record)
-
     @contextlib.contextmanager
-    def name_record(self, number: int) -> Iterator[None]:
-        """Raise DamagedRecord, with shard and byte, for a ValueError in this block."""
+    def open_record(self, number: int) -> Iterator[Features]:
+        """Yield the features of a record by name.
+
+        Raises: DamagedRecord, with shard and byte, also for a ValueError in the block;
+        OSError.
+        """
+        offset, length = self.find_frame(number)
         try:
-            yield
+            yield parse_record(read_frame(self.file, offset, length))
         except ValueError as error:
-            offset, _ = self.find_frame(number)
             raise DamagedRecord(f"'{self.shard}' at byte {offset:,}: {error}") from None
 
 
 # The indexes that this process has used, 8 bytes a record.
 _indexes: dict[str, ShardIndex] = {}
 _locks = defaultdict[str, threading.Lock](threading.Lock)  # of their shards
+_copies = cache(partial(tempfile.TemporaryDirectory, prefix="records-"))
 
 
 def index_shard(shard: str, image_key: str = "") -> ShardIndex:
@@ -320,29 +310,27 @@ def index_shard(shard: str, image_key: str = "") -> ShardIndex:
     status = storage.size_and_time(shard)
     with _locks[shard]:  # one of many threads makes the index
         index = _indexes.get(shard)
-        if index is None or not _is_current(index, image_key, status):
+        has_key = index and image_key in ("", index.image_key)
+        if index is None or index.status != status or not has_key:
             index = _load_index(shard, image_key, status)
             _indexes[shard] = index
     return index
 
 
-def _is_current(index: ShardIndex, image_key: str, status: Status) -> bool:
-    """Return whether an index is of this feature and this state of its shard."""
-    return (
-        index.status == status
-        and image_key in ("", index.image_key)
-        and os.path.exists(index.file)  # else `forget_records` removed the copy
-    )
-
-
 def _load_index(shard: str, image_key: str, status: Status) -> ShardIndex:
     """Return the kept index if the shard is unchanged, else make and keep one."""
-    folder = os.environ.get(RECORDS_FOLDER) or _temporary_folder()
-    path = storage.join(folder, f"{_name_files(shard)}.frames")
+    digest = hashlib.sha256(shard.encode()).hexdigest()
+    folder = os.environ.get(RECORDS_FOLDER) or _copies().name
+    path = storage.join(folder, f"{digest[:32]}.json")
     kept = json.loads(storage.read_text(path) or "{}")
     # The key of a shard with another time is kept too: it may be on another machine.
     image_key = image_key or kept.get("image_key", "")
-    file = _copy_if_needed(shard, folder, status)
+    file = shard
+    # TensorFlow reads 4 MiB from a bucket for any record, so a whole copy is less.
+    if storage.is_remote(shard) or is_gzip(shard):
+        file = storage.join(_copies().name, uuid.uuid4().hex)
+        with storage.local_copy(shard) as local:
+            decompress(local, file)
     state = {"status": list(status), "image_key": image_key}
     if not state.items() <= kept.items():
         kept = state | {"bounds": list_frames(file)}
@@ -351,69 +339,12 @@ def _load_index(shard: str, image_key: str, status: Status) -> ShardIndex:
     return ShardIndex(shard, file, bounds, image_key, status)
 
 
-@cache
-def _temporary_folder() -> str:
-    """Return the folder for copies of shards, removed when this process ends."""
-    folder = tempfile.mkdtemp(prefix="records-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
-def _copy_if_needed(shard: str, folder: str, status: Status) -> str:
-    """Return the shard, or its plain local copy if it is in GZIP or in a bucket."""
-    # TensorFlow reads 4 MiB from a bucket for any record, so a whole copy is less.
-    if not storage.is_remote(shard) and not is_gzip(shard):
-        return shard
-    # Files in Kaggle's working folder become output, which has a limit.
-    if storage.is_remote(folder) or folder.startswith("/kaggle/"):
-        folder = _temporary_folder()
-    copy = storage.join(folder, _name_copy(shard, status))
-    if not os.path.exists(copy):
-        with storage.new_file(copy) as temporary, storage.local_copy(shard) as local:
-            if is_gzip(local):
-                decompress(local, temporary)
-            else:
-                shutil.copyfile(local, temporary)
-    return copy
-
-
-def _name_files(shard: str) -> str:
-    """Return how the names of a shard's files in RECORDS_FOLDER begin."""
-    digest = hashlib.sha256(shard.encode()).hexdigest()
-    return f"{os.path.basename(shard)}-{digest[:16]}"
-
-
-def _name_copy(shard: str, status: Status) -> str:
-    """Return the name of the copy of a shard with this size and time."""
-    return f"{_name_files(shard)}-{status[0]}-{status[1]}.copy"
-
-
-def forget_records(folder: str, shards: Iterable[str]) -> None:
-    """Remove indexes and copies that are not of the present state of these shards.
-
-    folder: of RECORDS_FOLDER. shards: all shards of the input.
-    """
-    if not storage.is_folder(folder):
-        return
-    current = set()
-    for shard in shards:
-        current.add(f"{_name_files(shard)}.frames")
-        with contextlib.suppress(FileNotFoundError):
-            current.add(_name_copy(shard, storage.size_and_time(shard)))
-    for pattern in ("*.frames", "*.copy"):
-        for path in storage.list_files(pattern, folder):
-            if os.path.basename(path) not in current:
-                storage.remove(path)
-
-
 def _split_address(path: AnyPath) -> tuple[str, int] | None:
     """Return shard and number of an address such as "x.tfrec#17", None for a path."""
     shard, _, number = str(path).rpartition("#")
-    if not (shard and number.isdecimal()):
-        return None
-    if shard not in _indexes and (storage.exists(path) or storage.is_folder(shard)):
-        return None
-    return shard, int(number)
+    if number.isdecimal() and (shard in _indexes or not storage.exists(path)):
+        return shard, int(number)
+    return None
 
 
 def read_image_bytes(path: AnyPath) -> bytes:
@@ -425,21 +356,24 @@ def read_image_bytes(path: AnyPath) -> bytes:
     if address is None:
         return storage.read_bytes(path)
     shard, number = address
-    index = _indexes.get(shard) or index_shard(shard)
     try:
-        features = index.read_features(number)
-    except OSError:  # the shard may have changed since
-        index = index_shard(shard)
-        features = index.read_features(number)
-    keys = [index.image_key] if index.image_key else list_image_features(features)
-    images = [image for key in keys for image in features[key].bytes_list.value]
-    if len(images) == 1:
-        return images[0]
-    raise OSError(
-        f"'{path}': the feature of its image is unknown (candidates: {keys}). Set "
-        f"{RECORDS_FOLDER} to the folder records/ of the WORK_DIR in which 01_explore "
-        "ran."
-    )
+        return _read_image(_indexes[shard], number)
+    except (KeyError, OSError):  # the shard may have changed since
+        return _read_image(index_shard(shard), number)
+
+
+def _read_image(index: ShardIndex, number: int) -> bytes:
+    """Return the image of a record. Raises: OSError: its feature is unknown."""
+    with index.open_record(number) as features:
+        keys = [index.image_key] if index.image_key else list_image_features(features)
+        images = [image for key in keys for image in features[key].bytes_list.value]
+    if len(images) != 1:
+        raise OSError(
+            f"'{index.shard}#{number}': the feature of its image is unknown "
+            f"(candidates: {keys}). Set {RECORDS_FOLDER} to the folder records/ of the "
+            "WORK_DIR in which 01_explore ran."
+        )
+    return images[0]
 
 
 def size_and_time(path: AnyPath) -> tuple[int, int]:

@@ -2,8 +2,9 @@
 
 import json
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -32,11 +33,12 @@ SOURCES = {
     "image_id": "bytes",
     "split": "bytes",
 }
+RAGGED = -1  # the size of a list of any length
 LABELS = {"label", "label_name", "labels", "one_hot"}
+PACKED = {"int64": "<q", "float": "<f"}  # the formats of `struct` and NumPy
+LIST_SIZES = {"labels": RAGGED, "one_hot": RAGGED}
 COLUMN_TYPES = {"i": "int64", "u": "int64", "b": "int64", "f": "float"}  # else bytes
 Row = Mapping[str, Any]  # of a table, by its columns
-RAGGED = -1  # the size of a list of any length
-FIELD_HELP = "{from: column, type: bytes | int64 | float, size: n | ragged}"
 
 _LANDMARK = {"image": "image", "label": "label", "height": "height", "width": "width"}
 _CLOUDS = ("Fish", "Flower", "Gravel", "Sugar")
@@ -102,15 +104,15 @@ class JsonDataclass:
 
 def _from_json(value: Any, hint: Any) -> Any:
     """Return a value from JSON as the type of a hint; plain values are trusted."""
-    if is_dataclass(hint):
-        hints = get_type_hints(hint)
-        known = value.keys() & hints.keys()
-        return hint(**{name: _from_json(value[name], hints[name]) for name in known})  # type: ignore[operator]
     if isinstance(value, list):
         (item_hint, *_) = get_args(hint) or (Any,)
         items = [_from_json(item, item_hint) for item in value]
         return items if get_origin(hint) is list else tuple(items)
-    return value
+    if not is_dataclass(hint):
+        return value
+    hints = get_type_hints(hint)
+    known = value.keys() & hints.keys()
+    return hint(**{name: _from_json(value[name], hints[name]) for name in known})  # type: ignore[operator]
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ class Labels(JsonDataclass):
 
 
 @dataclass(frozen=True)
-class Field(JsonDataclass):
+class Field:
     """One feature of a record.
 
     source: a key of SOURCES or a column of the table, or several of them for a list.
@@ -157,14 +159,6 @@ class Field(JsonDataclass):
     source: str | tuple[str, ...]
     type: str = "bytes"
     size: int = 0
-
-    def __post_init__(self) -> None:
-        is_size = isinstance(self.size, int) and self.size >= RAGGED
-        if self.type not in ("bytes", "int64", "float") or not is_size:
-            raise ValueError(
-                f"SCHEMA field '{self.name}' has type {self.type!r} and size "
-                f"{self.size!r}. A field is {FIELD_HELP}."
-            )
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -194,9 +188,9 @@ class RecordSchema(JsonDataclass):
     @property
     def label_keys(self) -> tuple[str, ...]:
         """The names of the label's features: one, or one for each class of masks."""
-        sources = {"single": ("label",), "multi": ("labels", *self.label_columns)}
-        label_sources = sources.get(self.kind, self.label_columns)
-        return tuple(f.name for f in self.fields if f.source in label_sources)
+        is_single = self.kind == "single"
+        sources = {"label"} if is_single else {"labels", *self.label_columns}
+        return tuple(field.name for field in self.fields if field.source in sources)
 
     def key_of(self, source: str) -> str:
         """Return the name of the feature from this source, or ""."""
@@ -204,8 +198,9 @@ class RecordSchema(JsonDataclass):
 
     def for_split(self, split: str) -> "RecordSchema":
         """Return the schema of a split: that of test images may have no label."""
-        is_unlabelled = split == "test" and self.test_fields
-        return RecordSchema(self.test_fields) if is_unlabelled else self
+        if split == "test" and self.test_fields:
+            return RecordSchema(self.test_fields)
+        return self
 
 
 SchemaLike = str | Mapping[str, Any] | RecordSchema
@@ -226,9 +221,15 @@ def load_schema(
     Raises: ValueError: an unknown preset, source or type; a missing column; no image.
     """
     if isinstance(schema, str):
-        schema = _find_preset(schema)
+        if schema not in PRESETS:
+            raise ValueError(
+                f"SCHEMA is '{schema}'. There are {', '.join(PRESETS)}; or write a "
+                "schema: {feature: {from: column, type: int64}}."
+            )
+        schema = PRESETS[schema]
     if not isinstance(schema, RecordSchema):
-        fields = [_make_field(name, spec, images) for name, spec in schema.items()]
+        dtypes = {} if images is None else dict(images.dtypes)
+        fields = [_make_field(name, spec, dtypes) for name, spec in schema.items()]
         schema = RecordSchema(tuple(fields))
     if not schema.image_key:
         raise ValueError(
@@ -237,80 +238,58 @@ def load_schema(
     return schema if images is None else _fit(schema, images, labels)
 
 
-def _find_preset(name: str) -> dict[str, Any]:
-    if name in PRESETS:
-        return PRESETS[name]
-    raise ValueError(
-        f"SCHEMA is '{name}'. There are "
-        f"{', '.join(PRESETS)}; or write a schema: "
-        "{feature: {from: column, type: int64}}."
-    )
-
-
-def list_fields(schema: RecordSchema) -> pd.DataFrame:
-    """Return the type and the source of each feature of the record."""
-    table = pd.DataFrame(list(schema.fields)).set_index("name")
-    return table[["type", "source"]]
-
-
-def _make_field(name: str, spec: Any, images: pd.DataFrame | None) -> Field:
+def _make_field(name: str, spec: Any, dtypes: Mapping[Any, Any]) -> Field:
     """Return the Field of one line of a description.
 
     If the line has no type, it is that of the source, or of the table's column.
+    dtypes: of the table's columns.
     """
-    if isinstance(spec, str | list):
+    if not isinstance(spec, dict):
         spec = {"from": spec}
-    _check_field(name, spec)
     source = spec.get("from", name)
-    if isinstance(source, str):
-        size = RAGGED if source in ("one_hot", "labels") else 0
-        type_ = _type_of(source, images)
-    else:
-        source = tuple(source)
-        size = len(source)
-        type_ = SOURCES.get(source[0], "bytes")
-    size = spec.get("size", size)
+    sources = [source] if isinstance(source, str) else source
+    size = spec.get("size", LIST_SIZES.get(str(source), 0))
+    is_valid = (
+        isinstance(sources, list)
+        and spec.keys() <= {"from", "type", "size"}
+        and spec.get("type", "bytes") in ("bytes", *PACKED)
+        and (isinstance(size, int) or size == "ragged")
+    )
+    if not is_valid:
+        raise ValueError(
+            f"SCHEMA field '{name}' is {spec!r}. A field is {{from: column, type: "
+            "bytes | int64 | float, size: n | ragged}."
+        )
     if size == "ragged":
         size = RAGGED
-    return Field(name, source, spec.get("type") or type_, size)
-
-
-def _check_field(name: str, spec: Any) -> None:
-    """Raise a ValueError for a field that has no source or an unknown key."""
-    source = spec.get("from", name) if isinstance(spec, dict) else None
-    if not source or not isinstance(source, str | list):
-        raise ValueError(f"SCHEMA field '{name}' is {spec!r}. A field is {FIELD_HELP}.")
-    if unknown := sorted(set(spec) - {"from", "type", "size"}):
-        raise ValueError(
-            f"SCHEMA field '{name}' has the unknown key '{unknown[0]}'. A field is "
-            f"{FIELD_HELP}."
-        )
-
-
-def _type_of(source: str, images: pd.DataFrame | None) -> str:
-    """Return the type of the values from a source or a column of the table."""
-    if source in SOURCES:
-        return SOURCES[source]
-    if images is None or source not in images:
-        return "bytes"
-    return COLUMN_TYPES.get(images[source].dtype.kind, "bytes")
+    if sources is source:
+        source = tuple(sources)
+        size = size or len(sources)
+    kind = dtypes[sources[0]].kind if sources[0] in dtypes else ""
+    type_ = SOURCES.get(sources[0]) or COLUMN_TYPES.get(kind, "bytes")
+    return Field(name, source, spec.get("type", type_), size)
 
 
 def _fit(schema: RecordSchema, images: pd.DataFrame, labels: Labels) -> RecordSchema:
     """Return the schema with the kind, classes and label columns of a table.
 
-    Without any class it has no label.
+    Without any class it has no label. Records of test images have no label and no field
+    that is empty in all of them, but their id.
     """
     columns = labels.label_columns
     fields: list[Field] = []
     for field in schema.fields:
         fields += _fit_label(field, labels)
-    if labels.kind == "single" and not labels.classes:
-        fields = [field for field in fields if LABELS.isdisjoint(field.sources)]
 
     is_test = (images["label"] < 0) & (images.get("split", "") == "test")
     test_images = images[is_test]
-    test_fields = _drop_labels(fields, test_images, columns) if is_test.any() else []
+    test_fields = list[Field]()
+    if is_test.any():
+        is_empty = test_images.isna() | (test_images == "")
+        absent = {*LABELS, *columns, *images.columns[is_empty.all()]}
+        test_fields = [field for field in fields if absent.isdisjoint(field.sources)]
+        if "image_id" not in [field.source for field in test_fields]:
+            test_fields.append(Field("id", "image_id"))  # a submission needs it
     _check_columns(fields, images[~is_test])
     _check_columns(test_fields, test_images)
     return RecordSchema(
@@ -321,7 +300,10 @@ def _fit(schema: RecordSchema, images: pd.DataFrame, labels: Labels) -> RecordSc
 def _fit_label(field: Field, labels: Labels) -> list[Field]:
     """Return the fields that replace a field of a schema for single labels."""
     columns = labels.label_columns
-    if field.source != "label" or labels.kind == "single":
+    if labels.kind == "single":
+        is_kept = labels.classes or LABELS.isdisjoint(field.sources)
+        return [field] if is_kept else []
+    if field.source != "label":
         return [field]
     if labels.kind == "multi":
         return [replace(field, source="labels", size=len(columns))]
@@ -330,48 +312,20 @@ def _fit_label(field: Field, labels: Labels) -> list[Field]:
     return [Field(column, column) for column in columns]
 
 
-def _drop_labels(
-    fields: list[Field], images: pd.DataFrame, columns: Sequence[str]
-) -> list[Field]:
-    """Return the fields of test images: no label, no empty column, but their id."""
-    is_empty = images.isna() | (images.astype(str) == "")
-    empty = images.columns[is_empty.all()]
-    absent = {*LABELS, *columns, *empty}
-    test_fields = [field for field in fields if absent.isdisjoint(field.sources)]
-    if "image_id" not in [field.source for field in test_fields]:
-        test_fields.append(Field("id", "image_id"))  # a submission needs it
-    return test_fields
-
-
-def _check_columns(fields: Sequence[Field], images: pd.DataFrame) -> None:
+def _check_columns(fields: Iterable[Field], images: pd.DataFrame) -> None:
     """Raise a ValueError unless the table has the columns, with valid values."""
-    known = [*SOURCES, *images.columns]
     for field in fields:
-        for source in field.sources:
-            if source not in known:
+        for source in set(field.sources) - SOURCES.keys():
+            if source not in images:
                 raise ValueError(
                     f"SCHEMA field '{field.name}' is from '{source}', which is not "
-                    "a column of the table. There are "
-                    f"{', '.join(images.columns)}."
+                    f"a column of the table. There are {', '.join(images.columns)}."
                 )
-            if source not in SOURCES:
-                is_item = source != field.source  # of a list
-                item = replace(field, source=source, size=0)
-                _check_values(images, item if is_item else field)
-
-
-def _check_values(images: pd.DataFrame, field: Field) -> None:
-    """Raise a ValueError if a value of the field's column does not fit the field."""
-    errors = []
-    for image_id, value in zip(images["image_id"], images[field.source], strict=True):
-        try:
-            _convert_value(value, field, image_id)
-        except ValueError as error:
-            errors.append(error)
-    if errors:
-        raise ValueError(
-            f"{errors[0]} {len(errors):,} of {len(images):,} images have such a value."
-        )
+            # An item of a list is one value.
+            size = field.size if source == field.source else 0
+            column = replace(field, source=source, size=size)
+            for image_id, value in images[["image_id", source]].itertuples(index=False):
+                _convert_value(value, column, image_id)
 
 
 def feature_spec(schema: RecordSchema) -> dict[str, Any]:
@@ -382,11 +336,10 @@ def feature_spec(schema: RecordSchema) -> dict[str, Any]:
     spec = {}
     for field in schema.fields:
         dtype = types[field.type]
+        shape = [field.size] if field.size else []
+        spec[field.name] = tf.io.FixedLenFeature(shape, dtype)
         if field.size == RAGGED:
             spec[field.name] = tf.io.RaggedFeature(dtype)
-        else:
-            shape = [field.size] if field.size else []
-            spec[field.name] = tf.io.FixedLenFeature(shape, dtype)
     return spec
 
 
@@ -403,30 +356,21 @@ def read_values(features: Features, fields: Iterable[Field]) -> dict[str, Any]:
 
 def _read_value(features: Features, field: Field) -> Any:
     """Return the value of a field. Raises: ValueError."""
-    values = []
-    type_ = ""
-    if field.name in features:  # otherwise looking it up would add it
-        feature = features[field.name]
-        values = list_values(feature)
-        type_ = type_of_feature(feature)
-
-    n_expected = len(values) if field.size == RAGGED else max(1, field.size)
-    if type_ not in (field.type, "") or len(values) != n_expected:
-        found = f"{len(values)} values of type {type_}" if type_ else "no values"
+    feature = features.get(field.name)
+    kind = feature and feature.WhichOneof("kind")
+    wanted = f"{field.type}_list"
+    values = list_values(feature)
+    n_wanted = len(values) if field.size == RAGGED else max(1, field.size)
+    if kind not in (None, wanted) or len(values) != n_wanted:
         raise ValueError(
-            f"its feature '{field.name}' has {found}, the schema wants {n_expected} of "
-            f"type {field.type}"
+            f"its feature '{field.name}' has {len(values)} values in a {kind}, the "
+            f"schema wants {n_wanted} in a {wanted}"
         )
     if not field.size:
         return values[0]
     if field.type == "bytes":
         return values
-    return np.array(values, np.int64 if field.type == "int64" else np.float32)
-
-
-def type_of_feature(feature: Any) -> str:
-    """Return "bytes", "int64", "float", or "" for a feature without a list."""
-    return (feature.WhichOneof("kind") or "").removesuffix("_list")
+    return np.array(values, PACKED[field.type])
 
 
 def encode(
@@ -442,7 +386,13 @@ def encode(
     """
     schema = schema.for_split(row.get("split", ""))
     if schema.kind == "masks":
-        row = _resize_masks(row, image, schema.label_columns, settings)
+        size = (row["height"], row["width"])
+        if size != (image.height, image.width):
+            codes = {
+                name: resize_code(row[name], *size, settings)
+                for name in schema.label_columns
+            }
+            row = {**row, **codes}
     example = example_class()()
     for field in schema.fields:
         value = _find_value(field.source, row, image, schema)
@@ -451,20 +401,6 @@ def encode(
         value_list.extend(_convert_value(value, field, row.get("image_id")))
     # Otherwise the features are in the order of a hash table.
     return example.SerializeToString(deterministic=True)
-
-
-def _resize_masks(
-    row: Row,
-    image: "EncodedImage",
-    columns: Sequence[str],
-    settings: "ImageSettings",
-) -> Row:
-    """Return the row with its run-length codes resized as its image was."""
-    size = (row.get("height", 0), row.get("width", 0))
-    if size == (image.height, image.width):
-        return row
-    codes = {name: resize_code(row[name], *size, settings) for name in columns}
-    return {**row, **codes}
 
 
 def _find_value(
@@ -488,19 +424,10 @@ def _find_value(
         case "extension":
             return image.format.lower().replace("jpeg", "jpg")
         case "one_hot" if schema.kind != "multi":
-            return _one_hot(row, schema.n_classes)
+            return np.eye(1, schema.n_classes, row["label"])[0]
         case "labels" | "one_hot":
             return [row[name] for name in schema.label_columns]
     return row[source]
-
-
-def _one_hot(row: Row, n_classes: int) -> list[float]:
-    label = row["label"]
-    if not 0 <= label < n_classes:
-        raise ValueError(
-            f"image '{row['image_id']}': label {label} is none of {n_classes} classes"
-        )
-    return np.eye(1, n_classes, label)[0].tolist()
 
 
 def _convert_value(value: Any, field: Field, image_id: Any) -> list:
@@ -510,7 +437,7 @@ def _convert_value(value: Any, field: Field, image_id: Any) -> list:
     """
     try:
         return _to_list(value, field)
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, TypeError, OverflowError, struct.error) as error:
         raise ValueError(
             f"image '{image_id}': the field '{field.name}' takes {field.type}, but "
             f"column '{field.source}' is {value!r:.60}: {error}. Fix the row, or "
@@ -519,52 +446,29 @@ def _convert_value(value: Any, field: Field, image_id: Any) -> list:
 
 
 def _to_list(value: Any, field: Field) -> list:
-    """Return the values of a feature.
-
-    Raises: ValueError, TypeError, OverflowError: the value does not fit the field.
-    """
+    """Return the values of a feature. A list can be a text: "[1, 2]" or "1 2"."""
     if not field.size:
         return [_to_python(value, field.type)]
-    items = _list_items(value)
-    if field.size not in (RAGGED, len(items)):
-        raise ValueError(f"a list of {len(items)} where SCHEMA has {field.size}")
-    return [_to_python(item, field.type) for item in items]
-
-
-def _list_items(value: Any) -> list:
-    """Return the items of a list, an array, or a text: "[1, 2]" or "1 2"."""
     if isinstance(value, str):
         is_json = value.lstrip().startswith("[")
-        return json.loads(value) if is_json else value.split()
-    if isinstance(value, list | tuple | np.ndarray):
-        return list(value)
-    raise ValueError(f"{value!r} is not a list")
+        value = json.loads(value) if is_json else value.split()
+    if field.size not in (RAGGED, len(value)):
+        raise ValueError(f"a list of {len(value)} where SCHEMA has {field.size}")
+    return [_to_python(item, field.type) for item in value]
 
 
 def _to_python(value: Any, type_: str) -> bytes | int | float:
     """Return a value as Python's type for `type_`. Numbers can be text."""
-    if isinstance(value, str) and type_ != "bytes":
-        value = _parse_number(value)
-    if pd.isna(value) is True:
+    if type_ == "float":
+        value = float(value)  # of "nan", it is no number
+    if pd.isna(value):
         raise ValueError("no value")
     if type_ == "bytes":
         return value if isinstance(value, bytes) else str(value).encode()
-    if type_ == "float":
-        number = float(value)
-        struct.pack("<f", number)  # raises an OverflowError beyond float32
-        return number
-    number = int(value)
-    if number != value:
-        raise ValueError(f"{value!r} is not a whole number")
-    number.to_bytes(8, signed=True)  # raises an OverflowError beyond 64 bits
-    return number
-
-
-def _parse_number(text: str) -> int | float | None:
-    """Return the number of a text such as "7", "7.0" or "", exactly if it is whole."""
-    if not text.strip():
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
+    if type_ == "int64":
+        number = Fraction(value)  # of 7, 7.0, "7" or "7.0"
+        value = number.numerator
+        if number.denominator != 1:
+            raise ValueError("not a whole number")
+    struct.pack(PACKED[type_], value)  # raises an error beyond the range of the type
+    return value

@@ -5,20 +5,21 @@ import hashlib
 import io
 import os
 import re
+import struct
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.mounts import find_input
 from kaggle_tfr.naming import is_shard_name, parse_shard_name
-from kaggle_tfr.records import FRAME_BYTES, is_gzip, parse_record
+from kaggle_tfr.records import PER_IMAGE_ERRORS, is_gzip, open_plain
 from kaggle_tfr.schema import (
     SOURCES,
     JsonDataclass,
@@ -26,10 +27,8 @@ from kaggle_tfr.schema import (
     RecordSchema,
     SchemaLike,
     load_schema,
-    read_values,
-    type_of_feature,
 )
-from kaggle_tfr.session import prepare, tf
+from kaggle_tfr.session import prepare
 from kaggle_tfr.storage import AnyPath
 
 # The checksums of a finished part, for `sha256sum -c`: of all its files but Kaggle's
@@ -39,14 +38,6 @@ LOOKUPS = 16  # requests to a bucket at a time
 # The columns of shards.csv that readers need; the writer adds more.
 SHARD_COLUMNS = ["file", "split", "fold", "count", "bytes"]
 INTEGERS = {"fold", "count", "bytes", "part", "shard", "refused"}
-READ_APART = (
-    "If one is an older version or a copy, remove it, or run 04_write with OVERWRITE = "
-    "True. Read two different datasets apart, and join their batches by tf.data's "
-    "sample_from_datasets."
-)
-# A labels.json of another program, without the kind of labels.
-_JSON_LIST = re.compile(r"(?s)\s*\[.*\]\s*")
-NOT_RECORDS = "is truncated or is not a TFRecord file (copy or write it again)"
 COPY_AGAIN = (
     "Copy the folder again, or run 04_write again; move away a file that is not ours."
 )
@@ -73,32 +64,12 @@ class PlanId(JsonDataclass):
         """The numbers of the plan's parts."""
         return range(self.first_part, self.first_part + self.n_parts)
 
-    def find_conflict(self, other: "PlanId") -> str:
-        """Return why two folders cannot be read as one dataset, "" if they can.
-
-        A folder whose plan is unknown can be read with all.
-        """
-        if not (self.fingerprint and other.fingerprint):
-            return ""
-        if self.dataset_id != other.dataset_id:
-            return "they are of different datasets"
-        if 0 < self.part == other.part:
-            return f"both contain part {self.part}"
-        first_shared = max(self.first_part, other.first_part)
-        end = min(self.part_numbers.stop, other.part_numbers.stop)
-        if self.fingerprint == other.fingerprint or first_shared >= end:
-            return ""
-        return (
-            f"both of their plans have a part {first_shared}, because one is older, or "
-            "because both continue the same parts"
-        )
-
 
 def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
-    """Return one row per shard.
+    """Return one row per shard with records.
 
-    Columns: file, split, fold (−1 if unknown), count, bytes, compression, jpeg (every
-    image is a JPEG), schema, folder, and labels (the same in every row).
+    Columns: file, split, fold (−1 if unknown), count, bytes, compression, schema,
+    folder, and labels (the same in every row).
     dirs: part folders, or folders of them; local, `gs://` or Kaggle slugs, in any mix.
     A folder that is named twice is read once.
     schema: a preset's name, a mapping or a `RecordSchema`, for files without a
@@ -110,21 +81,27 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
     if isinstance(dirs, str | os.PathLike):
         dirs = [dirs]
     parents = [find_input(folder) for folder in dirs]
-    folders = _list_distinct(part for parent in parents for part in _find_parts(parent))
+    parts = [part for parent in parents for part in _find_parts(parent)]
+    folders = _list_distinct(parts)
     with ThreadPoolExecutor(LOOKUPS) as threads:
-        list_folder = partial(_list_folder, schema=schema)
-        shards = pd.concat(threads.map(list_folder, folders), ignore_index=True)
+        tables = threads.map(partial(_list_folder, schema=schema), folders)
+        listed = pd.concat(tables, ignore_index=True)
+        shards = pd.DataFrame(threads.map(_inspect, listed.to_dict("records")))
         # The folder around parts may contain the plan that they should be of.
-        check_one_dataset([*parents, *folders], advice=READ_APART)
+        check_one_dataset(
+            [*parents, *folders],
+            advice="If one is an older version or a copy, remove it, or run 04_write "
+            "with OVERWRITE = True. Read two different datasets apart, and join their "
+            "batches by tf.data's sample_from_datasets.",
+        )
         paths = [f"{folder}/labels.json" for folder in folders]
-        labels = share_labels(folders, threads.map(storage.read_text, paths))
-        measured = pd.DataFrame(threads.map(_inspect, shards.itertuples()))
-        shards = _drop_empty(shards.assign(**measured))
-        # One record of a folder and split is enough for its schema: look-ups may be
-        # slow.
-        first_shards = shards.drop_duplicates(["folder", "split", "schema"])
-        list(threads.map(_check_schema, first_shards.itertuples()))
-    return shards.assign(labels=pd.Series(labels, shards.index))
+        texts = dict(zip(folders, threads.map(storage.read_text, paths), strict=True))
+    shards = shards[shards["count"] > 0].reset_index(drop=True)
+    if shards.empty:
+        raise ValueError(
+            f"No shard in {folders} contains a record. See rejects.csv beside them."
+        )
+    return shards.assign(labels=pd.Series(share_labels(texts), shards.index))
 
 
 def _list_distinct(folders: Iterable[str]) -> list[str]:
@@ -132,49 +109,33 @@ def _list_distinct(folders: Iterable[str]) -> list[str]:
     return list({storage.real_path(folder): folder for folder in folders}.values())
 
 
-def _drop_empty(shards: pd.DataFrame) -> pd.DataFrame:
-    """Return the shards with records; print how many have none.
-
-    A shard is empty if all its images were rejected.
-    Raises: ValueError: all shards are empty.
-    """
-    empty = shards["file"][shards["count"] == 0].tolist()
-    if empty:
-        print(
-            f"{len(empty)} of {len(shards)} shards contain no record, such as "
-            f"'{empty[0]}'."
-        )
-    if len(empty) == len(shards):
-        raise ValueError(
-            f"None of the {len(empty)} shards contains a record. See rejects.csv "
-            "beside them for the reasons."
-        )
-    return shards[shards["count"] > 0].reset_index(drop=True)
-
-
 def _find_parts(folder: str) -> list[str]:
     """Return the folder, or those in it with a shards.csv if only they have one."""
-    tables = storage.list_files("shards.csv", folder)
-    tables = tables or storage.list_files("*/shards.csv", folder)
-    return list(map(os.path.dirname, tables)) or [folder]
+    if storage.exists(f"{folder}/shards.csv"):
+        return [folder]
+    return list_parts(folder, pattern="*") or [folder]
 
 
-def list_parts(parts_dir: str, table: str = "shards.csv") -> list[str]:
+def list_parts(
+    parts_dir: str, table: str = "shards.csv", pattern: str = "part-*"
+) -> list[str]:
     """Return the part folders that contain a table, in the order of their numbers."""
     if not storage.is_folder(parts_dir):
         return []
-    tables = storage.list_files(f"part-*/{table}", parts_dir)
+    tables = storage.list_files(f"{pattern}/{table}", parts_dir)
     # By length first, so that part-10 follows part-2.
     return sorted(map(os.path.dirname, tables), key=lambda part: (len(part), part))
 
 
 def read_plan_id(folder: str) -> PlanId:
-    """Return the id of the plan in a work or part folder, `PlanId()` if unknown."""
+    """Return the id of the plan in a work or part folder, `PlanId()` if unknown.
+
+    Raises: ValueError: plan.json is not JSON.
+    """
     path = f"{folder}/plan.json"
     plan_id = PlanId()
+    values = storage.parse_json(storage.read_text(path) or "{}", path, COPY_AGAIN)
     with contextlib.suppress(ValueError, TypeError, KeyError):
-        text = storage.read_text(path)
-        values = storage.parse_json(text, path, COPY_AGAIN)
         plan_id = PlanId.from_dict(upgrade_plan(values))
         # The last line fails for an empty or foreign shards.csv.
         numbers = read_part_table(folder, columns=["part"])["part"]
@@ -219,45 +180,48 @@ def check_one_dataset(folders: Iterable[str], *, advice: str) -> None:
     names = _list_distinct(folders)
     with ThreadPoolExecutor(LOOKUPS) as threads:
         plans = zip(names, threads.map(read_plan_id, names), strict=True)
-    for (folder, plan), (other, other_plan) in combinations(plans, 2):
-        problem = plan.find_conflict(other_plan)
-        if problem:
+    known = [(folder, plan) for folder, plan in plans if plan.fingerprint]
+    for (folder, plan), (other, other_plan) in combinations(known, 2):
+        shared = set(plan.part_numbers).intersection(other_plan.part_numbers)
+        is_other_plan = plan.fingerprint != other_plan.fingerprint
+        if (
+            plan.dataset_id != other_plan.dataset_id
+            or 0 < plan.part == other_plan.part
+            or (is_other_plan and shared)
+        ):
             raise ValueError(
-                f"'{folder}' and '{other}' cannot be read as one dataset: {problem}. "
-                f"Images could be in training and in validation. {advice}"
+                f"'{folder}' and '{other}' cannot be read as one dataset: they are of "
+                "different datasets, or both have the same part. Images could be in "
+                f"training and in validation. {advice}"
             )
 
 
-def share_labels(folders: Sequence[str], texts: Iterable[str]) -> Labels:
-    """Return the labels that the folders share.
+def share_labels(texts: Mapping[str, str]) -> Labels:
+    """Return the labels that folders share.
 
-    texts: of labels.json in each folder, "" if there is none.
+    texts: of labels.json by folder, "" if there is none.
     Raises: ValueError: two have different classes.
     """
-    first = ""
+    last = ""
     shared = Labels()
-    for folder, text in zip(folders, texts, strict=True):
-        if not text or _JSON_LIST.fullmatch(text):
+    for folder, text in texts.items():
+        if not text or text.startswith("["):  # a list of another program
             continue
         labels = Labels.parse(text, f"{folder}/labels.json", COPY_AGAIN)
         if labels.kind == "number":  # its bins are for the folds only
             labels = replace(labels, classes=())
-        if not first:
-            first = folder
-            shared = labels
-        elif labels.classes != shared.classes:
+        if last and labels.classes != shared.classes:
             raise ValueError(
-                f"'{folder}' and '{first}' number their classes differently, so their "
+                f"'{folder}' and '{last}' number their classes differently, so their "
                 "labels do not mean the same. Read them apart."
             )
+        last = folder
+        shared = labels
     return shared
 
 
 def _list_folder(folder: str, schema: SchemaLike) -> pd.DataFrame:
-    """Return the shards of a folder.
-
-    −1, and "?" for the compression, are values that only the file reveals.
-    """
+    """Return the shards of a folder; −1 is a value that the file reveals."""
     shards = _read_listing(folder)
     if shards.empty:
         shards = pd.DataFrame(list_shard_files(folder), columns=SHARD_COLUMNS)
@@ -267,36 +231,8 @@ def _list_folder(folder: str, schema: SchemaLike) -> pd.DataFrame:
             "file named *.tfrec*. Set TFREC_DIRS to part folders."
         )
     record_schema = choose_schema(folder, shards["file"][0], schema)
-    return shards.assign(
-        folder=folder,
-        schema=shards["split"].map(record_schema.for_split),
-        **_read_format(folder),
-    )
-
-
-def _read_format(folder: str) -> dict[str, str | bool]:
-    """Return compression and jpeg, by the plan.json of a folder.
-
-    Raises: ValueError: plan.json is something else.
-    """
-    path = f"{folder}/plan.json"
-    text = storage.read_text(path)
-    if not text:
-        return {"compression": "?", "jpeg": False}
-    plan = storage.parse_json(text, path, COPY_AGAIN)
-    # Version 0.1 had the settings at the top level.
-    settings = plan.get("settings", plan)
-    image = plan.get("image", {})
-    try:
-        # If nothing is resized, originals of any format may keep their bytes.
-        is_resized = image.get("resize", "none") != "none"
-        is_jpeg = image.get("format") == "JPEG" and is_resized
-        return {"compression": settings.get("compression", ""), "jpeg": is_jpeg}
-    except AttributeError:
-        raise ValueError(
-            f"'{path}' is not a plan: settings and image should be mappings. "
-            f"{COPY_AGAIN}"
-        ) from None
+    schemas = shards["split"].map(record_schema.for_split)
+    return shards.assign(folder=folder, schema=schemas)
 
 
 def read_part_table(
@@ -337,7 +273,7 @@ def list_shard_files(folder: str) -> list[tuple]:
 
 
 def list_inputs(
-    folder: str, files: Sequence[str], parts: Iterable[str], *, with_missing: bool
+    folder: str, files: Iterable[str], parts: Iterable[str], *, with_missing: bool
 ) -> pd.DataFrame:
     """Return file, split and part of each shard in a folder, sorted by file.
 
@@ -346,19 +282,20 @@ def list_inputs(
     with_missing: add the shards that are listed, but whose file is missing.
     Raises: ValueError: parts of different datasets.
     """
-    tables = [
-        _read_listing(part, ["file", "split"]).assign(part=part) for part in parts
-    ]
-    splits = [parse_shard_name(os.path.relpath(file, folder))[0] for file in files]
-    tables.append(pd.DataFrame({"file": files, "split": splits, "part": ""}, dtype=str))
-    shards = pd.concat(tables).drop_duplicates("file")
-    if not with_missing:
-        shards = shards[shards["file"].isin(files)]
+    shards = {}
+    for file in files:
+        split, _ = parse_shard_name(os.path.relpath(file, folder))
+        shards[file] = (file, split, "")
+    for part in parts:
+        listing = _read_listing(part, ["file", "split"])
+        for file, split in listing.itertuples(index=False):
+            if with_missing or file in shards:
+                shards[file] = (file, split, part)
     check_one_dataset(
-        filter(None, shards["part"]),
+        [part for _, _, part in shards.values() if part],
         advice="Set INPUT_DIR to one of them, MORE_INPUTS to the other.",
     )
-    return shards.sort_values("file", ignore_index=True)
+    return pd.DataFrame(sorted(shards.values()), columns=["file", "split", "part"])
 
 
 def _read_listing(part_dir: str, columns: list[str] = SHARD_COLUMNS) -> pd.DataFrame:
@@ -370,10 +307,18 @@ def _read_listing(part_dir: str, columns: list[str] = SHARD_COLUMNS) -> pd.DataF
 def choose_schema(folder: str, file: str, schema: SchemaLike) -> RecordSchema:
     """Return `schema` as a RecordSchema, or without it the folder's schema.json.
 
+    Without a label in `schema`, its text columns are masks: a preset only has the names
+    of its table's columns.
     file: a shard, for the error. Raises: ValueError: there is no schema.
     """
     if schema:
-        return _name_masks(load_schema(schema))
+        record_schema = load_schema(schema)
+        fields = [field for field in record_schema.fields if field.type == "bytes"]
+        sources = chain.from_iterable(field.sources for field in fields)
+        masks = tuple(source for source in sources if source not in SOURCES)
+        if masks and not record_schema.label_keys:
+            return replace(record_schema, kind="masks", label_columns=masks)
+        return record_schema
     path = f"{folder}/schema.json"
     text = storage.read_text(path)
     if text:
@@ -384,106 +329,50 @@ def choose_schema(folder: str, file: str, schema: SchemaLike) -> RecordSchema:
     )
 
 
-def _name_masks(schema: RecordSchema) -> RecordSchema:
-    """Return the schema with its masks: its text columns, if it has no label.
+def _inspect(row: dict[Any, Any]) -> dict[Any, Any]:
+    """Return the row of a shard with its bytes, compression and count.
 
-    A preset only has the names of its table's columns.
+    Raises: ValueError: they differ from the row's.
     """
-    if schema.kind != "single" or schema.label_keys:
-        return schema
-    texts = [field for field in schema.fields if field.type == "bytes"]
-    columns = [source for field in texts for source in field.sources]
-    masks = tuple(column for column in columns if column not in SOURCES)
-    return replace(schema, kind="masks", label_columns=masks) if masks else schema
-
-
-def _inspect(row: Any) -> dict[str, int | str]:
-    """Return bytes, compression and count of a shard by quick look-ups.
-
-    row: of `find_shards`. Raises: ValueError: they differ from the row's.
-    """
-    size = storage.size_and_time(row.file)[0]
-    if row.bytes not in (-1, size):
+    file = row["file"]
+    size, _ = storage.size_and_time(file)
+    is_listed = row["bytes"] != -1
+    if is_listed and row["bytes"] != size:
         raise ValueError(
-            f"'{row.file}' has {size:,} bytes, but {row.bytes:,} in shards.csv: it "
-            "is truncated, or of another run. Copy it again, or write the part again."
+            f"'{file}' has {size:,} bytes, but {row['bytes']:,} in shards.csv: it is "
+            "truncated, or of another run. Copy it again, or write the part again."
         )
-    compression = row.compression
-    if compression == "?":
-        compression = "GZIP" if is_gzip(row.file) else ""
-    count = row.count
+    compression = "GZIP" if is_gzip(file) else ""
+    count = row["count"]
     # The size is enough for a listed shard. Frames on disk are quick to count.
-    is_slow = row.bytes >= 0 or compression or storage.is_remote(row.file)
-    if count == -1 or not is_slow:
-        count = count_records(row.file, compression)
-    if row.count not in (-1, count):
+    is_quick = not (is_listed or compression or storage.is_remote(file))
+    if count == -1 or is_quick:
+        count = count_records(file)
+    if row["count"] not in (-1, count):
         raise ValueError(
-            f"'{row.file}' contains {count:,} records, but {row.count:,} by its name. "
+            f"'{file}' contains {count:,} records, but {row['count']:,} by its name. "
             "It is truncated or misnamed. Copy it again, or give it another name."
         )
-    return {"bytes": size, "compression": compression, "count": count}
+    return row | {"bytes": size, "compression": compression, "count": count}
 
 
-def _check_schema(row: Any) -> None:
-    """Raise a ValueError if a shard's first record lacks a feature of the schema.
-
-    row: of `find_shards`.
-    """
-    record = _read_first_record(row)
-    found = "nothing"
-    try:
-        features = parse_record(record)
-        types = [
-            f"{name}: {type_of_feature(features[name])}" for name in sorted(features)
-        ]
-        found = ", ".join(types) or found
-        read_values(features, row.schema.fields)
-    except ValueError:
-        wanted = ", ".join(f"{field.name}: {field.type}" for field in row.schema.fields)
-        raise ValueError(
-            f"'{row.file}' does not match its schema: its records have {found}; the "
-            f"schema wants {wanted}. Set the `schema` of find_shards, fix schema.json, "
-            "or copy the shard again."
-        ) from None
-
-
-def _read_first_record(row: Any) -> bytes:
-    """Return the first record of a shard, b"" if it cannot be read.
-
-    Checksums are not compared: a machine that only trains lacks google_crc32c.
-    """
-    if row.compression:
-        with contextlib.suppress(tf.errors.OpError):
-            data = tf.data.TFRecordDataset(row.file, row.compression)
-            return next(data.as_numpy_iterator(), b"")
-        return b""
-    (head,) = storage.read_pieces(row.file, 0, [8])
-    length = min(int.from_bytes(head, "little"), row.bytes)
-    (record,) = storage.read_pieces(row.file, 12, [length])
-    return record
-
-
-def count_records(file: str, compression: str) -> int:
-    """Return the number of records in a shard; on disk only its lengths are read.
+def count_records(file: str) -> int:
+    """Return the number of records in a shard by their lengths.
 
     Raises: ValueError: it is truncated, or is not a TFRecord file.
     """
-    if storage.is_remote(file) or compression:
-        data = tf.data.TFRecordDataset(file, compression, buffer_size=16 << 20)
-        try:
-            return int(data.reduce(np.int64(0), lambda count, _: count + 1))
-        except tf.errors.DataLossError as error:
-            raise ValueError(f"'{file}' {NOT_RECORDS}: {error.message}.") from None
     count = 0
-    end = 0
-    size = os.path.getsize(file)
-    with open(file, "rb", buffering=0) as shard:
-        while end < size:
-            shard.seek(end)
-            end += FRAME_BYTES + int.from_bytes(shard.read(8), "little")
-            count += 1
-    if end > size:
-        raise ValueError(f"'{file}' {NOT_RECORDS}.")
+    with storage.local_copy(file) as local, open_plain(local) as shard:
+        try:
+            while length := shard.read(8):
+                shard.seek(int.from_bytes(length, "little") + 4, os.SEEK_CUR)
+                struct.unpack("4s", shard.read(4))  # fails at the end of the file
+                count += 1
+        except (OSError, EOFError, OverflowError, struct.error, zlib.error) as error:
+            raise ValueError(
+                f"'{file}' is truncated or is not a TFRecord file: {error}. Copy or "
+                "write it again."
+            ) from None
     return count
 
 
@@ -495,7 +384,7 @@ def sha256_of_text(text: str) -> str:
 def read_sums(part_dir: str) -> dict[str, str]:
     """Return the SHA-256 of each file in SHA256SUMS by name, {} if it is damaged."""
     text = storage.read_text(f"{part_dir}/{SUMS}")
-    lines = re.findall(r"^([0-9a-f]{64})  (.+)\n", text, re.MULTILINE)
+    lines = re.findall(r"(?m)^([0-9a-f]{64})  (.+)\n", text)
     sums = {name: sha256 for sha256, name in lines}
     return sums if text == format_sums(sums) else {}
 
@@ -512,6 +401,6 @@ def find_changed_files(part_dir: str, sums: Mapping[str, str]) -> dict[str, str]
         try:
             if storage.sha256_of(storage.join(part_dir, name)) != sha256:
                 wrong[name] = "it has changed since it was written"
-        except (FileNotFoundError, IsADirectoryError, storage.NotAFileError):
+        except PER_IMAGE_ERRORS:
             wrong[name] = "the file is missing"
     return wrong

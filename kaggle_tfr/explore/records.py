@@ -76,7 +76,7 @@ def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
     records = pd.concat(tables, ignore_index=True)
     folders = sorted(set(map(os.path.dirname, shards["file"])))
     texts = dict(_read_above(folder, "labels.json", input_dir) for folder in folders)
-    saved = share_labels(list(texts), texts.values())
+    saved = share_labels(texts)
     labelled, labels = _label_records(records, schemas, saved, known, settings)
     others = records.drop(columns=list(labels.label_columns), errors="ignore")
     others = others.filter(regex="^[^/]")
@@ -176,7 +176,8 @@ def _walk_records(
         yield {}, f"'{path}' contains no record"
     for number in range(len(index)):
         try:
-            yield index.read_features(number), ""
+            with index.open_record(number) as features:
+                yield features, ""
         except DamagedRecord as error:
             yield {}, str(error)
     for offset in missing:

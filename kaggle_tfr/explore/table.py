@@ -20,7 +20,7 @@ from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.images.masks import find_code_problem, transpose_code
 from kaggle_tfr.images.quality import measure_quality
 from kaggle_tfr.parallel import blocks, run
-from kaggle_tfr.records import forget_records, size_and_time, stream_image_bytes
+from kaggle_tfr.records import size_and_time, stream_image_bytes
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.texts import find_texts
 
@@ -185,12 +185,9 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
 def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
     """Write rejects.csv, the rejected images with their reasons, and note their number.
 
-    Temporary files, and the saved records of shards without images, are removed.
+    Temporary files are removed.
     """
     storage.remove_leftovers(work_dir)
-    existing = images["path"][images["problem"] != "missing file"]
-    shards = {path.rpartition("#")[0] for path in existing}  # of records' addresses
-    forget_records(storage.join(work_dir, "records"), shards)
 
     rejects = images.loc[images["problem"] != "", ["image_id", "path", "problem"]]
     # Readers take a carriage return for the end of a line.

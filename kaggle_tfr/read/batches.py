@@ -148,7 +148,6 @@ def read_batches(
         decode_record,
         schema=schema,
         size=as_size(image_size),
-        jpeg=bool(shards["jpeg"].all()),
         training=training,
         flip=flip,
         extra=extra,
@@ -308,7 +307,7 @@ def _check_count(shards: pd.DataFrame, seen: int) -> bool:
     if seen == expected:
         return False
     for _, shard in shards.iterrows():
-        count = count_records(shard["file"], shard["compression"])
+        count = count_records(shard["file"])
         if count != shard["count"]:
             raise ValueError(
                 f"'{shard['file']}' contains {count:,} records, its name or shards.csv "
@@ -327,7 +326,6 @@ def decode_record(
     schema: RecordSchema,
     size: tuple[int, int],
     training: bool = True,
-    jpeg: bool = False,
     flip: bool = False,
     extra: Sequence[str] = (),
     id_key: str = "",
@@ -336,7 +334,6 @@ def decode_record(
 
     label: int64 class (−1 without one), float32 quantity or 0/1 of several, or uint8
         masks, stacked along the last axis.
-    jpeg: all images are JPEG, so that none is tested for its format.
     flip: mirror half of the images from left to right.
     extra: names of further features.
     place, id_key: the record's place in its shard, or the feature with its id. The id
@@ -345,9 +342,7 @@ def decode_record(
     names = [*extra, id_key] if id_key else extra
     values = tf.io.parse_single_example(record, _choose_features(schema, names))
     encoded = values[schema.image_key]
-    pixels, window, image_size = decode_window(
-        encoded, size, training=training, jpeg=jpeg
-    )
+    pixels, window, image_size = decode_window(encoded, size, training=training)
     image = fit_to_size(pixels, size)
 
     label_values = [values[name] for name in schema.label_keys]
@@ -424,12 +419,11 @@ def choose_window(
 
 
 def decode_window(
-    encoded: tf.Tensor, size: tuple[int, int], *, training: bool, jpeg: bool = False
+    encoded: tf.Tensor, size: tuple[int, int], *, training: bool
 ) -> tuple[tf.Tensor, ...]:
     """Decode a window: pixels (h, w, 3), the window, and the image's size, int32 (2,).
 
     encoded: JPEG, of which only the window is decoded, PNG, GIF, BMP or WebP.
-    jpeg: it is known to be a JPEG.
     """
 
     def decode_jpeg() -> tuple[tf.Tensor, ...]:
@@ -446,8 +440,6 @@ def decode_window(
         pixels = image[top : top + height, left : left + width]
         return pixels, window, image_size
 
-    if jpeg:
-        return decode_jpeg()
     # The test costs a fiftieth of the decoding.
     return tf.cond(tf.io.is_jpeg(encoded), decode_jpeg, decode_other)
 

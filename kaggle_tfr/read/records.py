@@ -15,7 +15,7 @@ from kaggle_tfr.images.header import RejectedImage, read_upright
 from kaggle_tfr.images.masks import decode_mask
 from kaggle_tfr.naming import SPLIT_NAMES
 from kaggle_tfr.read.batches import choose_fold, one_schema
-from kaggle_tfr.records import ShardIndex, parse_record, read_index
+from kaggle_tfr.records import ShardIndex, read_index
 from kaggle_tfr.schema import read_values
 from kaggle_tfr.shards import find_shards
 
@@ -93,9 +93,8 @@ class Records(Sequence[tuple[Any, Any]]):
         shard = bisect(self.starts, position) - 1
         index = self.indexes[shard]
         number_in_shard = position - self.starts[shard]
-        record = index.read_record(number_in_shard)
-        with index.name_record(number_in_shard):
-            values = read_values(parse_record(record), self._fields)
+        with index.open_record(number_in_shard) as features:
+            values = read_values(features, self._fields)
             image = values.pop(self.schema.image_key)
             labels = list(values.values())
             if not self.decode:

@@ -16,15 +16,10 @@ from support.inputs import put, read, rows_of
 from support.plans import plan_images, read_images
 from support.readers import make_example, make_picture, save_noise, write_shard
 
-from kaggle_tfr import explore, parallel
+from kaggle_tfr import parallel
 from kaggle_tfr.explore.table import measure
 from kaggle_tfr.kaggle.session import copy_plan
-from kaggle_tfr.records import (
-    RECORDS_FOLDER,
-    forget_records,
-    read_image_bytes,
-    size_and_time,
-)
+from kaggle_tfr.records import RECORDS_FOLDER, read_image_bytes, size_and_time
 from kaggle_tfr.write.writer import write_parts
 
 IMAGES = [save_noise(seed, 64, 48) for seed in range(40)]
@@ -237,29 +232,6 @@ def test_a_changed_shard_is_indexed_again(records):
     copy_plan("work", "copy")
     copied = os.listdir("copy/records")
     assert sorted(copied) == sorted(os.listdir(records)) != []
-
-
-def test_records_of_shards_that_are_gone_or_changed_are_removed(records):
-    """One index and one plain copy of each shard are kept, for its present state."""
-
-    def save_rejects():
-        explore.save_rejects(measure(*read("in")), "work")
-        return set(os.listdir(records))
-
-    first = write_input(make_records(IMAGES[:6]), "a.tfrec", "GZIP")
-    second = write_input(make_records(IMAGES[:6]), "b.tfrec", "GZIP")
-    before = save_rejects()
-    os.utime(first, ns=(1, 1))
-    after = save_rejects()
-    assert len(before) == len(after) == 4
-    assert after != before
-    first.unlink()
-    assert save_rejects() == {name for name in after if name.startswith("b.tfrec-")}
-
-    # Another process may have removed them since.
-    forget_records(str(records), set())
-    assert not list(records.glob("*.copy"))
-    assert read_image_bytes(f"{second}#5") == IMAGES[5]
 
 
 def test_a_full_work_folder_is_not_a_problem_of_a_shard(records):

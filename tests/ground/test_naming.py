@@ -1,30 +1,25 @@
 """Shard names: what a template must have, and what a name reveals."""
 
-from functools import partial
-
 import pytest
 
 from kaggle_tfr.naming import check_template, format_shard_name
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("template", "message"),
     [
-        (partial(check_template, "{nme}-{i}.tfrec"), "It can use {name}, {split}"),
-        (partial(check_template, "{name}-{count}.tfrec"), "has no {i}"),
-        (partial(check_template, "../{i}.tfrec"), "is outside its folder"),
-        (partial(check_template, "{i"), "cannot be read"),
+        ("{nme}-{i}.tfrec", "needs {i}, and can have {count}, {fold}"),
+        ("{name}-{count}.tfrec", "needs {i}"),
+        ("{i", "cannot be read"),
     ],
 )
-def test_a_bad_template_or_name_says_what_to_fix(call, message):
-    """A template that cannot name the shards is an error at once."""
+def test_a_template_that_cannot_name_the_shards_is_an_error(template, message):
+    """The message has the template and the fields."""
     with pytest.raises(ValueError, match=message):
-        call()
+        check_template(template)
 
 
-@pytest.mark.parametrize(
-    "name", ["../../x", "/x", "a/../../x", "..\\x", "C:\\x", "gs://b/x"]
-)
+@pytest.mark.parametrize("name", ["../../x", "/x", "..\\x", "C:\\x", "gs://b/x"])
 def test_a_shard_stays_in_its_folder_whatever_name_is(name):
     """The template is harmless, but NAME leads outside: the error names both."""
     with pytest.raises(

@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 from support.readers import make_picture
 
 from kaggle_tfr.images.convert import ImageSettings
-from kaggle_tfr.schema import (
-    PRESETS,
-    Labels,
-    RecordSchema,
-    encode,
-    feature_spec,
-    load_schema,
-)
+from kaggle_tfr.schema import Labels, RecordSchema, encode, feature_spec, load_schema
 
 LABELS, AS_IS = Labels("single", ("daisy", "rose")), ImageSettings(None, "none")
 
@@ -50,47 +43,14 @@ def round_trip(schema, row):
     return {name: np.asarray(value).tolist() for name, value in found.items()}
 
 
-FEATURES = {
-    "landmark": "image label height width",
-    "cassava": "image image_name target",
-    "imagenet": "image_raw label",
-    "clouds": "image_raw fish flower gravel sugar height width depth",
-    "petals": "image class label size one_hot_class",
-    "flowers": "image/encoded image/format image/class/label image/height image/width",
-    "default": "image image_id label height width",
-}
-
-
-@pytest.mark.parametrize(("name", "features"), FEATURES.items())
-def test_a_preset_has_the_published_features_and_no_more(name, features):
-    """test_recipes.py and test_writer.py compare their published types and values."""
-    masks = ("Fish", "Flower", "Gravel", "Sugar") if name == "clouds" else ()
-    labels = Labels("masks", (), masks) if masks else LABELS
-    table = make_table(**dict.fromkeys(masks, "1 2"))
-    record = encode(
-        table.iloc[0].to_dict(), picture(), load_schema(name, table, labels), AS_IS
-    )
-
-    assert set(tf.train.Example.FromString(record).features.feature) == set(
-        features.split()
-    )
-    assert set(PRESETS[name]) == set(features.split())
-
-
 def test_a_schema_of_ones_own_has_fields_of_every_type():
-    """Bytes, int64, float, lists, one-hot; the types are those of the columns."""
-    row = {
-        "age": 34,
-        "weight": 2.5,
-        "note": "né",
-        "points": "1 2.5 3",
-        "box": [1, 2, 3, 4],
-    }
-    table = make_table(**{name: [value] for name, value in row.items()})
+    """The types are those of the columns; lists, also as text, and one-hot."""
+    row = {"age": 34, "weight": 2.5, "points": "1 2.5 3", "box": "[1, 2]"}
+    table = make_table(**row)
     described = {
-        **{name: name for name in ("image", "age", "weight", "note")},
+        **{name: name for name in ("image", "age", "weight")},
         "points": {"type": "float", "size": "ragged"},
-        "box": {"type": "int64", "size": 4},
+        "box": {"type": "int64", "size": 2},
         "size": ["height", "width"],
         "hot": "one_hot",
     }
@@ -98,8 +58,8 @@ def test_a_schema_of_ones_own_has_fields_of_every_type():
     found = round_trip(load_schema(described, table, LABELS), table.iloc[0].to_dict())
 
     assert found.pop("image") == picture().data
-    lists = {"points": [1.0, 2.5, 3.0], "size": [20, 30], "hot": [0.0, 1.0]}
-    assert found == row | lists | {"note": "né".encode()}
+    lists = {"points": [1.0, 2.5, 3.0], "box": [1, 2], "size": [20, 30]}
+    assert found == row | lists | {"hot": [0.0, 1.0]}
 
 
 @pytest.mark.parametrize(
@@ -107,7 +67,6 @@ def test_a_schema_of_ones_own_has_fields_of_every_type():
     [
         ("multi", {"rust": [0], "scab": [1]}, ("label",), [[0, 1]]),
         ("masks", {"Fish": ["1 2"], "Sugar": [""]}, ("Fish", "Sugar"), [b"1 2", b""]),
-        ("number", {"age": [12.5]}, ("label",), [12.5]),
     ],
 )
 def test_labels_of_other_kinds_replace_the_label(kind, columns, keys, values):
@@ -127,11 +86,9 @@ def test_a_quantity_is_of_one_column_and_of_no_classes():
     table = pd.concat([make_table(age=[7.5], split="train"), tests])
     schema = load_schema("cassava", table, labels)
 
-    assert np.isnan(labels.blanks()["age"])
     assert labels.class_columns == ()
     assert RecordSchema.from_dict(json.loads(schema.to_json())) == schema
     assert [field.name for field in schema.test_fields] == ["image", "image_name"]
-    assert feature_spec(schema)["target"].dtype == tf.float32
 
 
 @pytest.mark.parametrize(
@@ -139,11 +96,9 @@ def test_a_quantity_is_of_one_column_and_of_no_classes():
     [
         ("int64", float("nan"), "'x' is nan: no value"),
         ("int64", "abc", "'x' is 'abc'"),
-        ("int64", 1.5, "1.5 is not a whole number"),
-        ("int64", " ", "'x' is ' ': no value"),
+        ("int64", 1.5, "1.5: not a whole number"),
         ("float", "nan", "'x' is 'nan': no value"),
-        ("int64", 2**63, "int too big to convert"),
-        ("float", "abc", "'x' is 'abc'"),
+        ("int64", 2**63, "out of range"),
         ("float", 1e300, "float too large"),
         ("bytes", None, "'x' is None: no value"),
         ({"type": "int64", "size": 3}, [1, 2], "a list of 2 where SCHEMA has 3"),
@@ -161,27 +116,22 @@ def test_a_value_that_does_not_fit_is_named(field, value, message):
         write({"image_id": "a.jpg", "x": value}, schema)
 
 
-def test_every_row_is_checked_before_the_work():
-    """A column with bad values is named with their number and the first image."""
+@pytest.mark.parametrize("source", ["years", ["height", "years"]])
+def test_every_row_is_checked_before_the_work(source):
+    """An empty cell in a column of numbers is named with its image."""
     table = make_table(years=["12"])
-    others = [table.assign(image_id=name, years="") for name in ("b.jpg", "c.jpg")]
-    table = pd.concat([table, *others], ignore_index=True)
+    other = table.assign(image_id="b.jpg", years="")
+    field = {"from": source, "type": "float"}
 
-    message = (
-        "image 'b.jpg': the field 'age' takes float, but column 'years' is '': no "
-        "value. .* 2 of 3 images"
-    )
-    for source in ("years", ["height", "years"]):
-        field = {"from": source, "type": "float"}
-        with pytest.raises(ValueError, match=message):
-            load_schema({"image": "image", "age": field}, table)
+    message = "image 'b.jpg': the field 'age' takes float, but column 'years' is ''"
+    with pytest.raises(ValueError, match=f"{message}.* SCHEMA"):
+        load_schema({"image": "image", "age": field}, pd.concat([table, other]))
 
 
-@pytest.mark.parametrize("empty", ["", np.nan])
-def test_test_images_lose_a_field_that_all_of_them_lack(empty):
+def test_test_images_lose_a_field_that_all_of_them_lack():
     """A column that is empty in all test images is no fault; a gap in it is one."""
     table = make_table(age=["12"])
-    test_image = table.assign(split="test", label=-1, age=empty)
+    test_image = table.assign(split="test", label=-1, age="")
     table = pd.concat([table.assign(split="train"), test_image], ignore_index=True)
     described = {"image": "image", "age": {"type": "float"}}
 
@@ -189,7 +139,7 @@ def test_test_images_lose_a_field_that_all_of_them_lack(empty):
 
     assert [field.name for field in schema.test_fields] == ["image", "id"]
     other = test_image.assign(image_id="b.jpg", age="7")
-    with pytest.raises(ValueError, match="no value.* 1 of 2 images"):
+    with pytest.raises(ValueError, match="image 'a.jpg': .* column 'age' is ''"):
         load_schema(described, pd.concat([table, other]), LABELS)
 
 
@@ -198,9 +148,9 @@ def test_test_images_lose_a_field_that_all_of_them_lack(empty):
     [
         ("landmarks", "SCHEMA is 'landmarks'. There are .*landmark"),
         ({"label": "label"}, "no field with the image"),
-        ({"image": "image", "x": {"type": "int32"}}, "field 'x' has type 'int32'"),
-        ({"image": "image", "x": 5}, "field 'x' is 5"),
-        ({"image": "image", "x": {"type": "int64", "size": "many"}}, "size 'many'"),
+        ({"image": "image", "x": {"type": "int32"}}, "field 'x' is .*int32"),
+        ({"image": "image", "x": 5}, "field 'x' is .*5"),
+        ({"image": "image", "x": {"size": "many"}}, "field 'x' is .*many"),
         (
             {"image": "image", "x": "labl"},
             "from 'labl', which is not a column.*label",
@@ -211,16 +161,6 @@ def test_a_schema_that_cannot_be_is_named(description, message):
     """Preset, field, key or column is named."""
     with pytest.raises(ValueError, match=message):
         load_schema(description, make_table())
-
-
-def test_a_label_beyond_the_classes_is_named():
-    """An unlabelled image has no one-hot vector."""
-    row, schema = (
-        make_table().iloc[0].to_dict(),
-        load_schema("petals", make_table(), LABELS),
-    )
-    with pytest.raises(ValueError, match="label -1 is none of 2 classes"):
-        write(row | {"label": -1}, schema)
 
 
 @given(

@@ -15,7 +15,7 @@ from support.readers import (
     write_shard,
 )
 
-from kaggle_tfr.images.masks import encode_mask, sample_mask
+from kaggle_tfr.images.masks import encode_mask
 from kaggle_tfr.read.batches import (
     choose_fold,
     choose_window,
@@ -61,19 +61,15 @@ def find_means(images):
 def test_validation_yields_every_image_once_in_one_order(shards, batch_size):
     """For any batch size no image is lost or repeated, and every batch is full."""
     batches = read_batches(shards, batch_size=batch_size, **SMALL)
-    all_labels = []
 
     for images, labels, mask in batches.as_numpy_iterator():
         is_image = mask == 1
-        expected_levels = labels[is_image]
-        all_labels += expected_levels.tolist()
         # The label of each record is the grey level of its pixels; padding is black.
         grey_levels = find_means(images[is_image])
-        padding = images[~is_image]
-        assert grey_levels == pytest.approx(expected_levels, abs=1)
-        assert not padding.any()
-        assert images.dtype == np.uint8
+        assert grey_levels == pytest.approx(labels[is_image], abs=1)
+        assert not images[~is_image].any()
 
+    all_labels = list_labels(batches)
     assert sorted(all_labels) == list(range(53))
     assert all_labels == list_labels(batches)
     n_steps = count_steps(shards, batch_size, training=False)
@@ -110,17 +106,11 @@ def test_training_is_endless_shuffled_and_fair(shards):
     assert count_steps(shards, 8, training=True) == 53 // 8
 
 
-def test_options_change_the_content_of_a_batch(shards):
-    """Extra features; a misspelt one is named."""
-    batches = read_batches(
-        shards,
-        batch_size=4,
-        extra=["height"],
-        **SMALL,
-    )
-    images, labels, _, features = next(batches.as_numpy_iterator())
+def test_a_batch_can_have_further_features(shards):
+    """A misspelt one is named."""
+    batches = read_batches(shards, batch_size=4, extra=["height"], **SMALL)
+    *_, features = next(batches.as_numpy_iterator())
 
-    assert find_means(images) == pytest.approx(labels, abs=1)
     assert features["height"].tolist() == [32] * 4
     with pytest.raises(ValueError, match="The features are .*height"):
         read_batches(shards, batch_size=4, extra=["heigth"], **SMALL)
@@ -165,42 +155,31 @@ def test_images_of_further_sources_always_train(shards):
     """Fold −1 trains for each fold, and cannot be validated itself."""
     table = shards.assign(fold=[0, 1, 2, -1, -1])
 
-    for fold in range(3):
-        training, validation = choose_fold(table, fold)
-        other_folds = {0, 1, 2} - {fold}
-        assert sorted(training["fold"]) == [-1, -1, *sorted(other_folds)]
-        assert validation["fold"].tolist() == [fold]
+    training, validation = choose_fold(table, 1)
+
+    assert training["fold"].tolist() == [0, 2, -1, -1]
+    assert validation["fold"].tolist() == [1]
     message = r"Fold -1 cannot be validated.*folds \[0, 1, 2\]"
     with pytest.raises(ValueError, match=message):
         choose_fold(table, -1)
 
-    table = shards.assign(
-        fold=[0, 0, -1, -1, -1],
-        split=[*FOUR_TRAIN, "validation"],
-    )
-    training, validation = choose_fold(table, 0)
-    assert len(training) == 4
-    assert len(validation) == 1
 
-
-@pytest.mark.parametrize("held_out", ["validation", "val", "dev"])
+@pytest.mark.parametrize("held_out", ["validation", "dev"])
 def test_without_folds_the_validation_split_is_chosen(shards, held_out):
     """Splits need no fold number; an empty choice is an error, not an empty epoch."""
     table = shards.assign(fold=0, split=[*FOUR_TRAIN, held_out])
-    no_shards = table.head(0)
 
     training, validation = choose_fold(table)
 
-    assert len(training) == 4
-    assert len(validation) == 1
+    assert [len(training), len(validation)] == [4, 1]
     with pytest.raises(ValueError, match="VALIDATION_SIZE"):
         choose_fold(table.head(4))
     with pytest.raises(ValueError, match="no record to read"):
-        read_batches(no_shards, batch_size=4, **SMALL)
+        read_batches(table.head(0), batch_size=4, **SMALL)
 
 
 def test_unlabelled_test_shards_among_labelled_ones_are_named(shards):
-    """The error names the splits and how to choose one; each split alone is read."""
+    """The error names the splits and how to choose one."""
     labelled = shards["schema"][0]
     unlabelled = RecordSchema(labelled.fields[:1])
     mixed = shards.assign(
@@ -213,8 +192,6 @@ def test_unlabelled_test_shards_among_labelled_ones_are_named(shards):
         read_batches(mixed, batch_size=4, **SMALL)
     with pytest.raises(ValueError, match=message):
         Records(mixed)
-    for shards_of_split in (mixed.head(4), mixed.tail(1)):
-        read_batches(shards_of_split, batch_size=4, **SMALL)
 
 
 def test_the_window_equals_a_crop_by_pillow():
@@ -252,32 +229,14 @@ def test_random_windows_reach_both_ends():
     assert {left for _, left, *_ in windows} == {0, 1, 2, 3, 4}
 
 
-@pytest.mark.parametrize("format_", ["PNG", "BMP", "GIF", "JPEG"])
+@pytest.mark.parametrize("format_", ["PNG", "BMP", "GIF"])
 def test_other_formats_are_cut_like_jpegs(format_):
-    """An image decoded whole has the same window; a known JPEG has equal pixels."""
-    jpeg = tf.constant(save_noise(5, 90, 60))
-    jpeg_pixels, jpeg_window, _ = decode_window(jpeg, (20, 30), training=False)
-    is_jpeg = format_ == "JPEG"
+    """An image decoded whole has the same window."""
+    windows = []
+    for encoded in (save_noise(5, 90, 60), save_noise(5, 90, 60, format_)):
+        image = tf.constant(encoded)
+        pixels, window, _ = decode_window(image, (20, 30), training=False)
+        windows.append(window.numpy().tolist())
 
-    encoded = tf.constant(save_noise(5, 90, 60, format_))
-    pixels, window, _ = decode_window(encoded, (20, 30), training=False, jpeg=is_jpeg)
-
-    _, _, height, width = window.numpy().tolist()
-    assert np.array_equal(window, jpeg_window)
-    assert pixels.shape[:2] == (height, width)
-    if is_jpeg:
-        assert np.array_equal(pixels, jpeg_pixels)
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_masks_are_cut_like_their_image(training):
-    """The pixels of a mask are from the image's window, by the nearest-pixel rule."""
-    mask = np.random.default_rng(0).random((20, 30)) < 0.3
-    window = choose_window(tf.constant([20, 30]), (20, 20), training=training)
-    top, left, height, width = window.numpy()
-
-    code = tf.constant(encode_mask(mask))
-    sampled = sample_mask(code, 20, window, (10, 10))
-
-    cut = mask[top : top + height, left : left + width]
-    assert np.array_equal(sampled, cut[1::2, 1::2])
+    assert windows[0] == windows[1]
+    assert list(pixels.shape[:2]) == windows[0][2:]

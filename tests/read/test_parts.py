@@ -15,7 +15,6 @@ IMAGE = Field("image", "image")
 SEVERAL = RecordSchema(
     (IMAGE, Field("label", "labels", "int64", 2)), "multi", 2, ("sun", "rain")
 )
-MASKS = RecordSchema((IMAGE, Field("sun", "sun")), "masks", 1, ("sun",))
 UNLABELLED = RecordSchema((IMAGE, Field("id", "image_id")))
 
 
@@ -39,12 +38,7 @@ def list_shards(schema, labels):
 @pytest.mark.parametrize(
     ("schema", "labels", "message"),
     [
-        (
-            SEVERAL,
-            Labels("multi", ("sun", "rain")),
-            "can have several labels.*sigmoid",
-        ),
-        (MASKS, Labels("masks", ("sun",)), "have masks.*segmentation"),
+        (SEVERAL, Labels("multi", ("sun", "rain")), "can have several labels"),
         (SEVERAL, Labels("multi"), "in 'work/part-1' have no labels.*LABEL_COLUMN"),
         (UNLABELLED, Labels("single", ("a",)), "have no labels.*LABEL_COLUMN"),
     ],
@@ -75,28 +69,20 @@ def test_ids_are_the_last_value_of_a_batch(shards):
     found = list_ids(read.read_batches(shards, **SIZES, ids=True))
 
     assert found == dict(zip(rows["image_id"], rows["label"], strict=True))
-    *_, ids = next(
-        read.read_batches(shards, 16, 5, training=True, ids=True).as_numpy_iterator()
-    )
-    assert {name.decode() for name in ids} <= set(found)
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 def test_a_record_without_an_id_has_its_place(tmp_path, compression):
     """Also in GZIP; the place finds the image of the record again."""
-    for name, numbers in {"a.tfrec": (7, 90, 200), "b.tfrec": (30,)}.items():
-        records = [make_record(number) for number in numbers]
-        write_shard(tmp_path / name, records, compression)
+    write_shard(tmp_path / "a.tfrec", map(make_record, (7, 200)), compression)
+    write_shard(tmp_path / "b.tfrec", [make_record(30)], compression)
     shards = read.find_shards(tmp_path, schema="landmark")
 
     found = list_ids(read.read_batches(shards, **SIZES, ids=True))
 
-    assert found == {"a.tfrec#0": 7, "a.tfrec#1": 90, "a.tfrec#2": 200, "b.tfrec#0": 30}
-    for image, level in zip(
-        read.find_images(shards, found), found.values(), strict=True
-    ):
-        assert image.shape == (32, 48, 3)
-        assert image.mean() == pytest.approx(level, abs=1)
+    assert found == {"a.tfrec#0": 7, "a.tfrec#1": 200, "b.tfrec#0": 30}
+    means = [image.mean() for image in read.find_images(shards, found)]
+    assert means == pytest.approx([7, 200, 30], abs=1)
 
 
 def test_images_are_found_by_the_ids_of_their_part(shards):

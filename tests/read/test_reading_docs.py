@@ -4,12 +4,10 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from PIL import Image
 from support.chain import run_chain, write_small_sample
 
 # In this order: processes that torch forks should not inherit the threads of others.
@@ -39,19 +37,12 @@ for name, code in {examples!r}.items():
 def printed(root, tmp_path_factory):
     """Return the output of each example, run beside a part of the sample.
 
-    It has test images without labels, and small images. On eight devices of JAX, and
-    with the libraries of Kaggle's TPU image where `make test-kaggle` has created them.
+    It has test images without labels. On eight devices of JAX, and with the libraries
+    of Kaggle's TPU image where `make test-kaggle` has created them.
     """
     folder = tmp_path_factory.mktemp("docs")
     write_small_sample(folder / "in")
-    for path in sorted((folder / "in" / "train_images").glob("*.jpg"))[::2]:
-        with suppress(OSError), Image.open(path) as image:  # some are damaged
-            image.resize((240, 200)).save(path)
-    _, table, shards = run_chain(
-        "sample", str(folder / "work" / "sample"), INPUT_DIR=str(folder / "in")
-    )
-    assert 0.3 < (table[["height", "width"]].min(axis=1) < 256).mean() < 0.7
-    assert set(shards["split"]) == {"train", "test"}
+    run_chain("sample", str(folder / "work" / "sample"), INPUT_DIR=str(folder / "in"))
     page = (root / "docs" / "reading.md").read_text()
     examples = dict(
         re.findall(r"^## (.*?)\n.*?```python\n(.*?)```", page, re.DOTALL | re.MULTILINE)
@@ -62,17 +53,18 @@ def printed(root, tmp_path_factory):
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
         "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]),
     }
-    options = {
-        "cwd": folder,
-        "env": os.environ | flags,
-        "capture_output": True,
-        "text": True,
-    }
     script = RUN_ALL.format(
         examples={name: examples[name] for name in EXPECTED},
         heavy=("tensorflow", "keras", "cv2"),
     )
-    process = subprocess.run([str(python), "-c", script], check=False, **options)
+    process = subprocess.run(
+        [str(python), "-c", script],
+        cwd=folder,
+        env=os.environ | flags,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert process.returncode == 0, process.stderr[-3000:]
     return dict(part.split("\n", 1) for part in process.stdout.split("\n## ")[1:])
 
