@@ -1,7 +1,6 @@
 """Read parts again in one pass: faults by record, a comparison with sources, sums."""
 
 import os
-import shutil
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -253,16 +252,12 @@ def open_shard(
         with storage.local_copy(path) as local:
             if storage.sha256_of(local) != row.sha256:
                 problem = "its sha256 is not that of shards.csv"
-            if is_gzip(local):
+            if storage.is_remote(path) or is_gzip(local):
                 file = decompress(local, f"{scratch}/{row.number}")
-            elif storage.is_remote(path):
-                file = shutil.move(local, f"{scratch}/{row.number}")
         bounds = list_frames(file)
         counts = {row.count, len(bounds) - 1, len(images) or row.count}
-        if len(counts) > 1:
-            problem = (
-                problem or f"it, shards.csv and {row.split}.csv have {counts} rows"
-            )
+        if len(counts) > 1 and not problem:
+            problem = f"it, shards.csv and {row.split}.csv have {counts} records"
     except FileNotFoundError:
         problem = "the file is missing"
     except OSError as error:
