@@ -87,7 +87,8 @@ def lock_part(part_dir: str) -> Iterator[None]:
 def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[ShardRow]:
     """Write the plan to a part, and return the rows of its finished shards.
 
-    Shards that the plan lacks, and temporary files of killed runs, are removed.
+    Shards that have changed or that the plan lacks, and temporary files of killed runs,
+    are removed.
     Raises: ValueError: the part was written from a different plan and `overwrite` is
         off, or a row names a file outside the part.
     """
@@ -108,10 +109,11 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
     if storage.read_text(path) != text:
         storage.write_atomically(path, text.encode())
     rows = read_rows_of_part(part_dir)
-    finished = match_plan(rows, plan)
-    files = {row.file for row in finished}
-    _remove_shards(part_dir, [row.file for row in rows if row.file not in files])
-    return finished
+    planned = match_plan(rows, plan)
+    sums = {row.file: row.sha256 for row in planned}
+    changed = find_changed_files(part_dir, sums)
+    _remove_shards(part_dir, [*changed, *({row.file for row in rows} - sums.keys())])
+    return [row for row in planned if row.file not in changed]
 
 
 def _find_changes(part_dir: str, plan: Plan) -> str:

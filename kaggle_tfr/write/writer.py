@@ -163,10 +163,7 @@ def _write_missing(
 
     rows: of `journal.open_part`. Raises: OSError, SystemExit: see `write_parts`.
     """
-    check = partial(_check_shard, part_dir)
-    label = f"Checking finished shards of {part_dir}"
-    checked = parallel.run(check, rows, label=label)
-    finished = {row.number: row for row in checked if row}
+    finished = {row.number: row for row in rows}
     shards = [shard for shard in plan.shards if shard.part == part]
     missing = [shard for shard in shards if shard.number not in finished]
     bytes_left = plan.shard_limit_bytes - sum(row.bytes for row in finished.values())
@@ -200,15 +197,6 @@ def _write_missing(
         )
         raise SystemExit(0)
     return [finished[shard.number] for shard in shards]
-
-
-def _check_shard(part_dir: str, row: ShardRow) -> ShardRow | None:
-    """Return the row if its file is as it was written; else remove the file."""
-    # An error of the disk is raised: it is no reason to remove a file.
-    if find_changed_files(part_dir, {row.file: row.sha256}):
-        storage.remove(storage.join(part_dir, row.file))
-        return None
-    return row
 
 
 def _list_tasks(

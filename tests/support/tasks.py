@@ -1,5 +1,6 @@
 """Tasks for other processes, which import them by name."""
 
+import multiprocessing
 import os
 import signal
 import time
@@ -14,11 +15,13 @@ def end_worker(_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def write_by_two(work, out):
+def write_by_two(work, out, backend="threading"):
     from kaggle_tfr.parallel import use_backend
     from kaggle_tfr.write.writer import write_parts
 
-    use_backend(2)
+    # A fork may have processes of its own then.
+    multiprocessing.current_process()._config["daemon"] = False
+    use_backend(2, backend)
     write_parts(str(work), str(out))
 
 

@@ -28,13 +28,13 @@ def work(tmp_path_factory):
     return folder
 
 
-def kill_often(work, out, kills, seed):
+def kill_often(work, out, kills, backend):
     """Restart and kill the writer; return the number of shards after each kill."""
-    rng = random.Random(seed)
+    rng = random.Random(kills)
     progress = []
     n_shards = 0
     while len(progress) < kills:
-        writer = fork(write_by_two, work, out)
+        writer = fork(write_by_two, work, out, backend)
         n_wanted = n_shards + rng.randint(0, 3)
         while writer.is_alive() and len(list(out.glob("*/*.tfrec"))) < n_wanted:
             time.sleep(0.002)
@@ -50,16 +50,22 @@ def kill_often(work, out, kills, seed):
         assert all(len(read_plainly([path])) == 3 for path in files)
         n_shards = len(files)
         progress.append(n_shards)
-    writer = fork(write_by_two, work, out)
+    writer = fork(write_by_two, work, out, backend)
     writer.join()
     assert writer.exitcode == 0
     return progress
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(25, marks=pytest.mark.heavy)])
-def test_kills_change_no_byte(work, tmp_path, kills):
+HEAVY = [
+    pytest.param(30, backend, marks=pytest.mark.heavy)
+    for backend in ("threading", "loky", "dask")
+]
+
+
+@pytest.mark.parametrize(("kills", "backend"), [(2, "threading"), *HEAVY])
+def test_kills_change_no_byte(work, tmp_path, kills, backend):
     """After SIGKILL at any moment named files are whole, and the end is the same."""
-    assert any(kill_often(work, tmp_path / "out", kills, seed=kills))
+    assert any(kill_often(work, tmp_path / "out", kills, backend))
     assert digests(tmp_path / "out") == digests(work / "whole")
 
 
