@@ -44,7 +44,6 @@ from kaggle_tfr.write.metadata import DATASET_FILE, renew_metadata
 from kaggle_tfr.write.stats import Stats, Sums, sum_channels
 
 METHOD = Image.Resampling.HAMMING
-METHOD = Image.Resampling.HAMMING
 BLOCK = 16  # records of one task
 MAX_FAULTS = 20  # of a file
 MARGIN_DB = 1.0  # some images look the same rotated: a fault must fit better by this
@@ -53,9 +52,7 @@ REPAIR = "Run 04_write again; if the fault stays, with OVERWRITE = True."
 # Columns of a split's table that `encode` takes as numbers, and the names of these.
 NUMBERS = {"label": "label", "source_height": "height", "source_width": "width"}
 
-FAULT_COLUMNS = ["part", "file", "record", "offset", "problem", "advice"]
 KEYS = ["split", "image_id"]
-Sources = Mapping[Any, str]  # paths of images by `KEYS`
 
 
 class Finding(NamedTuple):
@@ -68,15 +65,15 @@ class Finding(NamedTuple):
 
     part: str
     file: str
-    problem: str = ""
     record: int = -1
     offset: int = 0
+    problem: str = ""
+    advice: str = REPAIR
     psnr: float = nan
     psnr_swapped: float = nan
     split: str = ""
     image_id: str = ""
     path: str = ""
-    advice: str = REPAIR
 
 
 class Verification(NamedTuple):
@@ -104,23 +101,26 @@ def verify_parts(
     sample: the least number of records of each part to compare with their sources; 0:
         one in a hundred, from 6 to 50.
     """
-    folders = [folders] if isinstance(folders, str) else folders
-    part_dirs = [part_dir for folder in folders for part_dir in _find_parts(folder)]
+    part_dirs = list[str]()
+    for folder in [folders] if isinstance(folders, str) else folders:
+        parts = {*list_parts(folder), *list_parts(folder, "plan.json")}
+        part_dirs += sorted(parts) or [folder.rstrip("/")]
     findings = list[Finding]()
     # Readers take all parts of a folder for one dataset.
-    for folder, parts in groupby(part_dirs, os.path.dirname):
+    for folder, siblings in groupby(part_dirs, os.path.dirname):
         try:
-            check_one_dataset(list(parts), advice="Remove one of them.")
+            check_one_dataset(list(siblings), advice="Remove one of them.")
         except ValueError as error:
-            findings.append(Finding(folder, "plan.json", str(error)))
+            findings.append(Finding(folder, "plan.json", problem=str(error)))
 
     stats = {}
     for part_dir in part_dirs:
         found, stats[part_dir] = _verify_part(part_dir, work_dir, sample)
         findings += found
     table = pd.DataFrame(findings, columns=Finding._fields)
-    table = table.sort_values(FAULT_COLUMNS)
-    faults = table.loc[table["problem"] != "", FAULT_COLUMNS]
+    columns = [*Finding._fields[:6]]  # of faults
+    table = table.sort_values(columns)
+    faults = table.loc[table["problem"] != "", columns]
     faults = faults.groupby(["part", "file"]).head(MAX_FAULTS)
     return Verification(faults, table.dropna(), stats)
 
@@ -142,18 +142,12 @@ def verify_written(shards: pd.DataFrame, parts_dir: str, work_dir: str) -> Verif
     return checked
 
 
-def _find_parts(folder: str) -> list[str]:
-    """Return the parts in a folder, or the folder itself."""
-    part_dirs = {*list_parts(folder), *list_parts(folder, "plan.json")}
-    return sorted(part_dirs) or [folder.rstrip("/")]
-
-
 def _verify_part(
     part_dir: str, work_dir: str, sample: int
 ) -> tuple[list[Finding], Stats]:
     """Return what is found in the files and records of a part, and its pixel sums."""
     plan, rows, problems = _open_part(part_dir)
-    findings = [Finding(part_dir, *problem) for problem in problems.items()]
+    findings = [Finding(part_dir, file, problem=problems[file]) for file in problems]
     stats: Stats = defaultdict(Counter)
     if not rows:
         return findings, stats
@@ -210,7 +204,7 @@ def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
     return plan, rows, problems
 
 
-def _choose_sources(work_dir: str, part: int, sample: int) -> Sources:
+def _choose_sources(work_dir: str, part: int, sample: int) -> dict[Any, str]:
     """Return a sample of a part's images."""
     path = storage.join(work_dir, "plan.parquet")
     table = storage.read_parquet(path, ["part", "path", *KEYS])
@@ -266,14 +260,17 @@ def open_shard(
     rows: Any = images.to_dict("records")
     records: list[Finding | Record] = []
     if problem:
-        records.append(Finding(part_dir, row.file, problem))
+        records.append(Finding(part_dir, row.file, problem=problem))
     for number, frame in enumerate(pairwise(bounds)):
         records.append((row, file, number, frame, rows[number : number + 1]))
     return parallel.blocks(records, BLOCK)
 
 
 def check_records(
-    part_dir: str, plan: Plan, sources: Sources, records: Iterable[Finding | Record]
+    part_dir: str,
+    plan: Plan,
+    sources: Mapping[Any, str],
+    records: Iterable[Finding | Record],
 ) -> Checked:
     """Read records, and compare them with their rows and with a sample of sources."""
     findings = list[Finding]()
@@ -283,13 +280,12 @@ def check_records(
             findings.append(record)
             continue
         shard, file, number, (offset, end), rows = record
-        place = (number, offset)
+        place = (part_dir, shard.file, number, offset)
         try:
             data = read_frame(file, offset, end - offset)
             pixels = _check_features(plan, shard.split, data, rows)
         except (ValueError, KeyError, RejectedImage) as error:
-            problem = f"the record is wrong: {error}"
-            findings.append(Finding(part_dir, shard.file, problem, *place))
+            findings.append(Finding(*place, f"the record is wrong: {error}"))
             continue
         sums.update(sum_channels(pixels))
         for row in rows:
@@ -298,9 +294,8 @@ def check_records(
             # Sources may have been removed or changed since they were written.
             with suppress(*PER_IMAGE_ERRORS, RejectedImage):
                 source = read_image_bytes(path)
-                problem, *psnrs = compare_with_source(source, pixels, plan.image)
-                place = (number, offset, *psnrs, *key, path)
-                findings.append(Finding(part_dir, shard.file, problem, *place))
+                problem, fit = compare_with_source(source, pixels, plan.image)
+                findings.append(Finding(*place, problem, REPAIR, *fit, *key, path))
     return findings, sums
 
 
@@ -349,8 +344,8 @@ def _compare_features(data: bytes, expected_data: bytes) -> None:
 
 def compare_with_source(
     source: bytes, pixels: np.ndarray, settings: ImageSettings
-) -> tuple[str, float, float]:
-    """Return (problem, psnr, psnr_swapped) of a record's pixels.
+) -> tuple[str, tuple[float, float]]:
+    """Return (problem, (psnr, psnr_swapped)) of a record's pixels.
 
     pixels: RGB (height, width, 3). The PSNR is in dB, as it is and with red and blue
     swapped. The problem is the transformation that fits better, or "".
@@ -372,4 +367,4 @@ def compare_with_source(
     upright = fits["upright"]
     best = max(fits, key=fits.__getitem__)
     problem = best if fits[best] > upright + MARGIN_DB else ""
-    return problem, upright, fits[SWAPPED]
+    return problem, (upright, fits[SWAPPED])
