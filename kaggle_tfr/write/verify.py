@@ -100,10 +100,19 @@ def verify_parts(
     work_dir: the plan's; "" to compare no sources.
     sample: the least number of records of each part to compare with their sources; 0:
         one in a hundred, from 6 to 50.
+    Raises: FileNotFoundError: a folder contains no part that 04_write wrote.
     """
     part_dirs = list[str]()
     for folder in [folders] if isinstance(folders, str) else folders:
         parts = {*list_parts(folder), *list_parts(folder, "plan.json")}
+        tables = storage.list_files("plan.json", folder)
+        tables += storage.list_files("shards.csv", folder)
+        if not parts and not tables:
+            raise FileNotFoundError(
+                f"'{folder}' is not a part that 04_write wrote: it contains neither "
+                "plan.json nor shards.csv. To check other TFRecord files, read them by "
+                "01_explore with INPUT_SCHEMA: auto."
+            )
         part_dirs += sorted(parts) or [folder.rstrip("/")]
     findings = list[Finding]()
     # Readers take all parts of a folder for one dataset.
