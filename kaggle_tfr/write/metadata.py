@@ -1,7 +1,7 @@
 """dataset-metadata.json: a part's title, page and license for Kaggle."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.mounts import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.plan.plan import Plan
-from kaggle_tfr.shards import read_part_table
 from kaggle_tfr.tables import escape_markdown
 from kaggle_tfr.write.journal import COLUMNS, ShardRow
 
@@ -27,16 +26,13 @@ def renew_metadata(
     """Return the new text of a part's dataset-metadata.json, "" if the file is right.
 
     The user's changes of `USER_FIELDS` stay. license_name: "" for the one in the file.
-    Raises: ValueError: a CSV of the part, whose labels the page counts, is damaged.
     """
     present = read_metadata(part_dir)
     changes = {name: present[name] for name in USER_FIELDS if name in present}
     if license_name:
         changes["licenses"] = [{"name": license_name}]
     slug = str(changes.get("id", "")).rpartition("/")[2]
-    shards = pd.DataFrame(rows, columns=COLUMNS)
-    counts = count_classes(plan, part_dir, set(shards["split"]))
-    metadata = describe_dataset(plan, rows[0].part, shards, counts, slug) | changes
+    metadata = describe_dataset(plan, rows, slug) | changes
     return "" if metadata == present else json.dumps(metadata, indent=1) + "\n"
 
 
@@ -56,36 +52,17 @@ def read_license(part_dir: str) -> str:
     return ""
 
 
-def count_classes(plan: Plan, part_dir: str, splits: set[str]) -> dict[str, int]:
-    """Return the number of images of each class in these splits, without test."""
-    labels = plan.labels
-    columns = list(labels.class_columns) or ["label"]
-    images = pd.DataFrame(columns=columns)
-    for split in splits - {"test"}:
-        table = read_part_table(part_dir, f"{split}.csv", columns)
-        images = pd.concat([images, table])
-    if labels.class_columns:
-        # Of masks, no code means that the class is absent.
-        counts = (~images.isin(["", "0"])).sum()
-    else:
-        numbers = [str(number) for number in range(len(labels.classes))]
-        counts = images["label"].value_counts().reindex(numbers, fill_value=0)
-    return dict(zip(map(str, labels.classes), counts.tolist(), strict=True))
-
-
 def describe_dataset(
-    plan: Plan,
-    part: int,
-    shards: pd.DataFrame,
-    counts: Mapping[str, int],
-    slug: str = "",
+    plan: Plan, rows: Sequence[ShardRow], slug: str = ""
 ) -> dict[str, Any]:
     """Return the content of a part's dataset-metadata.json; its license is added later.
 
-    shards: of this part. counts: images of each class. slug: that the user has chosen.
+    rows: of its shards. slug: that the user has chosen.
     Kaggle's titles and slugs have at most 50 characters.
     Source: https://github.com/Kaggle/kaggle-cli/blob/main/docs/datasets_metadata.md
     """
+    shards = pd.DataFrame(rows, columns=COLUMNS)
+    part = rows[0].part
     name = " ".join(plan.labels.name.split()) or "images"
     ending = "TFRecords"
     slug_ending = "tfrecords"
@@ -103,15 +80,15 @@ def describe_dataset(
         plan=plan,
         part=part,
         shards=shards,
-        counts=counts,
         slug=slug,
         escape=escape_markdown,
     )
     n_images = shards["count"].sum()
+    n_classes = len(plan.labels.classes)
     return {
         "title": f"{name[: 49 - len(ending)]} {ending}",
         "id": f"{OWNER_PLACEHOLDER}/{slug}",
-        "subtitle": f"{n_images:,} images of {len(counts):,} classes as {ending}",
+        "subtitle": f"{n_images:,} images of {n_classes:,} classes as {ending}",
         "description": page,
         "licenses": [],
         "keywords": [],

@@ -100,19 +100,10 @@ def verify_parts(
     work_dir: the plan's; "" to compare no sources.
     sample: the least number of records of each part to compare with their sources; 0:
         one in a hundred, from 6 to 50.
-    Raises: FileNotFoundError: a folder contains no part that 04_write wrote.
     """
     part_dirs = list[str]()
     for folder in [folders] if isinstance(folders, str) else folders:
         parts = {*list_parts(folder), *list_parts(folder, "plan.json")}
-        tables = storage.list_files("plan.json", folder)
-        tables += storage.list_files("shards.csv", folder)
-        if not parts and not tables:
-            raise FileNotFoundError(
-                f"'{folder}' is not a part that 04_write wrote: it contains neither "
-                "plan.json nor shards.csv. To check other TFRecord files, read them by "
-                "01_explore with INPUT_SCHEMA: auto."
-            )
         part_dirs += sorted(parts) or [folder.rstrip("/")]
     findings = list[Finding]()
     # Readers take all parts of a folder for one dataset.
@@ -122,13 +113,12 @@ def verify_parts(
         except ValueError as error:
             findings.append(Finding(folder, "plan.json", problem=str(error)))
 
-    stats = {}
+    stats: dict[str, Stats] = {}
     for part_dir in part_dirs:
-        found, stats[part_dir] = _verify_part(part_dir, work_dir, sample)
-        findings += found
-    table = pd.DataFrame(findings, columns=Finding._fields)
+        stats[part_dir] = defaultdict(Counter)
+        findings += _verify_part(part_dir, work_dir, sample, stats[part_dir])
     columns = [*Finding._fields[:6]]  # of faults
-    table = table.sort_values(columns)
+    table = pd.DataFrame(findings, columns=Finding._fields).sort_values(columns)
     faults = table.loc[table["problem"] != "", columns]
     faults = faults.groupby(["part", "file"]).head(MAX_FAULTS)
     return Verification(faults, table.dropna(), stats)
@@ -152,14 +142,13 @@ def verify_written(shards: pd.DataFrame, parts_dir: str, work_dir: str) -> Verif
 
 
 def _verify_part(
-    part_dir: str, work_dir: str, sample: int
-) -> tuple[list[Finding], Stats]:
-    """Return what is found in the files and records of a part, and its pixel sums."""
+    part_dir: str, work_dir: str, sample: int, stats: Stats
+) -> list[Finding]:
+    """Return what is found in a part, and add the sums of its pixels to `stats`."""
     plan, rows, problems = _open_part(part_dir)
     findings = [Finding(part_dir, file, problem=problems[file]) for file in problems]
-    stats: Stats = defaultdict(Counter)
     if not rows:
-        return findings, stats
+        return findings
     sources = _choose_sources(work_dir, rows[0].part, sample) if work_dir else {}
     tables = _read_images(part_dir, {row.split for row in rows})
     with tempfile.TemporaryDirectory() as scratch:
@@ -176,7 +165,7 @@ def _verify_part(
             for found, sums in blocks:
                 findings += found
                 stats[row.split].update(sums)
-    return findings, stats
+    return findings
 
 
 def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
@@ -186,27 +175,27 @@ def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
     """
     plan = None
     rows = list[ShardRow]()
-    problem = "it is broken, or the part is unfinished"
+    error = "the part is unfinished, or this file is broken"
     try:
         plan = read_plan(part_dir)
         rows = journal.match_plan(journal.read_rows_of_part(part_dir), plan)
-    except (*PER_IMAGE_ERRORS, ValueError) as error:
-        problem = str(error)
+    except (*PER_IMAGE_ERRORS, ValueError) as raised:
+        error = str(raised)
     sums = read_sums(part_dir)
-    listed = {row.file: sums.pop(row.file, "") == row.sha256 for row in rows}
-    problems = find_changed_files(part_dir, sums)
+    shards = {row.file: row.sha256 for row in rows}
+    others = {name: sums[name] for name in sums.keys() - shards.keys()}
+    problems = find_changed_files(part_dir, others)
+    if not shards.items() <= sums.items():
+        problems[SUMS] = "it is missing or broken, or lacks a shard"
     if plan is None:
-        problems["plan.json"] = problem
-        return plan, rows, problems
+        return plan, rows, {"plan.json": error} | problems
 
     n_planned = sum(shard.part in {row.part for row in rows} for shard in plan.shards)
     if len(rows) < max(1, n_planned) or not journal.is_closed(part_dir):
-        problems["shards.csv"] = problem
-    if not all(listed.values()):
-        problems[SUMS] = "it is missing or broken, or lacks a shard"
+        problems["shards.csv"] = error
     for path, *_ in list_shard_files(part_dir):
         file = os.path.relpath(path, part_dir)
-        if rows and file not in listed:
+        if rows and file not in shards:
             problems[file] = "not planned, or not in shards.csv"
     if not problems and renew_metadata(part_dir, plan, rows):
         problems[DATASET_FILE] = "it is missing, or does not describe this part"
