@@ -82,7 +82,6 @@ def test_a_licence_goes_into_finished_parts_too(part, tmp_path, capsys):
     for earlier, name, note in (
         ("CC-BY-4.0", "", "✓ License: CC-BY-4.0."),
         ("CC-BY-4.0", "PDDL", "✓ License: PDDL."),
-        ("mine", "", "✗ Kaggle has no license 'mine'."),
     ):
         file.write_text(json.dumps(values | {"licenses": [{"name": earlier}]}))
         write(part.parent, license_name=name)
