@@ -105,22 +105,22 @@ def is_shard_name(path: str) -> bool:
     return _SHARD_ENDING.search(path) is not None
 
 
-def parse_shard_name(file: str, folder: str = "") -> tuple[str, int]:
+def parse_shard_name(file: str, folder: str) -> tuple[str, int]:
     """Return the split and the count of records that a shard's path contains.
 
     The last split in the path below `folder` counts; without one it is "train". All
     files in a folder test/ are test shards. The count is −1 if it is unknown.
 
-    >>> parse_shard_name("test_tfrecords/ld_test00-687.tfrec")
+    >>> parse_shard_name("in/test_tfrecords/ld_test00-687.tfrec", "in")
     ('test', 687)
-    >>> parse_shard_name("d-val.tfrecord-00000-of-00001")
+    >>> parse_shard_name("in/d-val.tfrecord-00000-of-00001", "in")
     ('validation', -1)
-    >>> parse_shard_name("test/test-train-000-1.tfrec")
+    >>> parse_shard_name("in/test/test-train-000-1.tfrec", "in")
     ('test', 1)
     """
-    path = file.removeprefix(f"{folder}/")
+    path = file.removeprefix(folder)
     words = ["train", *_SPLIT.findall(path)]
-    if f"/{TEST_FOLDER}" in f"/{path}":
+    if f"/{TEST_FOLDER}" in path:
         words.append("test")
     count = _COUNT.search(path)
     return SPLIT_NAMES[words[-1]], int(count[1]) if count else -1

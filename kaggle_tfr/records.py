@@ -15,11 +15,11 @@ import threading
 import zlib
 from array import array
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -208,12 +208,13 @@ def is_gzip(shard: AnyPath) -> bool:
 
 
 def decompress(shard: AnyPath, path: str) -> str:
-    """Write the plain content of a local shard in GZIP to `path`, and return `path`.
+    """Write the plain content of a local shard to `path`, and return `path`.
 
     If the shard is truncated or damaged, the file ends with an invalid record, so that
     readers report it.
     """
-    with gzip.open(shard) as source, open(path, "wb") as file:
+    open_shard: Any = gzip.open if is_gzip(shard) else open
+    with open_shard(shard, "rb") as source, open(path, "wb") as file:
         try:
             while chunk := source.read1():  # `read` loses bytes at an error
                 file.write(chunk)
@@ -225,12 +226,11 @@ def decompress(shard: AnyPath, path: str) -> str:
 @contextlib.contextmanager
 def plain_file(shard: AnyPath) -> Iterator[AnyPath]:
     """Yield a local file with the frames: the shard, or a copy while the block runs."""
-    with storage.local_copy(shard) as local, contextlib.ExitStack() as stack:
-        plain = local
-        if is_gzip(local):
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            plain = decompress(local, f"{folder}/plain")
-        yield plain
+    if not storage.is_remote(shard) and not is_gzip(shard):
+        yield shard
+        return
+    with storage.local_copy(shard) as local, tempfile.TemporaryDirectory() as folder:
+        yield decompress(local, f"{folder}/plain")
 
 
 def read_index(path: str) -> list[int]:
@@ -310,11 +310,10 @@ def read_image_bytes(path: AnyPath) -> bytes:
         return storage.read_bytes(path)
     shard, feature, number = address.groups()
     with index_shard(shard).open_record(int(number)) as features:
-        names = [feature] if feature else list_image_features(features)
-        images = [image for name in names for image in features[name].bytes_list.value]
-        if len(images) != 1:
-            raise ValueError(f"{len(images)} features are like an image: {names}")
-        return images[0]
+        if not feature:
+            (feature,) = list_image_features(features)
+        (image,) = features[feature].bytes_list.value
+        return image
 
 
 def size_and_time(path: AnyPath) -> tuple[int, int]:
@@ -329,18 +328,16 @@ def stream_image_bytes(paths: Iterable[AnyPath]) -> Iterator[bytes | OSError]:
     Only objects of a bucket are read ahead.
     Raises: TimeoutError: the bucket does not respond.
     """
-    pending = deque[Future[bytes | OSError]]()
+    pending = deque[Callable[[], bytes | OSError]]()
     with ThreadPoolExecutor(READS_IN_FLIGHT) as threads:
-        for is_remote, group in groupby(paths, storage.is_remote):
-            if not is_remote:
-                yield from map(_read_or_error, group)
-                continue
-            for path in group:
-                pending.append(threads.submit(_read_or_error, path))
-                if len(pending) > READS_IN_FLIGHT:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
+        for path in paths:
+            read = partial(_read_or_error, path)
+            is_remote = storage.is_remote(path)
+            pending.append(threads.submit(read).result if is_remote else read)
+            if len(pending) > READS_IN_FLIGHT:
+                yield pending.popleft()()
+        for read_next in pending:
+            yield read_next()
 
 
 def _read_or_error(path: AnyPath) -> bytes | OSError:

@@ -79,7 +79,7 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
     names = [dirs] if isinstance(dirs, str | os.PathLike) else dirs
     parents = list(map(find_input, names))
     parts = [part for parent in parents for part in _find_parts(parent)]
-    folders = list(dict.fromkeys(map(storage.real_path, parts)))
+    folders = _list_distinct(parts)
     listed = pd.concat([_list_folder(folder, schema) for folder in folders])
     # The folder around parts may contain the plan that they should be of.
     check_one_dataset(
@@ -97,6 +97,11 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
         )
     texts = {folder: storage.read_text(f"{folder}/labels.json") for folder in folders}
     return shards.assign(labels=pd.Series(share_labels(texts), shards.index))
+
+
+def _list_distinct(folders: Iterable[str]) -> list[str]:
+    """Return the folders, each of them once even if it has two names."""
+    return list(dict.fromkeys(map(storage.real_path, folders)))
 
 
 def _find_parts(folder: str) -> list[str]:
@@ -162,14 +167,13 @@ def check_one_dataset(folders: Iterable[str], *, advice: str) -> None:
     there twice. Folders whose plan is unknown are not compared.
     folders: with parts or plans. advice: what to do with two of them.
     """
-    names = dict.fromkeys(map(storage.real_path, folders))
-    plans = zip(names, map(read_plan_id, names), strict=True)
-    known = [(folder, plan) for folder, plan in plans if plan.fingerprint]
-    for (folder, plan), (other, other_plan) in combinations(known, 2):
+    plans = {folder: read_plan_id(folder) for folder in _list_distinct(folders)}
+    for (folder, plan), (other, other_plan) in combinations(plans.items(), 2):
         shared_parts = {*plan.part_numbers}.intersection(other_plan.part_numbers)
         if plan.fingerprint == other_plan.fingerprint:
             shared_parts = {plan.part} & {other_plan.part} - {0}
-        if shared_parts or plan.dataset_id != other_plan.dataset_id:
+        is_known = plan.fingerprint and other_plan.fingerprint
+        if is_known and (shared_parts or plan.dataset_id != other_plan.dataset_id):
             raise ValueError(
                 f"'{folder}' and '{other}' cannot be read as one dataset: they are of "
                 "different datasets, or both have the same part. Images could be in "
@@ -223,14 +227,12 @@ def _list_folder(folder: str, schema: SchemaLike) -> pd.DataFrame:
 def read_part_table(
     part_dir: str, name: str = "shards.csv", columns: list[str] = SHARD_COLUMNS
 ) -> pd.DataFrame:
-    """Return columns of a CSV of a part with their types, empty if there is no file.
+    """Return columns of a CSV of a part with their types, no rows if there is no file.
 
     Raises: ValueError: it lacks one of `columns`, or is not a table.
     """
     path = f"{part_dir}/{name}"
-    text = storage.read_text(path)
-    if not text:
-        return pd.DataFrame(columns=columns)
+    text = storage.read_text(path) or ",".join(columns)
     types = {column: int if column in INTEGERS else str for column in columns}
     try:
         table = pd.read_csv(
@@ -285,9 +287,9 @@ def _inspect(row: dict[Any, Any]) -> dict[Any, Any]:
     file = row["file"]
     size, _ = storage.size_and_time(file)
     found = row | {"bytes": size, "compression": "GZIP" if is_gzip(file) else ""}
-    # A listed shard has its records if it has its size.
-    is_slow = found["compression"] or storage.is_remote(file)
-    if row["count"] == -1 or (row["bytes"] == UNLISTED and not is_slow):
+    # A listed shard of the right size has its records. Frames on disk are counted soon.
+    is_counted = row["bytes"] == UNLISTED and not storage.is_remote(file)
+    if is_counted or row["count"] == -1:
         found["count"] = count_records(file)
     for name in ("bytes", "count"):
         if row[name] not in (-1, found[name]):
@@ -339,15 +341,14 @@ def format_sums(sums: Mapping[str, str]) -> str:
 
 def find_changed_files(part_dir: str, sums: Mapping[str, str]) -> dict[str, str]:
     """Return what is wrong with each file that does not match `sums`, by name."""
-    paths = [storage.join(part_dir, name) for name in sums]
+
+    def find_change(name: str) -> str:
+        try:
+            is_same = storage.sha256_of(storage.join(part_dir, name)) == sums[name]
+        except PER_IMAGE_ERRORS:
+            return "the file is missing"
+        return "" if is_same else "it has changed since it was written"
+
     with ThreadPoolExecutor(LOOKUPS) as threads:
-        problems = threads.map(_find_change, paths, sums.values())
-        return {name: text for name, text in zip(sums, problems, strict=True) if text}
-
-
-def _find_change(path: str, sha256: str) -> str:
-    try:
-        is_same = storage.sha256_of(path) == sha256
-    except PER_IMAGE_ERRORS:
-        return "the file is missing"
-    return "" if is_same else "it has changed since it was written"
+        problems = zip(sums, threads.map(find_change, sums), strict=True)
+        return {name: problem for name, problem in problems if problem}
