@@ -113,12 +113,6 @@ def _parse_head(head: bytes) -> int:
     return int.from_bytes(length, "little") if is_valid else -1
 
 
-def is_record_file(path: AnyPath) -> bool:
-    """Return whether a file begins with the head of a frame, as TFRecord files do."""
-    (head,) = storage.read_pieces(path, 0, [12])
-    return _parse_head(head) >= 0
-
-
 def list_frames(path: AnyPath) -> list[int]:
     """Return the offset of each frame of a local file, then the end of the last one.
 
@@ -132,11 +126,9 @@ def list_frames(path: AnyPath) -> list[int]:
     with open(path, "rb") as file:
         data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     while bounds[-1] < size:
+        heads = map(re.Match.start, _LENGTH.finditer(data, bounds[-1] + 1))
         end = _find_end(data, bounds[-1])
-        if not end:
-            heads = map(re.Match.start, _LENGTH.finditer(data, bounds[-1] + 1))
-            end = next(filter(partial(_find_end, data), heads), size)
-        bounds.append(end)
+        bounds.append(end or next(filter(partial(_find_end, data), heads), size))
     return bounds
 
 

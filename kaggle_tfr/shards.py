@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any
 
 import pandas as pd
@@ -78,8 +78,8 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
     prepare()
     names = [dirs] if isinstance(dirs, str | os.PathLike) else dirs
     parents = list(map(find_input, names))
-    parts = [part for parent in parents for part in _find_parts(parent)]
-    folders = _list_distinct(parts)
+    parts = chain.from_iterable(map(_find_parts, parents))
+    folders = list(dict.fromkeys(map(storage.real_path, parts)))
     listed = pd.concat([_list_folder(folder, schema) for folder in folders])
     # The folder around parts may contain the plan that they should be of.
     check_one_dataset(
@@ -91,23 +91,12 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
     with ThreadPoolExecutor(LOOKUPS) as threads:
         shards = pd.DataFrame(threads.map(_inspect, listed.to_dict("records")))
     shards = shards[shards["count"] > 0].reset_index(drop=True)
-    if shards.empty:
-        raise ValueError(
-            f"No shard in {folders} contains a record. See rejects.csv beside them."
-        )
     texts = {folder: storage.read_text(f"{folder}/labels.json") for folder in folders}
     return shards.assign(labels=pd.Series(share_labels(texts), shards.index))
 
 
-def _list_distinct(folders: Iterable[str]) -> list[str]:
-    """Return the folders, each of them once even if it has two names."""
-    return list(dict.fromkeys(map(storage.real_path, folders)))
-
-
 def _find_parts(folder: str) -> list[str]:
-    """Return the folder, or those in it with a shards.csv if only they have one."""
-    if storage.exists(f"{folder}/shards.csv"):
-        return [folder]
+    """Return the folders in a folder that have a shards.csv, or the folder itself."""
     return list_parts(folder, pattern="*") or [folder]
 
 
@@ -167,13 +156,13 @@ def check_one_dataset(folders: Iterable[str], *, advice: str) -> None:
     there twice. Folders whose plan is unknown are not compared.
     folders: with parts or plans. advice: what to do with two of them.
     """
-    plans = {folder: read_plan_id(folder) for folder in _list_distinct(folders)}
+    plans = {folder: read_plan_id(folder) for folder in map(storage.real_path, folders)}
     for (folder, plan), (other, other_plan) in combinations(plans.items(), 2):
         shared_parts = {*plan.part_numbers}.intersection(other_plan.part_numbers)
         if plan.fingerprint == other_plan.fingerprint:
             shared_parts = {plan.part} & {other_plan.part} - {0}
-        is_known = plan.fingerprint and other_plan.fingerprint
-        if is_known and (shared_parts or plan.dataset_id != other_plan.dataset_id):
+        dataset_ids = {plan.dataset_id, other_plan.dataset_id} - {""}
+        if shared_parts or len(dataset_ids) > 1:
             raise ValueError(
                 f"'{folder}' and '{other}' cannot be read as one dataset: they are of "
                 "different datasets, or both have the same part. Images could be in "
@@ -341,14 +330,14 @@ def format_sums(sums: Mapping[str, str]) -> str:
 
 def find_changed_files(part_dir: str, sums: Mapping[str, str]) -> dict[str, str]:
     """Return what is wrong with each file that does not match `sums`, by name."""
-
-    def find_change(name: str) -> str:
-        try:
-            is_same = storage.sha256_of(storage.join(part_dir, name)) == sums[name]
-        except PER_IMAGE_ERRORS:
-            return "the file is missing"
-        return "" if is_same else "it has changed since it was written"
-
+    paths = [storage.join(part_dir, name) for name in sums]
+    wrong = {}
     with ThreadPoolExecutor(LOOKUPS) as threads:
-        problems = zip(sums, threads.map(find_change, sums), strict=True)
-        return {name: problem for name, problem in problems if problem}
+        found = [threads.submit(storage.sha256_of, path) for path in paths]
+    for name, sha256 in zip(sums, found, strict=True):
+        try:
+            if sha256.result() != sums[name]:
+                wrong[name] = "it has changed since it was written"
+        except PER_IMAGE_ERRORS:
+            wrong[name] = "the file is missing"
+    return wrong

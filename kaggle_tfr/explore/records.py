@@ -3,7 +3,6 @@
 import fnmatch
 import glob
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -35,7 +34,6 @@ from kaggle_tfr.records import (
     DamagedRecord,
     Features,
     index_shard,
-    is_record_file,
     list_image_features,
     list_values,
     read_index,
@@ -48,8 +46,6 @@ from kaggle_tfr.shards import (
     share_labels,
 )
 
-# Names such as "train-00000-of-00002", whose content decides.
-_NUMBERED = re.compile(r"-\d+-of-\d+$")
 INSPECTED = 20  # records of a shard, from which INPUT_SCHEMA: auto infers the schema
 
 
@@ -106,7 +102,7 @@ def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
 def list_shards(settings: InputSettings) -> pd.DataFrame:
     """Return file, split and part of each shard in INPUT_DIR, sorted by file.
 
-    PATTERN chooses them, else their names, or their content if these are unusual.
+    PATTERN chooses them, else their names.
     Shards that a shards.csv lists, but whose file is missing, are among them. A shard
     that none lists has the split in its name, and the part "".
     Raises: ValueError: parts of different datasets.
@@ -123,7 +119,7 @@ def list_shards(settings: InputSettings) -> pd.DataFrame:
             listed[file] = (file, split, part)
 
     patterns = list_texts(settings.pattern)
-    shards = {*listed, *filter(_is_shard, paths)} if not patterns else set()
+    shards = {*listed, *filter(is_shard_name, paths)} if not patterns else set()
     for pattern in patterns:
         path_pattern = f"{glob.escape(input_dir)}/{pattern}"
         shards.update(fnmatch.filter({*listed, *paths}, path_pattern))
@@ -136,11 +132,6 @@ def list_shards(settings: InputSettings) -> pd.DataFrame:
         advice="Set INPUT_DIR to one of them, MORE_INPUTS to the other.",
     )
     return pd.DataFrame(rows, columns=["file", "split", "part"])
-
-
-def _is_shard(path: str) -> bool:
-    """Return whether a file has the name of a shard, or is numbered like one."""
-    return is_shard_name(path) or bool(_NUMBERED.search(path) and is_record_file(path))
 
 
 def _read_above(folder: str, name: str, input_dir: str) -> tuple[str, str]:

@@ -70,7 +70,7 @@ LARGEST_SHARD_MB = 400  # before another part is used
 # What Kaggle accepts, and a file system with the endings of an index and of temporary
 # files; not the names of a part's other files and folders.
 SAFE_NAME = re.compile(
-    r"(?!(index|journal|test)/)[\w./-]{1,120}"
+    r"(?!(index|journal|test)?/)(?!.*\.\.)[\w./-]{1,120}"
     r"(?<!\.tmp|\.csv|\.txt)(?<!\.json|\.html)(?<!\.parquet)"
 )
 # Two numbers of a template without a character between them that is not a digit.
