@@ -18,7 +18,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -248,11 +248,13 @@ class ShardIndex:
     shard: its path, for errors.
     file: the file that contains the frames: the shard, or a decompressed or local copy.
     bounds: in bytes of `file`: offset of each frame, then the end of the last.
+    status: size and time of the shard when it was indexed.
     """
 
     shard: str
     file: AnyPath
     bounds: "array[int]"
+    status: tuple[int, int] = (0, 0)
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -272,24 +274,31 @@ class ShardIndex:
         except ValueError as error:
             raise DamagedRecord(f"'{self.shard}' at byte {offset:,}: {error}") from None
 
+    def read_image(self, number: int, feature: str | None) -> bytes:
+        """Return the image in a feature of a record, None for the only one like one."""
+        with self.open_record(number) as features:
+            if feature is None:
+                (feature,) = list_image_features(features)
+            (image,) = features[feature].bytes_list.value
+            return image
 
+
+_indexes: dict[str, ShardIndex] = {}  # that this process has used, by shard
 _locks = defaultdict[str, threading.Lock](threading.Lock)  # of shards
 _copies = contextlib.ExitStack()  # of shards in GZIP or in a bucket, until Python ends
 
 
 def index_shard(shard: str) -> ShardIndex:
     """Return the index of a shard, also of one in GZIP or in a bucket."""
-    # An object is copied once; asking whether it has changed takes as long as a read.
-    status = () if storage.is_remote(shard) else storage.size_and_time(shard)
+    # An object is copied once. Its status takes as long as a read.
+    status = (0, 0) if storage.is_remote(shard) else storage.size_and_time(shard)
     with _locks[shard]:  # one of many threads makes the index
-        return _make_index(shard, status)
-
-
-@lru_cache(maxsize=4096)
-def _make_index(shard: str, _status: tuple[int, ...]) -> ShardIndex:
-    # TensorFlow reads 4 MiB from a bucket for any record, so a copy of all is less.
-    file = _copies.enter_context(plain_file(shard))
-    return ShardIndex(shard, file, array("q", list_frames(file)))
+        if shard not in _indexes or _indexes[shard].status != status:
+            # TensorFlow reads 4 MiB from a bucket for any record: a copy is less.
+            file = _copies.enter_context(plain_file(shard))
+            bounds = array("q", list_frames(file))
+            _indexes[shard] = ShardIndex(shard, file, bounds, status)
+        return _indexes[shard]
 
 
 def read_image_bytes(path: AnyPath) -> bytes:
@@ -301,11 +310,10 @@ def read_image_bytes(path: AnyPath) -> bytes:
     if address is None:
         return storage.read_bytes(path)
     shard, feature, number = address.groups()
-    with index_shard(shard).open_record(int(number)) as features:
-        if not feature:
-            (feature,) = list_image_features(features)
-        (image,) = features[feature].bytes_list.value
-        return image
+    try:
+        return _indexes[shard].read_image(int(number), feature)
+    except (KeyError, OSError):  # the shard may have changed since
+        return index_shard(shard).read_image(int(number), feature)
 
 
 def size_and_time(path: AnyPath) -> tuple[int, int]:
