@@ -1,7 +1,6 @@
 """Names of shards and splits: how they are formatted and parsed."""
 
 import re
-import string
 
 # Kaggle's name of the file, which work and part folders keep.
 SUBMISSION = "sample_submission.csv"
@@ -49,20 +48,18 @@ def name_parts(numbers: range) -> str:
 
 
 def list_fields(template: str) -> list[str]:
-    """Return the names of a template's fields, in their order."""
-    try:
-        pieces = list(string.Formatter().parse(template))
-    except ValueError as error:
-        raise ValueError(
-            f"The template '{template}' cannot be read: {error}. Fix its braces."
-        ) from None
-    return [field for _, field, *_ in pieces if field is not None]
+    """Return the names of a template's fields, in their order.
+
+    >>> list_fields("{patient}/{id[0]}-{i:02d}.png")
+    ['patient', 'id', 'i']
+    """
+    return re.findall(r"\{(\w*)", template)
 
 
 def check_template(template: str) -> None:
     """Raise a ValueError unless the template can name every shard of a part."""
-    fields = set(list_fields(template))
-    if not {"i"} <= fields <= SHARD_FIELDS:
+    is_valid = re.fullmatch(r"([^{}]|\{\w[^{}]*\})*", template)
+    if not is_valid or not {"i"} <= {*list_fields(template)} <= SHARD_FIELDS:
         raise ValueError(
             f"SHARD_NAME '{template}' needs {{i}}, and can have "
             f"{{{'}, {'.join(sorted(SHARD_FIELDS))}}}."

@@ -200,9 +200,8 @@ def _list_folder(folder: str, schema: SchemaLike) -> pd.DataFrame:
     shards["file"] = [storage.join(folder, name) for name in shards["file"]]
     if shards.empty:
         files = list_shard_files(folder)
-        names = [(file, *parse_shard_name(file, folder)) for file in files]
-        shards = pd.DataFrame(names, columns=["file", "split", "count"])
-        shards = shards.assign(fold=-1, bytes=UNLISTED)[SHARD_COLUMNS]
+        rows = [(file, *parse_shard_name(file, folder), -1, UNLISTED) for file in files]
+        shards = pd.DataFrame(rows, columns=["file", "split", "count", "fold", "bytes"])
     if shards.empty:
         raise FileNotFoundError(
             f"No shards in '{folder}': no shards.csv, in it or one folder down, and no "

@@ -147,8 +147,7 @@ def fill_template(template: str, rows: pd.DataFrame) -> list[str]:
 
     Raises: ValueError: the template does not fit the columns.
     """
-    names = {re.split(r"[.\[]", field)[0] for field in list_fields(template)}
-    fields = sorted(names)
+    fields = sorted(set(list_fields(template)))
     for field in fields:
         check_column(field, rows, f"a field of PATH_TEMPLATE '{template}'")
     cells = rows[fields].to_dict("records")

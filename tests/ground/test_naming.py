@@ -10,7 +10,7 @@ from kaggle_tfr.plan.plan import SAFE_NAME
     ("template", "message"),
     [
         ("{nme}-{i}.tfrec", "needs {i}, and can have {count}, {fold}"),
-        ("{i", "cannot be read"),
+        ("{i", "needs {i}"),
     ],
 )
 def test_a_template_that_cannot_name_the_shards_is_an_error(template, message):
