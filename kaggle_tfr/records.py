@@ -334,7 +334,7 @@ def stream_image_bytes(paths: Iterable[AnyPath]) -> Iterator[bytes | OSError]:
             read = partial(_read_or_error, path)
             is_remote = storage.is_remote(path)
             pending.append(threads.submit(read).result if is_remote else read)
-            if len(pending) > READS_IN_FLIGHT:
+            while len(pending) > (READS_IN_FLIGHT if is_remote else 0):
                 yield pending.popleft()()
         for read_next in pending:
             yield read_next()

@@ -261,7 +261,7 @@ def explain_unreadable(error: OSError) -> str:
     """Return the problem of an image or shard that cannot be read.
 
     Raises: OSError: the input may be good, but its bucket does not answer, or the disk
-    of the work folder, which keeps the indexes of shards, is full.
+    for copies of shards in GZIP is full.
     """
     if isinstance(error, TimeoutError) or error.errno in storage.NO_SPACE:
         raise error
