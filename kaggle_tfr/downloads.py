@@ -71,28 +71,35 @@ def download(kaggle_input: KaggleInput, names: Sequence[str]) -> str:
     """
     from kagglehub.config import get_cache_folder
 
-    top = Path(get_cache_folder(), kaggle_input.type, kaggle_input.slug)
-    with explain_os_errors(top), _lock_folder(top.parent):
+    top = os.path.join(get_cache_folder(), kaggle_input.type, kaggle_input.slug)
+    parent = os.path.dirname(top)
+    with explain_os_errors(parent), _lock_folder(parent):
         try:
-            folder = _call_kagglehub(kaggle_input, kaggle_input.slug, names)
+            folder = top
+            # kagglehub would delete a competition when Kaggle has newer files, or does
+            # not date them, perhaps during a run that reads it.
+            if not os.path.exists(f"{top}.complete"):
+                folder = _call_kagglehub(kaggle_input, "", names, top)
         except OSError as error:
             version = _find_version(top, names)
             if error.errno or not version:
                 raise
+            folder = _call_kagglehub(kaggle_input, version, names, top)
             print(f"WARNING: an earlier download is used. {kaggle_input.url}: {error}")
-            handle = f"{kaggle_input.slug}/{version}"
-            folder = _call_kagglehub(kaggle_input, handle, names)
+    folder = str(Path(folder, kaggle_input.subfolder))
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(f"it has no folder '{kaggle_input.subfolder}'")
     print(f"{kaggle_input.url}: {folder}")
     return folder
 
 
 @contextlib.contextmanager
-def _lock_folder(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: str) -> Iterator[None]:
     """Wait until no other process downloads to a folder, which is made if missing.
 
     kagglehub would write over the files that the other process already reads.
     """
-    make_folder(str(folder))
+    make_folder(folder)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # some file systems have no locks
@@ -102,34 +109,29 @@ def _lock_folder(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _find_version(top: Path, names: Sequence[str]) -> str:
-    """Return the newest version in the cache, as in a handle, "" for none.
-
-    kagglehub finds that of a competition itself.
-    """
+def _find_version(top: str, names: Sequence[str]) -> str:
+    """Return the newest version in the cache, such as "/versions/3", "" for none."""
     # kagglehub writes a marker when a download is complete.
-    markers = top.glob(".complete/[0-9]*" if any(names) else "[0-9]*.complete")
-    versions = sorted((marker.stem for marker in markers), key=int)
-    folder = "versions/" if (top / "versions").is_dir() else ""  # of a dataset
+    pattern = ".complete/[0-9]*" if any(names) else "[0-9]*.complete"
+    versions = sorted((marker.stem for marker in Path(top).glob(pattern)), key=int)
+    folder = "/versions/" if os.path.isdir(f"{top}/versions") else "/"
     return folder + versions[-1] if versions else ""
 
 
 def _call_kagglehub(
-    kaggle_input: KaggleInput, handle: str, names: Sequence[str]
+    kaggle_input: KaggleInput, version: str, names: Sequence[str], top: str
 ) -> str:
-    """Return the folder of the files in kagglehub's cache, all of one version."""
-    import kagglehub
-    from kagglehub.config import get_cache_folder
+    """Return the folder that kagglehub downloads the files to, all of one version.
 
-    top = os.path.join(get_cache_folder(), kaggle_input.type)
+    version: "" for the newest. top: the input's folder in kagglehub's cache.
+    """
+    import kagglehub
+
     function = getattr(kagglehub, f"{kaggle_input.type.removesuffix('s')}_download")
     for name in names:
         file = os.path.join(kaggle_input.subfolder, name) if name else ""
-        path = function(handle, path=file or None)
+        path = function(kaggle_input.slug + version, path=file or None)
         folder = path.removesuffix(f"/{file}")
         # The next file must not be of a version that is published meanwhile.
-        handle = os.path.relpath(folder, top)
-    folder = str(Path(folder, kaggle_input.subfolder))
-    if not os.path.isdir(folder):
-        raise FileNotFoundError(f"it has no folder '{kaggle_input.subfolder}'")
+        version = folder.removeprefix(top)
     return folder
