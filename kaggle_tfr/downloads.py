@@ -12,8 +12,6 @@ from kaggle_tfr.storage import OUTSIDE, explain_os_errors, make_folder
 
 # The types of inputs, as in addresses and mounts, and how many names a slug has.
 SLUG_NAMES = {"datasets": 2, "competitions": 1, "models": 4}
-# What a name without a type in front can mean; models must have "models/" there.
-_IMPLICIT_TYPES = ("datasets", "competitions")
 # The name of a user, an organization, a dataset or a competition.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -47,7 +45,7 @@ def parse_slug(name: str) -> list[KaggleInput]:
     (['ada/tea', 'ada'], [])
     """
     names = name.rstrip("/").split("/")
-    types = list(_IMPLICIT_TYPES)
+    types = ["datasets", "competitions"]
     if names[0] in SLUG_NAMES:
         types = [names.pop(0)]
 

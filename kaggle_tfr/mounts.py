@@ -168,13 +168,12 @@ def _list_folders(source: str, beside: str) -> list[str]:
     """Return the folders that may hold the input, the likeliest first."""
     folders = _list_local(source, beside)
     if os.path.isdir(KAGGLE_INPUT) and not os.path.isabs(source):
-        # The type is not in older mounts, and in the oldest the owner is neither.
-        names = source.strip("/").split("/")
-        first = int(names[0] in downloads.SLUG_NAMES)
-        slug = "/".join(names[first:])
-        without_owner = "/".join(names[first + 1 :])
+        slug = source.strip("/")
+        for input_type in downloads.SLUG_NAMES:
+            slug = slug.removeprefix(f"{input_type}/")
+        _, _, without_owner = slug.partition("/")
         folders += [f"{KAGGLE_INPUT}/{folder}{slug}" for folder in MOUNT_FOLDERS]
-        if without_owner:
+        if without_owner:  # the oldest mounts leave it out
             folders.append(f"{KAGGLE_INPUT}/{without_owner}")
     return list(dict.fromkeys(folders))
 
@@ -193,8 +192,8 @@ def _list_downloads(source: str, beside: str) -> list[downloads.KaggleInput]:
     path: a name whose first folder exists here.
     """
     first, _, others = source.rstrip("/").partition("/")
-    begins_here = others and any(map(os.path.isdir, _list_local(first, beside)))
-    if begins_here or os.path.isdir(KAGGLE_INPUT):
+    is_path = others and find_folder(first, beside)
+    if is_path or os.path.isdir(KAGGLE_INPUT):
         return []
     return downloads.parse_slug(source)
 
@@ -218,9 +217,9 @@ def find_beside(path: str, work: str) -> str:
 
     The files of the bundled sample are there, such as sample/overrides.csv.
     """
-    if is_remote(path) or os.path.exists(output_dir(path)):
+    if is_remote(path):
         return path
-    places = [os.path.join(folder, path) for folder in (work, KAGGLE_TEMP)]
+    places = [path, f"{work}/{path}", f"{KAGGLE_TEMP}/{path}"]
     return next(filter(exists, places), path)
 
 
@@ -232,6 +231,7 @@ def name_input(source: str, folder: str) -> str:
     """
     if folder in _list_local(source):
         return folder
-    mount = os.path.relpath(folder, KAGGLE_INPUT)
-    is_dataset = mount.startswith("datasets/")
-    return mount.removeprefix("datasets/") if is_dataset else source.strip("/")
+    mounts_of_datasets = f"{KAGGLE_INPUT}/datasets/"
+    if folder.startswith(mounts_of_datasets):
+        return folder.removeprefix(mounts_of_datasets)  # with the owner
+    return source.strip("/")

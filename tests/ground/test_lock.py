@@ -13,28 +13,20 @@ from kaggle_tfr.__main__ import main
 from kaggle_tfr.parameters import DEFAULTS
 
 HOLD = """
-import sys
+import sys, time
 from kaggle_tfr import lock
 held = lock.take(sys.argv[1])
 print("held", flush=True)
-input()
+time.sleep(60)
 """
 
 
-@pytest.fixture
-def other(tmp_path, root):
-    """Another process, which holds the lock of tmp_path."""
-    environment = os.environ | {"PYTHONPATH": str(root)}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    command = [sys.executable, "-c", HOLD, str(tmp_path)]
-    with subprocess.Popen(command, env=environment, **pipes) as process:
-        assert process.stdout.readline() == b"held\n"
-        yield process
-        process.kill()
-
-
-def test_a_second_run_stops_at_once(other, tmp_path, capsys):
+def test_a_second_run_stops_at_once(tmp_path, root, capsys):
     """Its error names process, machine and time; a killed process blocks nobody."""
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    other = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root)
+    assert other.stdout.readline() == b"held\n"
+
     assert main(["run", "sample", "-p", "WORK_DIR", str(tmp_path)]) == 1
 
     holder = (tmp_path / "run.lock").read_text()
