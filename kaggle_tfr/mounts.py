@@ -217,7 +217,7 @@ def find_beside(path: str, work: str) -> str:
 
     The files of the bundled sample are there, such as sample/overrides.csv.
     """
-    if is_remote(path):
+    if not path or is_remote(path):
         return path
     places = [path, f"{work}/{path}", f"{KAGGLE_TEMP}/{path}"]
     return next(filter(exists, places), path)
