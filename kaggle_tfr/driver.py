@@ -61,12 +61,12 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     values: parameters of any notebook; each notebook gets its own.
     notebooks: steps as `find_notebook` takes them.
     Raises: ValueError: a wrong parameter or work folder, before any run;
-    WorkDirBusyError: another run works in the folder; RuntimeError: a cell failed.
+    RuntimeError: another run works in the folder, or a cell failed.
     """
     from kaggle_tfr.report import write_chapter, write_report
 
     work, runs = _list_runs(values, notebooks)
-    lock_of_run = lock.take(work, _choose_part(values, runs), holder="a run")
+    lock_of_run = lock.take(work, _choose_part(values, runs))
     try:
         values = {**DEFAULTS, **values, "WORK_DIR": work}
         copies = _copies_folder(values)
@@ -84,7 +84,7 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
             raise
         write_report(values, copies)
     finally:
-        lock_of_run.release()
+        lock_of_run.close()
     return work
 
 
