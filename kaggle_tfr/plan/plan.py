@@ -1,10 +1,9 @@
 """The plan: all settings to write and read shards, and each image's shard and part."""
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil
 from typing import Any, Self
@@ -34,6 +33,7 @@ from kaggle_tfr.tables import count_of, format_bytes
 
 # The order of the records. A row group of plan.parquet is a shard.
 ORDER = ["part", "split", "fold", "shard", "position"]
+PLACE = ["part", "split", "fold", "index"]
 # schema, labels (twice), plan.json, shards.csv, folds.csv, rejects.csv, stats.json,
 # hashes.parquet and SHA256SUMS; a CSV for each split comes on top. Five of Kaggle's 50
 # files stay free by default: for the index folder (uploaded as one archive), and for
@@ -70,7 +70,7 @@ LARGEST_SHARD_MB = 400  # before another part is used
 # What Kaggle accepts, and a file system with the endings of an index and of temporary
 # files; not the names of a part's other files and folders.
 SAFE_NAME = re.compile(
-    r"(?!(index|journal|test)/)[\w./-]{1,120}"
+    r"(?!(index|journal)/)[\w./-]{1,120}"
     r"(?<!\.tmp|\.csv|\.txt)(?<!\.json|\.html)(?<!\.parquet)"
 )
 # Two numbers of a template without a character between them that is not a digit.
@@ -78,7 +78,7 @@ SIDE_BY_SIDE = re.compile(r"\{(?!name|split)[^}]*\}\d*\{(?!name|split)[^}]*\}")
 
 
 @dataclass(frozen=True)
-class Shard:
+class Shard(JsonDataclass):
     """One TFRecord file of a plan.
 
     number: among all shards of the plan, from 0; its row group of plan.parquet.
@@ -137,9 +137,9 @@ class PlanSettings:
         )
 
 
-@dataclass(frozen=True)
-class Plan(JsonDataclass):
-    """The contents of plan.json.
+@dataclass(frozen=True, kw_only=True)
+class Plan(PlanId):
+    """The contents of plan.json; a plan has no `part`.
 
     shard_limit_bytes: of all shards of a part together.
     forecast: the mean bytes of a record, with 99.9 % confidence from low to high.
@@ -147,30 +147,19 @@ class Plan(JsonDataclass):
     checks: of `check_leakage`, after the settings used to find near-duplicates.
     folds_sha256: of folds.csv, which the first part gets; "" without such a file.
     fingerprint: sha256 of everything that decides the bytes of the shards.
-    dataset_id: the fingerprint of the dataset's first plan.
-    first_part: the number of the plan's first part, after those of earlier plans.
     """
 
     labels: Labels
     schema: RecordSchema
     image: ImageSettings
     settings: PlanSettings
-    n_parts: int
     shard_limit_bytes: int
     forecast: dict[str, float]
     outcomes: dict[str, int]
     checks: dict[str, Any]
     versions: dict[str, str]
     folds_sha256: str
-    fingerprint: str
-    dataset_id: str
-    first_part: int
     shards: list[Shard]
-
-    @property
-    def part_numbers(self) -> range:
-        """The numbers of this plan's parts."""
-        return range(self.first_part, self.first_part + self.n_parts)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -216,18 +205,18 @@ def make_plan(
     check_template(settings.shard_name)
     table = table.reset_index(drop=True)
     table, shard_limit_bytes = _fit_parts(table, forecast, settings, folds_file.n_bytes)
-    n_parts = int(table["part"].max())
     first_part = earlier.part_numbers.stop
+    n_parts = int(table["part"].max())
     table["part"] += first_part - 1
-    places = [table[name] for name in ORDER[:-1]]
-    groups = forecast_groups(forecast.rows, places)[["count", "high"]]
-    shards = [
-        Shard(number, *place, 0, 0, count, ceil(high))  # type: ignore[call-arg]
-        for number, (place, count, high) in enumerate(groups.itertuples(name=None))
-    ]
+    groups = forecast_groups(forecast.rows, [table[name] for name in ORDER[:-1]])
+    table = table.sort_values(ORDER, ignore_index=True)
+    # The other settings decide the bytes through the table only.
+    decisive = [labels, schema, settings.image, settings.compression]
+    decisive += [settings.shard_name, earlier.dataset_id]
+    sha256 = fingerprint(table, decisive)
     plan = Plan(
-        labels,
-        schema,
+        labels=labels,
+        schema=schema,
         image=settings.image,
         settings=settings,
         n_parts=n_parts,
@@ -237,40 +226,38 @@ def make_plan(
         checks={},
         versions=package_versions(),
         folds_sha256=folds_file.sha256,
-        fingerprint="",
-        dataset_id=earlier.dataset_id,
+        fingerprint=sha256,
+        dataset_id=earlier.dataset_id or sha256,
         first_part=first_part,
-        shards=number_shards(shards, settings.shard_name),
+        shards=number_shards(groups.reset_index(names=PLACE), settings.shard_name),
     )
     check_names(plan)
-    table = table.sort_values(ORDER, ignore_index=True)
-    sha256 = fingerprint(table, plan)
-    dataset_id = earlier.dataset_id or sha256
-    return replace(plan, fingerprint=sha256, dataset_id=dataset_id), table
+    return plan, table
 
 
-def number_shards(shards: Sequence[Shard], template: str) -> list[Shard]:
-    """Return the shards with `i` and `n`.
+def number_shards(shards: pd.DataFrame, template: str) -> list[Shard]:
+    """Return the shards with `number`, `i` and `n`.
 
-    They count the shards whose names differ in `i`, `n` and `count` only.
+    `i` and `n` count the shards whose names differ in `i`, `n` and `count` only.
+    shards: the other fields of each, in order.
     """
-    same = {"i": 0, "n": 0, "count": 0, "name": ""}
-    names = [format_shard_name(template, **vars(shard) | same) for shard in shards]
-    return [
-        replace(shard, i=names[:number].count(name), n=names.count(name))
-        for number, (shard, name) in enumerate(zip(shards, names, strict=True))
-    ]
+    same: Any = shards.assign(i=0, n=0, count=0, name="").to_dict("records")
+    by_name = shards.groupby([format_shard_name(template, **row) for row in same])
+    numbered: Any = shards.assign(
+        number=shards.index, i=by_name.cumcount(), n=by_name["count"].transform("size")
+    ).to_dict("records")
+    return [Shard.from_dict(row) for row in numbered]
 
 
 def check_names(plan: Plan) -> None:
     """Raise a ValueError unless each shard can have its own name in a part folder."""
     template = plan.settings.shard_name
-    is_ambiguous = SIDE_BY_SIDE.search(template)
     for shard in plan.shards:
         name = plan.file_name(shard)
-        is_test = shard.split == "test"
-        below = name.removeprefix(TEST_FOLDER) if is_test else name
-        if is_ambiguous or not SAFE_NAME.fullmatch(below):
+        is_in_folder = name.startswith(TEST_FOLDER) == (shard.split == "test")
+        if SIDE_BY_SIDE.search(template) or not (
+            is_in_folder and SAFE_NAME.fullmatch(name)
+        ):
             raise ValueError(
                 f"SHARD_NAME '{template}' with NAME '{plan.labels.name}' gives a shard "
                 f"the name {name!r}. It must have at most 120 letters, digits, '-', "
@@ -279,22 +266,15 @@ def check_names(plan: Plan) -> None:
             )
 
 
-def fingerprint(table: pd.DataFrame, plan: Plan) -> str:
-    """Return the SHA-256 of the settings and columns that decide the records.
+def fingerprint(table: pd.DataFrame, settings: list[Any]) -> str:
+    """Return the SHA-256 of settings and of the columns that decide the records.
 
     The paths of the images are not part of it, and neither is their brightness, which
     versions of a decoder may change: `digest` is that of the file.
     """
-    # The other settings decide the bytes through the table only.
-    names = ["labels", "schema", "image", "n_parts", "compression", "shard_name"]
-    if plan.dataset_id:  # of earlier parts
-        names += ["dataset_id", "first_part"]
-    values = {**asdict(plan.settings), **asdict(plan)}
-    settings = {name: values[name] for name in names}
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
-    for column in table.columns.difference(NOT_DECISIVE):
-        text = "\x1f".join(map(str, table[column].tolist()))
-        digest.update(f"\x1d{column}\x1d{text}".encode())
+    rows = table[table.columns.difference(NOT_DECISIVE)]
+    digest = hashlib.sha256(repr([settings, *rows]).encode())
+    digest.update(pd.util.hash_pandas_object(rows, index=False).to_numpy().data)
     return digest.hexdigest()
 
 
@@ -313,8 +293,7 @@ def _fit_parts(
     groups = forecast_groups(forecast.rows, [table["split"], table["fold"]])
     fewest = 1 + int(groups["expected"].sum() / (limit_bytes + 1))
     # An image has a row in a CSV and in hashes.parquet, and a line in an index.
-    sample = table.sample(min(len(table), 500), random_state=0)
-    rows = sample.drop(columns=NOT_DECISIVE, errors="ignore")
+    rows = table.sample(500, replace=True, random_state=0)
     row_bytes = 300 + 2 * len(rows.to_csv().encode()) / len(rows)
     # Shards grow before there are more parts.
     sizes = (settings.shard_mb, LARGEST_SHARD_MB)
@@ -326,9 +305,9 @@ def _fit_parts(
         fullest = forecast_groups(forecast.rows, planned["part"]).max()
         # plan.json lists all shards.
         fixed_bytes = FIXED_BYTES + 600 * sum(n_shards.values()) + folds_bytes
-        other_bytes = ceil(fullest["count"] * row_bytes + fixed_bytes)
-        if ceil(fullest["high"]) + other_bytes <= limit_bytes:
-            return planned, limit_bytes - other_bytes
+        bytes_left = limit_bytes - ceil(fullest["count"] * row_bytes + fixed_bytes)
+        if fullest["bytes_high"] <= bytes_left:
+            return planned, bytes_left
     raise ValueError(
         f"{len(table):,} images in {len(groups)} folds and splits, each in its own "
         "shards, and some of each in every part, do not fit "
@@ -352,15 +331,17 @@ def count_shards(
     """
     counts = groups["count"]
     labelled = counts.drop("test", errors="ignore")
-    if labelled.empty:
-        labelled = counts
-    bytes_per_image = groups["expected"].to_numpy().sum() / counts.sum()
+    bytes_per_image = groups["expected"].sum() / counts.sum()
     images_per_shard = settings.shard_images or shard_mb * 1e6 / bytes_per_image
     if settings.n_shards:
-        images_per_shard = labelled.sum() / settings.n_shards
-    n_shards = (-(-counts // images_per_shard)).clip(n_parts)
-    if settings.n_shards:
-        n_shards[labelled.index] = _apportion(labelled, settings.n_shards)
+        images_per_shard = counts.sum() / settings.n_shards
+    n_shards = np.ceil(counts / images_per_shard).clip(n_parts)
+    if settings.n_shards and len(labelled):
+        # The next one goes to the fullest shards. Source: Adams' method of
+        # apportionment (smallest divisors).
+        n_shards[labelled.index] = 0
+        for _ in range(settings.n_shards):
+            n_shards[(labelled / n_shards).idxmax()] += 1
     # A part may have no test image: there can be fewer of them than parts.
     n_shards = n_shards.clip(upper=counts)
     at_top = n_shards[labelled.index]
@@ -372,17 +353,6 @@ def count_shards(
     if at_top.min() < n_parts or n_files > settings.max_part_files:
         return {}
     return n_shards.astype(int).to_dict()
-
-
-def _apportion(counts: pd.Series, n_shards: int) -> np.ndarray:
-    """Return `n_shards` over the groups: the next one goes to the fullest shards.
-
-    Source: Adams' method of apportionment (smallest divisors), by its priority numbers.
-    """
-    shards = np.zeros(len(counts))
-    for _ in range(n_shards):
-        shards[np.argmax(counts / shards.clip(1e-9))] += 1
-    return shards
 
 
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:

@@ -25,19 +25,16 @@ class Planned:
 
     folds: the table of folds.csv, one row per image.
     folded: the images that are kept, with their input_split, split and fold.
-    by_fold: of `count_by_fold`. checks: of `check_leakage`.
+    by_fold: of `count_by_fold`.
     plan, forecast: as 04 needs them. table: of the planned images, one row per record.
-    shards: one row per file.
     """
 
     folds: pd.DataFrame
     folded: pd.DataFrame
     by_fold: pd.DataFrame
-    checks: pd.Series
     plan: Plan
     forecast: Forecast
     table: pd.DataFrame
-    shards: pd.DataFrame
 
 
 def run(values: Values) -> Planned:
@@ -86,13 +83,7 @@ def run(values: Values) -> Planned:
     folds_file = save_folds(folds, outcomes, work)
 
     new = select_new(folded)
-    forecast = make_forecast(
-        new,
-        schema,
-        settings.image,
-        compression=settings.compression,
-        seed=settings.seed,
-    )
+    forecast = make_forecast(new, schema, settings.image, seed=settings.seed)
     plan, table = make_plan(
         new,
         forecast,
@@ -104,7 +95,5 @@ def run(values: Values) -> Planned:
     )
     plan = replace(plan, outcomes=outcomes, checks={**vars(duplicates), **checks})
     save_plan(plan, add_fingerprints(table, hashes), work)
-    shards = pd.DataFrame(plan.shards)
-    shards["file"] = [plan.file_name(shard) for shard in plan.shards]
     folded["input_split"] = images["split"]
-    return Planned(folds, folded, by_fold, checks, plan, forecast, table, shards)
+    return Planned(folds, folded, by_fold, plan, forecast, table)

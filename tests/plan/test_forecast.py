@@ -46,9 +46,9 @@ def make_table(n_bytes, folds, ratios):
     )
 
 
-def look_up(_, rows, **__):
-    """Return what measuring would: the bytes of a record, when it began and ended."""
-    return [(row["bytes"], 0.0, 1.0) for row in rows]
+def look_up(_, blocks, **__):
+    """Return what measuring would: the bytes of each record."""
+    return [block["bytes"] for block in blocks]
 
 
 def plan_sizes(table, seed=0, **parameters):
@@ -100,7 +100,6 @@ def test_originals_that_pass_through_are_counted_and_not_estimated(tmp_path):
     forecast = make_forecast(table, schema, WHOLE)
 
     assert forecast.n_sampled == 30
-    assert forecast.seconds > 0
     # A record adds its frame, the image's id and four numbers, each with its name.
     assert 16 + 30 < forecast.size["low"] - table["n_bytes"].mean() < 16 + 120
     assert forecast.size["high"] - forecast.size["low"] < 1

@@ -78,9 +78,7 @@ def plan_images(
         PlanSettings, values | {k.upper(): v for k, v in changes.items()}
     )
     record, labels = load_schema(schema, table, labels), replace(labels, name=name)
-    forecast = make_forecast(
-        table, record, chosen.image, compression=chosen.compression
-    )
+    forecast = make_forecast(table, record, chosen.image)
     plan, planned = make_plan(
         table,
         forecast,
