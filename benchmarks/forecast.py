@@ -60,9 +60,12 @@ def look_up(_function, blocks, **_options):
 def forecast_draws(table, n_draws, sample):
     """Yield a forecast of the table for each of `n_draws` samples."""
     schema = load_schema("default")
-    with mock.patch.object(parallel, "run", look_up):
+    with (
+        mock.patch.object(parallel, "run", look_up),
+        mock.patch("kaggle_tfr.plan.forecast.MAX_SAMPLE", sample),
+    ):
         for seed in range(n_draws):
-            yield make_forecast(table, schema, RECODED, seed=seed, sample=sample)
+            yield make_forecast(table, schema, RECODED, seed=seed)
 
 
 def measure(table, n_draws, sample, n_parts=3):
@@ -70,9 +73,9 @@ def measure(table, n_draws, sample, n_parts=3):
     truth = table["bytes"].sum()
     figures = []
     for seed, forecast in enumerate(forecast_draws(table, n_draws, sample)):
-        total = forecast_groups(forecast.rows, np.zeros(len(table))).loc[0]
+        total = forecast_groups(forecast, np.zeros(len(table))).loc[0]
         part = np.random.default_rng(seed).permutation(len(table)) % n_parts
-        parts = forecast_groups(forecast.rows, part)
+        parts = forecast_groups(forecast, part)
         margin = total["bytes_high"] - total["expected"]
         figures.append(
             {

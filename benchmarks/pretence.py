@@ -57,7 +57,8 @@ def plan_rows(n, folder):
     plan = Plan(
         labels=labels, schema=load_schema("default", table, labels),
         image=settings.image, settings=settings, n_parts=1,
-        shard_limit_bytes=1 << 40, forecast={"high": 1}, outcomes={}, checks={}, versions={}, folds_sha256="", fingerprint=f"{n}", dataset_id=f"{n}",
+        shard_limit_bytes=1 << 40, forecast={"high": 1}, outcomes={}, checks={},
+        versions={}, folds_sha256="", fingerprint=f"{n}", dataset_id=f"{n}",
         first_part=1, shards=shards,
     )  # fmt: skip
     save_plan(plan, table, folder)

@@ -1,11 +1,9 @@
 """The plan: all settings to write and read shards, and each image's shard and part."""
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import ceil
 from typing import Any, Self
 
 import numpy as np
@@ -26,19 +24,18 @@ from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.plan.folds import assign_shards
 from kaggle_tfr.plan.folds_csv import FoldsFile
-from kaggle_tfr.plan.forecast import Forecast, forecast_groups
+from kaggle_tfr.plan.forecast import forecast_groups
 from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
-from kaggle_tfr.shards import PlanId, upgrade_plan
-from kaggle_tfr.tables import count_of, format_bytes
+from kaggle_tfr.shards import PlanId, sha256_of_text, upgrade_plan
+from kaggle_tfr.tables import format_bytes
 
 # The order of the records. A row group of plan.parquet is a shard.
 ORDER = ["part", "split", "fold", "shard", "position"]
-PLACE = ["part", "split", "fold", "index"]
 # schema, labels (twice), plan.json, shards.csv, folds.csv, rejects.csv, stats.json,
-# hashes.parquet and SHA256SUMS; a CSV for each split comes on top. Five of Kaggle's 50
-# files stay free by default: for the index folder (uploaded as one archive), and for
-# files that the user adds.
-SIDECAR_FILES = 10
+# hashes.parquet and SHA256SUMS; a CSV for each of three splits; sample submission and
+# folder of test images. Five of Kaggle's 50 files stay free by default: for the index
+# folder (uploaded as one archive), and for files that the user adds.
+SIDECAR_FILES = 15
 FIXED_BYTES = 64 << 10  # of these files, besides their rows
 # The files of a part besides shards and a CSV for each split.
 PART_FILES = (
@@ -57,15 +54,7 @@ PART_FILES = (
     "sample_submission.csv",
 )
 # Columns that may change although the records stay the same.
-NOT_DECISIVE = [
-    "path",
-    "cluster",
-    "note",
-    "problem",
-    "brightness",
-    "sharpness",
-    OVERRIDE_GROUP,
-]
+NOT_DECISIVE = ["path", "cluster", "brightness", "sharpness", OVERRIDE_GROUP]
 LARGEST_SHARD_MB = 400  # before another part is used
 # What Kaggle accepts, and a file system with the endings of an index and of temporary
 # files; not the names of a part's other files and folders.
@@ -142,7 +131,7 @@ class Plan(PlanId):
     """The contents of plan.json; a plan has no `part`.
 
     shard_limit_bytes: of all shards of a part together.
-    forecast: the mean bytes of a record, with 99.9 % confidence from low to high.
+    forecast: the mean bytes of a record, with 99.9 % confidence at most "high".
     outcomes: number of input images by outcome, see `count_outcomes`.
     checks: of `check_leakage`, after the settings used to find near-duplicates.
     folds_sha256: of folds.csv, which the first part gets; "" without such a file.
@@ -178,19 +167,18 @@ class Plan(PlanId):
 
     def for_worker(self) -> Self:
         """Return the plan without shards and classes, which grow with the data."""
-        labels = replace(self.labels, classes=())
-        return replace(self, labels=labels, shards=[])
+        return replace(self, labels=replace(self.labels, classes=()), shards=[])
 
 
 def make_plan(
     table: pd.DataFrame,
-    forecast: Forecast,
+    forecast: pd.DataFrame,
     labels: Labels,
     schema: RecordSchema,
     settings: PlanSettings,
     *,
-    folds_file: FoldsFile = FoldsFile(),  # noqa: B008
-    earlier: PlanId = PlanId(),  # noqa: B008
+    folds_file: FoldsFile,
+    earlier: PlanId,
 ) -> tuple[Plan, pd.DataFrame]:
     """Return the plan, and its table with the columns shard, part and position.
 
@@ -202,18 +190,23 @@ def make_plan(
     Raises: ValueError: no number of parts satisfies the limits, or SHARD_NAME cannot
         name the shards.
     """
-    check_template(settings.shard_name)
-    table = table.reset_index(drop=True)
     table, shard_limit_bytes = _fit_parts(table, forecast, settings, folds_file.n_bytes)
+    n_parts = table["part"].nunique()
     first_part = earlier.part_numbers.stop
-    n_parts = int(table["part"].max())
     table["part"] += first_part - 1
-    groups = forecast_groups(forecast.rows, [table[name] for name in ORDER[:-1]])
+    total = forecast_groups(forecast, np.zeros(len(table)))
+    groups = forecast_groups(forecast, [table[name] for name in ORDER[:-1]])
     table = table.sort_values(ORDER, ignore_index=True)
-    # The other settings decide the bytes through the table only.
+
+    # The other settings decide the bytes through the table only. Neither do the paths
+    # of the images, nor their brightness, which versions of a decoder may change:
+    # `digest` is that of the file.
+    rows = table[table.columns.difference(NOT_DECISIVE)]
     decisive = [labels, schema, settings.image, settings.compression]
     decisive += [settings.shard_name, earlier.dataset_id]
-    sha256 = fingerprint(table, decisive)
+    decisive += pd.util.hash_pandas_object(rows, index=False).tolist()
+    fingerprint = sha256_of_text(repr(decisive))
+    shards = groups.reset_index(names=[*ORDER[:3], "index"])
     plan = Plan(
         labels=labels,
         schema=schema,
@@ -221,66 +214,53 @@ def make_plan(
         settings=settings,
         n_parts=n_parts,
         shard_limit_bytes=shard_limit_bytes,
-        forecast=forecast.size,
+        forecast={
+            "bytes_per_image": forecast["expected"].mean(),
+            "high": total["bytes_high"].sum() / len(table),
+        },
         outcomes={},
         checks={},
         versions=package_versions(),
         folds_sha256=folds_file.sha256,
-        fingerprint=sha256,
-        dataset_id=earlier.dataset_id or sha256,
+        fingerprint=fingerprint,
+        dataset_id=earlier.dataset_id or fingerprint,
         first_part=first_part,
-        shards=number_shards(groups.reset_index(names=PLACE), settings.shard_name),
+        shards=number_shards(shards, settings.shard_name, labels.name),
     )
-    check_names(plan)
     return plan, table
 
 
-def number_shards(shards: pd.DataFrame, template: str) -> list[Shard]:
-    """Return the shards with `number`, `i` and `n`.
+def number_shards(shards: pd.DataFrame, template: str, name: str) -> list[Shard]:
+    """Return the shards with `number`, `i` and `n`, which count equal other fields.
 
-    `i` and `n` count the shards whose names differ in `i`, `n` and `count` only.
-    shards: the other fields of each, in order.
+    shards: the other fields of each, in order. name: of the dataset.
+    Raises: ValueError: the template cannot name every shard in a part folder.
     """
-    same: Any = shards.assign(i=0, n=0, count=0, name="").to_dict("records")
-    by_name = shards.groupby([format_shard_name(template, **row) for row in same])
-    numbered: Any = shards.assign(
-        number=shards.index, i=by_name.cumcount(), n=by_name["count"].transform("size")
-    ).to_dict("records")
-    return [Shard.from_dict(row) for row in numbered]
-
-
-def check_names(plan: Plan) -> None:
-    """Raise a ValueError unless each shard can have its own name in a part folder."""
-    template = plan.settings.shard_name
-    for shard in plan.shards:
-        name = plan.file_name(shard)
-        is_in_folder = name.startswith(TEST_FOLDER) == (shard.split == "test")
-        if SIDE_BY_SIDE.search(template) or not (
-            is_in_folder and SAFE_NAME.fullmatch(name)
-        ):
+    check_template(template)
+    paths = []
+    shard: Any
+    for shard in shards.assign(i=0, n=0, count=0, name=name).to_dict("records"):
+        path = format_shard_name(template, **shard)
+        paths.append(path)
+        is_misplaced = path.startswith(TEST_FOLDER) != (shard["split"] == "test")
+        is_safe = SAFE_NAME.fullmatch(path) and not SIDE_BY_SIDE.search(template)
+        if is_misplaced or not is_safe:
             raise ValueError(
-                f"SHARD_NAME '{template}' with NAME '{plan.labels.name}' gives a shard "
-                f"the name {name!r}. It must have at most 120 letters, digits, '-', "
-                "'_' and '.', no two numbers side by side, and be no name of another "
-                "file of a part. Change SHARD_NAME or NAME."
+                f"SHARD_NAME '{template}' with NAME '{name}' gives a shard the name "
+                f"{path!r}. It must have at most 120 letters, digits, '-', '_' and "
+                "'.', no two numbers side by side, and be no name of another file of "
+                "a part. Change SHARD_NAME or NAME."
             )
-
-
-def fingerprint(table: pd.DataFrame, settings: list[Any]) -> str:
-    """Return the SHA-256 of settings and of the columns that decide the records.
-
-    The paths of the images are not part of it, and neither is their brightness, which
-    versions of a decoder may change: `digest` is that of the file.
-    """
-    rows = table[table.columns.difference(NOT_DECISIVE)]
-    digest = hashlib.sha256(repr([settings, *rows]).encode())
-    digest.update(pd.util.hash_pandas_object(rows, index=False).to_numpy().data)
-    return digest.hexdigest()
+    by_path = shards.groupby(paths)["count"]
+    numbered: Any = shards.assign(
+        number=shards.index, i=by_path.cumcount(), n=by_path.transform("size")
+    )
+    return [Shard.from_dict(shard) for shard in numbered.to_dict("records")]
 
 
 def _fit_parts(
     table: pd.DataFrame,
-    forecast: Forecast,
+    forecast: pd.DataFrame,
     settings: PlanSettings,
     folds_bytes: int,
 ) -> tuple[pd.DataFrame, int]:
@@ -290,28 +270,29 @@ def _fit_parts(
     file of `folds_bytes`.
     """
     limit_bytes = round(settings.part_limit_gb * 1e9)
-    groups = forecast_groups(forecast.rows, [table["split"], table["fold"]])
-    fewest = 1 + int(groups["expected"].sum() / (limit_bytes + 1))
-    # An image has a row in a CSV and in hashes.parquet, and a line in an index.
-    rows = table.sample(500, replace=True, random_state=0)
+    counts = table.groupby(["split", "fold"]).size()
+    n_bytes = forecast["expected"].sum()
+    fewest = 1 + int(n_bytes / (limit_bytes + 1))
+    # An image has a row in a CSV and in hashes.parquet, and a line in an index; its
+    # shard has a row in plan.json.
+    rows = table.head(500)
     row_bytes = 300 + 2 * len(rows.to_csv().encode()) / len(rows)
     # Shards grow before there are more parts.
     sizes = (settings.shard_mb, LARGEST_SHARD_MB)
     for n_parts, shard_mb in product(range(fewest, 2 * fewest + 10), sizes):
-        n_shards = count_shards(groups, n_parts, shard_mb, settings)
+        n_images = settings.shard_images or shard_mb * 1e6 * len(table) / n_bytes
+        n_shards = count_shards(counts, n_parts, n_images, settings)
         if not n_shards:
             continue
         planned = assign_shards(table, n_shards, n_parts, seed=settings.seed)
-        fullest = forecast_groups(forecast.rows, planned["part"]).max()
-        # plan.json lists all shards.
-        fixed_bytes = FIXED_BYTES + 600 * sum(n_shards.values()) + folds_bytes
-        bytes_left = limit_bytes - ceil(fullest["count"] * row_bytes + fixed_bytes)
+        fullest = forecast_groups(forecast, planned["part"]).max()
+        table_bytes = int(fullest["count"] * row_bytes)
+        bytes_left = limit_bytes - table_bytes - folds_bytes - FIXED_BYTES
         if fullest["bytes_high"] <= bytes_left:
             return planned, bytes_left
     raise ValueError(
-        f"{len(table):,} images in {len(groups)} folds and splits, each in its own "
-        "shards, and some of each in every part, do not fit "
-        f"PART_LIMIT_GB = {settings.part_limit_gb:g}, "
+        f"{len(table):,} images in {len(counts)} folds and splits, some of each in "
+        f"every part, do not fit PART_LIMIT_GB = {settings.part_limit_gb:g}, "
         f"MAX_PART_FILES = {settings.max_part_files}, N_SHARDS = {settings.n_shards}, "
         f"SHARD_IMAGES = {settings.shard_images}. Change these limits, or lower "
         "N_FOLDS, IMAGE_SIZE or QUALITY."
@@ -319,24 +300,22 @@ def _fit_parts(
 
 
 def count_shards(
-    groups: pd.DataFrame,
+    counts: pd.Series,
     n_parts: int,
-    shard_mb: float,
+    images_per_shard: float,
     settings: PlanSettings,
 ) -> dict[Any, int]:
     """Return the number of shards of each (split, fold), {} if no number fits.
 
-    They have at most `shard_mb` if not numbered.
-    groups: by (split, fold), the images (`count`) and `expected` bytes.
+    counts: images of each (split, fold). images_per_shard: unless N_SHARDS is set.
     """
-    counts = groups["count"]
     labelled = counts.drop("test", errors="ignore")
-    bytes_per_image = groups["expected"].sum() / counts.sum()
-    images_per_shard = settings.shard_images or shard_mb * 1e6 / bytes_per_image
+    if labelled.empty:
+        labelled = counts
     if settings.n_shards:
-        images_per_shard = counts.sum() / settings.n_shards
+        images_per_shard = labelled.sum() / settings.n_shards
     n_shards = np.ceil(counts / images_per_shard).clip(n_parts)
-    if settings.n_shards and len(labelled):
+    if settings.n_shards:
         # The next one goes to the fullest shards. Source: Adams' method of
         # apportionment (smallest divisors).
         n_shards[labelled.index] = 0
@@ -345,11 +324,7 @@ def count_shards(
     # A part may have no test image: there can be fewer of them than parts.
     n_shards = n_shards.clip(upper=counts)
     at_top = n_shards[labelled.index]
-    # Each part also has a CSV for each split, and with test images the sample
-    # submission and their folder.
-    n_files = SIDECAR_FILES + counts.index.unique("split").size
-    n_files += 2 * (len(labelled) < len(counts))
-    n_files += np.ceil(at_top / n_parts).sum()
+    n_files = SIDECAR_FILES + np.ceil(at_top / n_parts).sum()
     if at_top.min() < n_parts or n_files > settings.max_part_files:
         return {}
     return n_shards.astype(int).to_dict()
@@ -372,9 +347,8 @@ def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
     high = format_bytes(plan.forecast["high"] * len(table))
     note(
         "·",
-        f"Planned: {count_of(len(table), 'image')} in "
-        f"{count_of(len(plan.shards), 'shard')}, {count_of(plan.n_parts, 'part')}, at "
-        f"most {high}.",
+        f"Planned images: {len(table):,}; shards: {len(plan.shards):,}; parts: "
+        f"{plan.n_parts}; size: at most {high}.",
         "plan",
     )
 
@@ -382,16 +356,10 @@ def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
 def read_plan(folder: str) -> Plan:
     """Return the plan of a work or part folder, without its table.
 
-    Raises: FileNotFoundError: no plan.json; ValueError: it cannot be read.
+    Raises: ValueError: there is no plan.json, or it cannot be read.
     """
-    path = storage.join(folder, "plan.json")
-    try:
-        text = storage.read_bytes(path)
-    except FileNotFoundError:
-        raise FileNotFoundError(
-            f"There is no plan.json in WORK_DIR '{folder}'. Run 03_plan."
-        ) from None
-    return Plan.parse(text, path, "Run 03_plan again.")
+    path = f"{folder}/plan.json"
+    return Plan.parse(storage.read_text(path), path, "Run 03_plan.")
 
 
 def has_folds(plan: Plan, part: int) -> bool:
@@ -403,7 +371,7 @@ def read_rows(
     work_dir: str, shards: Iterable[Shard]
 ) -> Iterator[tuple[Shard, pd.DataFrame]]:
     """Yield each shard with its rows, so that the whole table is never in memory."""
-    path = storage.join(work_dir, "plan.parquet")
+    path = f"{work_dir}/plan.parquet"
     with storage.local_copy(path) as local, pq.ParquetFile(local) as rows:
         for shard in shards:
             yield shard, rows.read_row_group(shard.number).to_pandas()

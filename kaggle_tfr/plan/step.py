@@ -12,7 +12,7 @@ from kaggle_tfr.plan.findings import note_folds
 from kaggle_tfr.plan.fold_checks import check_leakage, count_by_fold
 from kaggle_tfr.plan.folds import assign_folds
 from kaggle_tfr.plan.folds_csv import list_folds, save_folds
-from kaggle_tfr.plan.forecast import Forecast, make_forecast
+from kaggle_tfr.plan.forecast import make_forecast
 from kaggle_tfr.plan.growth import check_growth, drop_between, select_new
 from kaggle_tfr.plan.plan import Plan, PlanSettings, make_plan, save_plan
 from kaggle_tfr.schema import load_schema
@@ -24,16 +24,13 @@ class Planned:
     """What 03 decided.
 
     folds: the table of folds.csv, one row per image.
-    folded: the images that are kept, with their input_split, split and fold.
-    by_fold: of `count_by_fold`.
-    plan, forecast: as 04 needs them. table: of the planned images, one row per record.
+    folded: the images that are kept, with their split and fold.
+    plan: as 04 needs it. table: of the planned images, one row per record.
     """
 
     folds: pd.DataFrame
     folded: pd.DataFrame
-    by_fold: pd.DataFrame
     plan: Plan
-    forecast: Forecast
     table: pd.DataFrame
 
 
@@ -95,5 +92,4 @@ def run(values: Values) -> Planned:
     )
     plan = replace(plan, outcomes=outcomes, checks={**vars(duplicates), **checks})
     save_plan(plan, add_fingerprints(table, hashes), work)
-    folded["input_split"] = images["split"]
-    return Planned(folds, folded, by_fold, plan, forecast, table)
+    return Planned(folds, folded, plan, table)

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from kaggle_tfr.parameters import make_settings
+from kaggle_tfr.plan.folds_csv import FoldsFile
 from kaggle_tfr.plan.forecast import make_forecast
 from kaggle_tfr.plan.plan import PlanSettings, make_plan, save_plan
 from kaggle_tfr.schema import Labels, load_schema
@@ -85,6 +86,7 @@ def plan_images(
         labels,
         record,
         chosen,
+        folds_file=FoldsFile(),
         earlier=PlanId(dataset_id, first_part=first_part),
     )
     save_plan(plan, planned, str(work))
