@@ -16,7 +16,7 @@ def pretend_to_write(task, _):
     """Return the row of a shard whose images do not exist."""
     shard = task.shard
     return ShardRow(
-        file=task.plan.file_name(shard),
+        file=task.plan.file_name(shard, shard.count),
         split=shard.split,
         fold=shard.fold,
         count=shard.count,

@@ -71,7 +71,8 @@ def make_forecast(
     expected[drawn] = n_bytes
     spread[drawn] = 0
     return pd.DataFrame(
-        {"count": 1, "expected": expected, "spread": spread, "variance": n * spread**2}
+        {"count": 1, "expected": expected, "spread": spread, "variance": n * spread**2},
+        table.index,
     )
 
 
@@ -84,9 +85,8 @@ def predict(table: pd.DataFrame, image: ImageSettings) -> tuple[Array, Array]:
     sides = zip(table["height"], table["width"], strict=True)
     after = np.array([prod(output_size(*pair, image)) for pair in sides])
     before = table["height"] * table["width"]
-    is_same = (after == before) & (table["orientation"] == 1)
-    formats = PASSED_FORMATS.get(image.resize, ())
-    is_passed = is_same & table["format"].isin(formats)
+    is_passed = table["format"].isin(PASSED_FORMATS.get(image.resize, ()))
+    is_passed &= (after == before) & (table["orientation"] == 1)
     sizes = RECORD_BYTES + after * np.sqrt(table["n_bytes"] / before)
     known = np.where(is_passed, table["n_bytes"], 0)
     return known, np.where(is_passed, RECORD_BYTES, sizes)

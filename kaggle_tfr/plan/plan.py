@@ -1,7 +1,7 @@
 """The plan: all settings to write and read shards, and each image's shard and part."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Self
@@ -13,12 +13,7 @@ import pyarrow.parquet as pq
 
 from kaggle_tfr import storage
 from kaggle_tfr.images.convert import ImageSettings
-from kaggle_tfr.naming import (
-    OVERRIDE_GROUP,
-    TEST_FOLDER,
-    check_template,
-    format_shard_name,
-)
+from kaggle_tfr.naming import check_template, format_shard_name
 from kaggle_tfr.notebook import note
 from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
@@ -37,13 +32,11 @@ ORDER = ["part", "split", "fold", "shard", "position"]
 # folder (uploaded as one archive), and for files that the user adds.
 SIDECAR_FILES = 15
 FIXED_BYTES = 64 << 10  # of these files, besides their rows
-# The files of a part besides shards and a CSV for each split.
+# The files of a part besides shards, plan.json, shards.csv and a CSV for each split.
 PART_FILES = (
-    "plan.json",
     "schema.json",
     "labels.json",
     "labels.txt",
-    "shards.csv",
     "folds.csv",
     "rejects.csv",
     "stats.json",
@@ -53,13 +46,11 @@ PART_FILES = (
     "dataset-metadata.json",
     "sample_submission.csv",
 )
-# Columns that may change although the records stay the same.
-NOT_DECISIVE = ["path", "cluster", "brightness", "sharpness", OVERRIDE_GROUP]
 LARGEST_SHARD_MB = 400  # before another part is used
-# What Kaggle accepts, and a file system with the endings of an index and of temporary
-# files; not the names of a part's other files and folders.
+# A split and a path: what Kaggle accepts, and a file system with the endings of an
+# index and of temporary files; not the names of a part's other files and folders.
 SAFE_NAME = re.compile(
-    r"(?!(index|journal)/)[\w./-]{1,120}"
+    r"(test: test/|(?!test)\w+: (?!(index|journal|test)/))[\w./-]{1,120}"
     r"(?<!\.tmp|\.csv|\.txt)(?<!\.json|\.html)(?<!\.parquet)"
 )
 # Two numbers of a template without a character between them that is not a digit.
@@ -92,7 +83,7 @@ class PlanSettings:
     """The parameters of 03_plan, by their names in lower case."""
 
     group_column: str
-    image_size: int | Sequence[int]
+    image_size: int | list[int]
     resize: str
     resample: str
     quality: int
@@ -155,15 +146,10 @@ class Plan(PlanId):
         """Return the plan of a plan.json of any version."""
         return super().from_dict(upgrade_plan(dict(values)))
 
-    def file_name(self, shard: Shard, count: int | None = None) -> str:
-        """Return the shard's path below its part folder.
-
-        count: number of records, by default as planned.
-        """
-        if count is not None:
-            shard = replace(shard, count=count)
-        template = self.settings.shard_name
-        return format_shard_name(template, **vars(shard), name=self.labels.name)
+    def file_name(self, shard: Shard, count: int) -> str:
+        """Return the path of a shard with `count` records below its part folder."""
+        fields = vars(shard) | {"count": count, "name": self.labels.name}
+        return format_shard_name(self.settings.shard_name, **fields)
 
     def for_worker(self) -> Self:
         """Return the plan without shards and classes, which grow with the data."""
@@ -198,13 +184,18 @@ def make_plan(
     groups = forecast_groups(forecast, [table[name] for name in ORDER[:-1]])
     table = table.sort_values(ORDER, ignore_index=True)
 
-    # The other settings decide the bytes through the table only. Neither do the paths
-    # of the images, nor their brightness, which versions of a decoder may change:
+    # The other settings decide the bytes through the table only, and a path does not:
     # `digest` is that of the file.
-    rows = table[table.columns.difference(NOT_DECISIVE)]
-    decisive = [labels, schema, settings.image, settings.compression]
-    decisive += [settings.shard_name, earlier.dataset_id]
-    decisive += pd.util.hash_pandas_object(rows, index=False).tolist()
+    rows = table.drop(columns="path")
+    decisive = [
+        labels,
+        schema,
+        settings.image,
+        settings.compression,
+        settings.shard_name,
+        earlier.dataset_id,
+        *pd.util.hash_pandas_object(rows, index=False),
+    ]
     fingerprint = sha256_of_text(repr(decisive))
     shards = groups.reset_index(names=[*ORDER[:3], "index"])
     plan = Plan(
@@ -242,9 +233,8 @@ def number_shards(shards: pd.DataFrame, template: str, name: str) -> list[Shard]
     for shard in shards.assign(i=0, n=0, count=0, name=name).to_dict("records"):
         path = format_shard_name(template, **shard)
         paths.append(path)
-        is_misplaced = path.startswith(TEST_FOLDER) != (shard["split"] == "test")
-        is_safe = SAFE_NAME.fullmatch(path) and not SIDE_BY_SIDE.search(template)
-        if is_misplaced or not is_safe:
+        is_safe = SAFE_NAME.fullmatch(f"{shard['split']}: {path}")
+        if not is_safe or SIDE_BY_SIDE.search(template):
             raise ValueError(
                 f"SHARD_NAME '{template}' with NAME '{name}' gives a shard the name "
                 f"{path!r}. It must have at most 120 letters, digits, '-', '_' and "
@@ -368,7 +358,7 @@ def has_folds(plan: Plan, part: int) -> bool:
 
 
 def read_rows(
-    work_dir: str, shards: Iterable[Shard]
+    work_dir: str, shards: list[Shard]
 ) -> Iterator[tuple[Shard, pd.DataFrame]]:
     """Yield each shard with its rows, so that the whole table is never in memory."""
     path = f"{work_dir}/plan.parquet"

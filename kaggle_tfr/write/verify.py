@@ -292,7 +292,7 @@ def _check_shard_list(plan: Plan, rows: Sequence[ShardRow]) -> dict[str, str]:
     numbers = {row.number for row in journal.match_plan(rows, plan)}
     for shard in plan.shards:
         if shard.part == rows[0].part and shard.number not in numbers:
-            problems[plan.file_name(shard)] = (
+            problems[plan.file_name(shard, shard.count)] = (
                 f"the plan has {shard.count} images, but not shards.csv and rejects.csv"
             )
     return problems
