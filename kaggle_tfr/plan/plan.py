@@ -1,7 +1,7 @@
 """The plan: all settings to write and read shards, and each image's shard and part."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Self
@@ -358,7 +358,7 @@ def has_folds(plan: Plan, part: int) -> bool:
 
 
 def read_rows(
-    work_dir: str, shards: list[Shard]
+    work_dir: str, shards: Sequence[Shard]
 ) -> Iterator[tuple[Shard, pd.DataFrame]]:
     """Yield each shard with its rows, so that the whole table is never in memory."""
     path = f"{work_dir}/plan.parquet"

@@ -31,6 +31,7 @@ def make_table(n_bytes, folds, ratios):
     return pd.DataFrame(
         {
             "image_id": np.arange(n).astype(str),
+            "path": "",
             "split": "train",
             "bytes": np.ceil(n_bytes * ratios),
             "n_bytes": n_bytes,

@@ -206,7 +206,7 @@ def replan(work, folder, *, name="trees", **changes):
         plan,
         settings=settings,
         image=settings.image,
-        shards=number_shards(pd.DataFrame(plan.shards), settings.shard_name, name),
+        shards=number_shards(pd.DataFrame(plan.shards), settings.shard_name, "trees"),
         labels=replace(plan.labels, name=name),
         fingerprint="other",
     )
