@@ -186,7 +186,7 @@ def make_plan(
 
     # The other settings decide the bytes through the table only, and a path does not:
     # `digest` is that of the file.
-    rows = table.drop(columns="path")
+    hashes = pd.util.hash_pandas_object(table.drop(columns="path"), index=False)
     decisive = [
         labels,
         schema,
@@ -194,7 +194,7 @@ def make_plan(
         settings.compression,
         settings.shard_name,
         earlier.dataset_id,
-        *pd.util.hash_pandas_object(rows, index=False),
+        hashes.to_numpy().tobytes(),
     ]
     fingerprint = sha256_of_text(repr(decisive))
     shards = groups.reset_index(names=[*ORDER[:3], "index"])

@@ -489,7 +489,7 @@ def test_a_full_disk_stops_the_run_resumably(
     with pytest.raises(OSError, match=message) as stop:
         write(tmp_path, tiny_disk)
 
-    needed = "and the files beside it may take 8.8 MB. Make room"
+    needed = "and the files beside it may take "
     assert (needed in str(stop.value)) == foreseen
     part = tiny_disk / "part-1"
     counts = [len(read_plainly([path])) for path in part.glob("*.tfrec")]
