@@ -52,17 +52,20 @@ def draw_table(pixels, noise, trend, rng):
     return table
 
 
-def look_up(_function, rows, **_options):
-    """Return the bytes of each row's record, when it began and ended."""
-    return [(row["bytes"], 0.0, 1.0) for row in rows]
+def look_up(_function, blocks, **_options):
+    """Return the bytes of each row's record."""
+    return [block["bytes"] for block in blocks]
 
 
 def forecast_draws(table, n_draws, sample):
     """Yield a forecast of the table for each of `n_draws` samples."""
     schema = load_schema("default")
-    with mock.patch.object(parallel, "run", look_up):
+    with (
+        mock.patch.object(parallel, "run", look_up),
+        mock.patch("kaggle_tfr.plan.forecast.MAX_SAMPLE", sample),
+    ):
         for seed in range(n_draws):
-            yield make_forecast(table, schema, RECODED, seed=seed, sample=sample)
+            yield make_forecast(table, schema, RECODED, seed=seed)
 
 
 def measure(table, n_draws, sample, n_parts=3):
@@ -70,18 +73,18 @@ def measure(table, n_draws, sample, n_parts=3):
     truth = table["bytes"].sum()
     figures = []
     for seed, forecast in enumerate(forecast_draws(table, n_draws, sample)):
-        total = forecast_groups(forecast.rows, np.zeros(len(table))).loc[0]
+        total = forecast_groups(forecast, np.zeros(len(table))).loc[0]
         part = np.random.default_rng(seed).permutation(len(table)) % n_parts
-        parts = forecast_groups(forecast.rows, part)
-        margin = total["high"] - total["expected"]
+        parts = forecast_groups(forecast, part)
+        margin = total["bytes_high"] - total["expected"]
         figures.append(
             {
                 "covered": abs(total["expected"] - truth) <= margin,
                 "parts fit": (
-                    table["bytes"].groupby(part).sum() <= parts["high"]
+                    table["bytes"].groupby(part).sum() <= parts["bytes_high"]
                 ).all(),
                 "half width": margin / truth,
-                "part margin": (parts["high"] / parts["expected"]).max() - 1,
+                "part margin": (parts["bytes_high"] / parts["expected"]).max() - 1,
             }
         )
     return pd.DataFrame(figures).mean()

@@ -16,7 +16,7 @@ def pretend_to_write(plan, _part_dir, _spare_bytes, task, _blocks):
     """Return the row of a shard whose images do not exist."""
     shard, _ = task
     return ShardRow(
-        file=plan.file_name(shard),
+        file=plan.file_name(shard, shard.count),
         split=shard.split,
         fold=shard.fold,
         count=shard.count,
@@ -55,9 +55,10 @@ def plan_rows(n, folder):
         Shard(i, 1, "train", 0, i, i, count, ROWS_IN_SHARD, 1) for i in range(count)
     ]
     plan = Plan(
-        labels, load_schema("default", table, labels), settings.image, settings,
-        n_parts=1, shard_limit_bytes=1 << 40, forecast={"high": 1}, outcomes={},
-        checks={}, versions={}, folds_sha256="", fingerprint=f"{n}", dataset_id=f"{n}",
+        labels=labels, schema=load_schema("default", table, labels),
+        image=settings.image, settings=settings, n_parts=1,
+        shard_limit_bytes=1 << 40, forecast={"high": 1}, outcomes={}, checks={},
+        versions={}, folds_sha256="", fingerprint=f"{n}", dataset_id=f"{n}",
         first_part=1, shards=shards,
     )  # fmt: skip
     save_plan(plan, table, folder)

@@ -49,9 +49,11 @@ def plan_files(files, work, *, name="bench", **parameters):
 
     from kaggle_tfr.explore.table import measure
     from kaggle_tfr.parameters import make_settings
+    from kaggle_tfr.plan.folds_csv import FoldsFile
     from kaggle_tfr.plan.forecast import make_forecast
     from kaggle_tfr.plan.plan import PlanSettings, make_plan, save_plan
     from kaggle_tfr.schema import Labels, load_schema
+    from kaggle_tfr.shards import PlanId
 
     table = pd.DataFrame(
         {"image_id": [f"{n:05d}" for n in range(len(files))], "path": files}
@@ -65,8 +67,17 @@ def plan_files(files, work, *, name="bench", **parameters):
     settings = make_settings(
         PlanSettings, {"N_FOLDS": 0, "N_SHARDS": SHARDS, **parameters}
     )
-    forecast = make_forecast(table, schema, settings.image, sample=40)
-    save_plan(*make_plan(table, forecast, labels, schema, settings), work)
+    forecast = make_forecast(table, schema, settings.image)
+    planned = make_plan(
+        table,
+        forecast,
+        labels,
+        schema,
+        settings,
+        folds_file=FoldsFile(),
+        earlier=PlanId(),
+    )
+    save_plan(*planned, work)
 
 
 def landmark_notebook(folder, kind, workers):

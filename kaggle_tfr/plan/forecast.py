@@ -1,15 +1,12 @@
-"""Forecast the size of records, and the time to make them, from a sample of images.
+"""Forecast the size of records from a sample of images.
 
-The images are sorted by predicted size, and one is drawn of each quantile of the bytes:
-its chance is in proportion to its size. The mean ratio of measured to predicted sizes
-is extrapolated; its bound is the largest error of many means of resampled ratios.
+An image is drawn with a chance in proportion to its predicted size. The mean ratio of
+measured to predicted sizes is extrapolated; its bound is the largest error of many
+means of resampled ratios.
 Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 6.
 """
 
-import gzip
-import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from math import ceil, prod
 from typing import Any
@@ -26,29 +23,15 @@ from kaggle_tfr.images.convert import (
 )
 from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.records import FRAME_BYTES, DamagedRecord, read_image_bytes
-from kaggle_tfr.schema import RecordSchema, Row, encode
+from kaggle_tfr.schema import RecordSchema, encode
 
 MIN_SAMPLE = 30  # images
+MAX_SAMPLE = 1000
+BLOCK = 8  # images of one task
 N_RESAMPLED = 1000  # no error in so many is larger: 99.9 % confidence
 RECORD_BYTES = 200  # what a record has besides its image, roughly
 
 Array = np.ndarray
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """The size of records, and the seconds of one worker for one of them.
-
-    n_sampled: images measured. workers: how many of them worked at the same time.
-    size: bytes_per_image, with 99.9 % confidence from low to high.
-    rows: for `forecast_groups`, one per image, in the order of the table.
-    """
-
-    n_sampled: int
-    seconds: float
-    workers: float
-    size: dict[str, float]
-    rows: pd.DataFrame = field(repr=False, compare=False)
 
 
 def make_forecast(
@@ -56,45 +39,40 @@ def make_forecast(
     schema: RecordSchema,
     image: ImageSettings,
     *,
-    compression: str = "",
     seed: int = 0,
-    sample: int = 1000,
-) -> Forecast:
-    """Forecast the records of a table by converting about `sample` of its images.
+) -> pd.DataFrame:
+    """Forecast the records of a table by converting a sample of its images.
 
+    Return one row per image for `forecast_groups`, in the order of the table.
+    Compression by GZIP is not counted: it gains next to nothing.
     table: columns image_id, path, label, height, width, n_bytes, format, orientation.
-    Raises: ValueError: there is no image, or every image of the sample is rejected.
     """
-    if table.empty:
-        raise ValueError(
-            "There is no image to plan. See rejects.csv and duplicates.parquet."
-        )
     # A twentieth of the time that writing takes, but never too few images: a few large
     # ones may make up most of the bytes.
-    n_images = min(sample, max(MIN_SAMPLE, len(table) // 20))
+    n_images = min(MAX_SAMPLE, MIN_SAMPLE + len(table) // 20)
     rng = np.random.default_rng(seed)
     known, sizes = predict(table, image)
     chance = n_images * sizes / sizes.sum()
-    drawn = draw_sample(chance, rng)
-    rows = table.iloc[drawn].to_dict("records")
-    measure = partial(_measure, schema, image, compression)
-    results = parallel.run(measure, rows, label="Sampling sizes")
-    n_bytes, begin, end = np.array(list(results)).T
-    if not n_bytes.any():
-        raise ValueError(
-            f"All {len(rows)} images of the sample were rejected, such as "
-            f"'{rows[0]['path']}'. If the input has changed, run 01_explore again."
-        )
-    forecast = extrapolate(known, chance, drawn, n_bytes, rng)
-    total = forecast_groups(forecast, np.zeros(len(table))) / len(table)
-    mean, high = total[["expected", "high"]].to_numpy()[0]
-    seconds = end - begin
-    return Forecast(
-        n_sampled=len(rows),
-        seconds=np.average(seconds, weights=1 / chance[drawn].clip(max=1)),
-        workers=seconds.sum() / (end.max() - begin.min()),
-        size={"bytes_per_image": mean, "low": 2 * mean - high, "high": high},
-        rows=forecast,
+    drawn = np.flatnonzero(rng.random(len(table)) < chance)
+
+    blocks = parallel.blocks(table.iloc[drawn], BLOCK)
+    measure = partial(_measure, schema, image)
+    sizes_of_blocks = parallel.run(measure, blocks, label="Sampling sizes")
+    n_bytes = np.concatenate([*sizes_of_blocks])
+
+    ratios = (n_bytes - known[drawn]) / chance[drawn]
+    # A row that is drawn for sure stands for no other one.
+    weights = 1 - chance[drawn].clip(max=0.999)
+    n = ceil(weights.sum())
+    means = rng.choice(ratios, (N_RESAMPLED, n), p=weights / weights.sum()).mean(axis=1)
+    mean = means.mean()
+    expected = known + mean * chance
+    spread = np.abs(means - mean).max() * chance
+    expected[drawn] = n_bytes
+    spread[drawn] = 0
+    return pd.DataFrame(
+        {"count": 1, "expected": expected, "spread": spread, "variance": n * spread**2},
+        table.index,
     )
 
 
@@ -109,70 +87,35 @@ def predict(table: pd.DataFrame, image: ImageSettings) -> tuple[Array, Array]:
     before = table["height"] * table["width"]
     is_passed = table["format"].isin(PASSED_FORMATS.get(image.resize, ()))
     is_passed &= (after == before) & (table["orientation"] == 1)
-    known = np.where(is_passed, table["n_bytes"], 0.0)
-    sizes = after * np.sqrt(table["n_bytes"] / before)
-    return known, np.where(is_passed, 0, sizes) + RECORD_BYTES
-
-
-def draw_sample(chance: Array, rng: np.random.Generator) -> Array:
-    """Return the positions of rows that are drawn with these chances.
-
-    Large and small chances have their share; a row with 1 or more is always drawn.
-    """
-    by_size = np.lexsort((rng.random(len(chance)), chance))
-    place = chance[by_size].cumsum() + rng.random()
-    return by_size[np.diff(np.floor(place), prepend=0) > 0]
+    sizes = RECORD_BYTES + after * np.sqrt(table["n_bytes"] / before)
+    known = np.where(is_passed, table["n_bytes"], 0)
+    return known, np.where(is_passed, RECORD_BYTES, sizes)
 
 
 def _measure(
-    schema: RecordSchema,
-    image: ImageSettings,
-    compression: str,
-    row: Row,
-) -> tuple[int, float, float]:
-    """Return the bytes of a record, 0 for a rejected image; when it began and ended."""
-    begin = time.time()
-    size = 0
-    with suppress(RejectedImage, DamagedRecord):
-        data = read_image_bytes(row["path"])
-        record = encode(row, convert(data, image), schema, image)
-        if compression:
-            record = gzip.compress(record, 6)
-        size = FRAME_BYTES + len(record)
-    return size, begin, time.time()
-
-
-def extrapolate(
-    known: Array,
-    chance: Array,
-    drawn: Array,
-    n_bytes: Array,
-    rng: np.random.Generator,
-) -> pd.DataFrame:
-    """Return the rows of a forecast from the sizes of those that were drawn."""
-    ratios = (n_bytes - known[drawn]) / chance[drawn]
-    # A row that is drawn for sure stands for no other one.
-    weights = 1 - chance[drawn].clip(max=0.999)
-    n = ceil(weights.sum())
-    draws = rng.choice(ratios, (N_RESAMPLED, n), p=weights / weights.sum())
-    errors = draws.mean(axis=1) - draws.mean()
-
-    expected = known + draws.mean() * chance
-    expected[drawn] = n_bytes
-    spread = np.abs(errors).max() * chance
-    spread[drawn] = 0
-    return pd.DataFrame(
-        {"count": 1, "expected": expected, "spread": spread, "variance": n * spread**2}
-    )
+    schema: RecordSchema, image: ImageSettings, rows: pd.DataFrame
+) -> list[int]:
+    """Return the bytes of each record, 0 for a rejected image."""
+    sizes = []
+    row: Any
+    for row in rows.to_dict("records"):
+        size = 0
+        with suppress(RejectedImage, DamagedRecord):
+            encoded = convert(read_image_bytes(row["path"]), image)
+            size = FRAME_BYTES + len(encode(row, encoded, schema, image))
+        sizes.append(size)
+    return sizes
 
 
 def forecast_groups(rows: pd.DataFrame, keys: Any) -> pd.DataFrame:
-    """Forecast groups of rows: `count`, `expected` bytes, and their bound `high`.
+    """Forecast groups of rows: `count`, `expected` bytes, and their bound
+    `bytes_high`.
 
-    rows: of a Forecast. keys: what pandas groups them by, such as columns of the table.
+    rows: of `make_forecast`. keys: what pandas groups them by, such as columns of the
+    table.
     A group is a random share of the rows, and may weigh more than the mean: the mean
     ratio is uncertain, and so is that of each image. Both may be low.
     """
     groups = rows.groupby(keys).sum()
-    margin = groups["spread"] + np.sqrt(groups["variance"])
-    return groups.assign(high=groups["expected"] + margin)
+    high = groups["expected"] + groups["spread"] + np.sqrt(groups["variance"])
+    return groups.assign(bytes_high=np.ceil(high).astype(int))

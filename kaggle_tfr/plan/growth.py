@@ -93,7 +93,7 @@ def select_new(folded: pd.DataFrame) -> pd.DataFrame:
     new = folded[~mark_recorded(folded)].reset_index(drop=True)
     if new.empty:
         raise ValueError(
-            f"No image is new: all {len(folded):,} are in earlier parts. There is "
-            "nothing to write, and folds.csv is up to date."
+            f"No image is new: all {len(folded):,} that are kept are in earlier parts. "
+            "For the others see rejects.csv and duplicates.parquet."
         )
     return new.drop(columns="part", errors="ignore")

@@ -1,12 +1,9 @@
 """The plan: all settings to write and read shards, and each image's shard and part."""
 
-import hashlib
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
-from math import ceil
 from typing import Any, Self
 
 import numpy as np
@@ -16,37 +13,30 @@ import pyarrow.parquet as pq
 
 from kaggle_tfr import storage
 from kaggle_tfr.images.convert import ImageSettings
-from kaggle_tfr.naming import (
-    OVERRIDE_GROUP,
-    TEST_FOLDER,
-    check_template,
-    format_shard_name,
-)
+from kaggle_tfr.naming import check_template, format_shard_name
 from kaggle_tfr.notebook import note
 from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.plan.folds import assign_shards
 from kaggle_tfr.plan.folds_csv import FoldsFile
-from kaggle_tfr.plan.forecast import Forecast, forecast_groups
+from kaggle_tfr.plan.forecast import forecast_groups
 from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
-from kaggle_tfr.shards import PlanId, upgrade_plan
-from kaggle_tfr.tables import count_of, format_bytes
+from kaggle_tfr.shards import PlanId, sha256_of_text, upgrade_plan
+from kaggle_tfr.tables import format_bytes
 
 # The order of the records. A row group of plan.parquet is a shard.
 ORDER = ["part", "split", "fold", "shard", "position"]
 # schema, labels (twice), plan.json, shards.csv, folds.csv, rejects.csv, stats.json,
-# hashes.parquet and SHA256SUMS; a CSV for each split comes on top. Five of Kaggle's 50
-# files stay free by default: for the index folder (uploaded as one archive), and for
-# files that the user adds.
-SIDECAR_FILES = 10
+# hashes.parquet and SHA256SUMS; a CSV for each of three splits; sample submission and
+# folder of test images. Five of Kaggle's 50 files stay free by default: for the index
+# folder (uploaded as one archive), and for files that the user adds.
+SIDECAR_FILES = 15
 FIXED_BYTES = 64 << 10  # of these files, besides their rows
-# The files of a part besides shards and a CSV for each split.
+# The files of a part besides shards, plan.json, shards.csv and a CSV for each split.
 PART_FILES = (
-    "plan.json",
     "schema.json",
     "labels.json",
     "labels.txt",
-    "shards.csv",
     "folds.csv",
     "rejects.csv",
     "stats.json",
@@ -56,21 +46,11 @@ PART_FILES = (
     "dataset-metadata.json",
     "sample_submission.csv",
 )
-# Columns that may change although the records stay the same.
-NOT_DECISIVE = [
-    "path",
-    "cluster",
-    "note",
-    "problem",
-    "brightness",
-    "sharpness",
-    OVERRIDE_GROUP,
-]
 LARGEST_SHARD_MB = 400  # before another part is used
-# What Kaggle accepts, and a file system with the endings of an index and of temporary
-# files; not the names of a part's other files and folders.
+# A split and a path: what Kaggle accepts, and a file system with the endings of an
+# index and of temporary files; not the names of a part's other files and folders.
 SAFE_NAME = re.compile(
-    r"(?!(index|journal|test)?/)(?!.*\.\.)[\w./-]{1,120}"
+    r"(test: test/|(?!test)\w+: (?!(index|journal|test)?/))(?!.*\.\.)[\w./-]{1,120}"
     r"(?<!\.tmp|\.csv|\.txt)(?<!\.json|\.html)(?<!\.parquet)"
 )
 # Two numbers of a template without a character between them that is not a digit.
@@ -78,7 +58,7 @@ SIDE_BY_SIDE = re.compile(r"\{(?!name|split)[^}]*\}\d*\{(?!name|split)[^}]*\}")
 
 
 @dataclass(frozen=True)
-class Shard:
+class Shard(JsonDataclass):
     """One TFRecord file of a plan.
 
     number: among all shards of the plan, from 0; its row group of plan.parquet.
@@ -103,7 +83,7 @@ class PlanSettings:
     """The parameters of 03_plan, by their names in lower case."""
 
     group_column: str
-    image_size: int | Sequence[int]
+    image_size: int | list[int]
     resize: str
     resample: str
     quality: int
@@ -137,71 +117,54 @@ class PlanSettings:
         )
 
 
-@dataclass(frozen=True)
-class Plan(JsonDataclass):
-    """The contents of plan.json.
+@dataclass(frozen=True, kw_only=True)
+class Plan(PlanId):
+    """The contents of plan.json; a plan has no `part`.
 
     shard_limit_bytes: of all shards of a part together.
-    forecast: the mean bytes of a record, with 99.9 % confidence from low to high.
+    forecast: the mean bytes of a record, with 99.9 % confidence at most "high".
     outcomes: number of input images by outcome, see `count_outcomes`.
     checks: of `check_leakage`, after the settings used to find near-duplicates.
     folds_sha256: of folds.csv, which the first part gets; "" without such a file.
     fingerprint: sha256 of everything that decides the bytes of the shards.
-    dataset_id: the fingerprint of the dataset's first plan.
-    first_part: the number of the plan's first part, after those of earlier plans.
     """
 
     labels: Labels
     schema: RecordSchema
     image: ImageSettings
     settings: PlanSettings
-    n_parts: int
     shard_limit_bytes: int
     forecast: dict[str, float]
     outcomes: dict[str, int]
     checks: dict[str, Any]
     versions: dict[str, str]
     folds_sha256: str
-    fingerprint: str
-    dataset_id: str
-    first_part: int
     shards: list[Shard]
-
-    @property
-    def part_numbers(self) -> range:
-        """The numbers of this plan's parts."""
-        return range(self.first_part, self.first_part + self.n_parts)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the plan of a plan.json of any version."""
         return super().from_dict(upgrade_plan(dict(values)))
 
-    def file_name(self, shard: Shard, count: int | None = None) -> str:
-        """Return the shard's path below its part folder.
-
-        count: number of records, by default as planned.
-        """
-        if count is not None:
-            shard = replace(shard, count=count)
-        template = self.settings.shard_name
-        return format_shard_name(template, **vars(shard), name=self.labels.name)
+    def file_name(self, shard: Shard, count: int) -> str:
+        """Return the path of a shard with `count` records below its part folder."""
+        fields = vars(shard) | {"count": count, "name": self.labels.name}
+        return format_shard_name(self.settings.shard_name, **fields)
 
     def for_worker(self) -> Self:
         """Return the plan without shards and classes, which grow with the data."""
-        labels = replace(self.labels, classes=())
-        return replace(self, labels=labels, shards=[])
+        return replace(self, labels=replace(self.labels, classes=()), shards=[])
 
 
 def make_plan(
     table: pd.DataFrame,
-    forecast: Forecast,
+    forecast: pd.DataFrame,
     labels: Labels,
     schema: RecordSchema,
     settings: PlanSettings,
     *,
-    folds_file: FoldsFile = FoldsFile(),  # noqa: B008
-    earlier: PlanId = PlanId(),  # noqa: B008
+    folds_file: FoldsFile,
+    earlier: PlanId,
 ) -> tuple[Plan, pd.DataFrame]:
     """Return the plan, and its table with the columns shard, part and position.
 
@@ -213,94 +176,81 @@ def make_plan(
     Raises: ValueError: no number of parts satisfies the limits, or SHARD_NAME cannot
         name the shards.
     """
-    check_template(settings.shard_name)
-    table = table.reset_index(drop=True)
     table, shard_limit_bytes = _fit_parts(table, forecast, settings, folds_file.n_bytes)
-    n_parts = int(table["part"].max())
+    n_parts = table["part"].nunique()
     first_part = earlier.part_numbers.stop
     table["part"] += first_part - 1
-    places = [table[name] for name in ORDER[:-1]]
-    groups = forecast_groups(forecast.rows, places)[["count", "high"]]
-    shards = [
-        Shard(number, *place, 0, 0, count, ceil(high))  # type: ignore[call-arg]
-        for number, (place, count, high) in enumerate(groups.itertuples(name=None))
-    ]
-    plan = Plan(
+    total = forecast_groups(forecast, np.zeros(len(table)))
+    groups = forecast_groups(forecast, [table[name] for name in ORDER[:-1]])
+    table = table.sort_values(ORDER, ignore_index=True)
+
+    # The other settings decide the bytes through the table only, and a path does not:
+    # `digest` is that of the file.
+    hashes = pd.util.hash_pandas_object(table.drop(columns="path"), index=False)
+    decisive = [
         labels,
         schema,
+        settings.image,
+        settings.compression,
+        settings.shard_name,
+        earlier.dataset_id,
+        hashes.to_numpy().tobytes(),
+    ]
+    fingerprint = sha256_of_text(repr(decisive))
+    shards = groups.reset_index(names=[*ORDER[:3], "index"])
+    plan = Plan(
+        labels=labels,
+        schema=schema,
         image=settings.image,
         settings=settings,
         n_parts=n_parts,
         shard_limit_bytes=shard_limit_bytes,
-        forecast=forecast.size,
+        forecast={
+            "bytes_per_image": forecast["expected"].mean(),
+            "high": total["bytes_high"].sum() / len(table),
+        },
         outcomes={},
         checks={},
         versions=package_versions(),
         folds_sha256=folds_file.sha256,
-        fingerprint="",
-        dataset_id=earlier.dataset_id,
+        fingerprint=fingerprint,
+        dataset_id=earlier.dataset_id or fingerprint,
         first_part=first_part,
-        shards=number_shards(shards, settings.shard_name),
+        shards=number_shards(shards, settings.shard_name, labels.name),
     )
-    check_names(plan)
-    table = table.sort_values(ORDER, ignore_index=True)
-    sha256 = fingerprint(table, plan)
-    dataset_id = earlier.dataset_id or sha256
-    return replace(plan, fingerprint=sha256, dataset_id=dataset_id), table
+    return plan, table
 
 
-def number_shards(shards: Sequence[Shard], template: str) -> list[Shard]:
-    """Return the shards with `i` and `n`.
+def number_shards(shards: pd.DataFrame, template: str, name: str) -> list[Shard]:
+    """Return the shards with `number`, `i` and `n`, which count equal other fields.
 
-    They count the shards whose names differ in `i`, `n` and `count` only.
+    shards: the other fields of each, in order. name: of the dataset.
+    Raises: ValueError: the template cannot name every shard in a part folder.
     """
-    same = {"i": 0, "n": 0, "count": 0, "name": ""}
-    names = [format_shard_name(template, **vars(shard) | same) for shard in shards]
-    return [
-        replace(shard, i=names[:number].count(name), n=names.count(name))
-        for number, (shard, name) in enumerate(zip(shards, names, strict=True))
-    ]
-
-
-def check_names(plan: Plan) -> None:
-    """Raise a ValueError unless each shard can have its own name in a part folder."""
-    template = plan.settings.shard_name
-    is_ambiguous = SIDE_BY_SIDE.search(template)
-    for shard in plan.shards:
-        name = plan.file_name(shard)
-        is_test = shard.split == "test"
-        below = name.removeprefix(TEST_FOLDER) if is_test else name
-        if is_ambiguous or not SAFE_NAME.fullmatch(below):
+    check_template(template)
+    paths = []
+    shard: Any
+    for shard in shards.assign(i=0, n=0, count=0, name=name).to_dict("records"):
+        path = format_shard_name(template, **shard)
+        paths.append(path)
+        is_safe = SAFE_NAME.fullmatch(f"{shard['split']}: {path}")
+        if not is_safe or SIDE_BY_SIDE.search(template):
             raise ValueError(
-                f"SHARD_NAME '{template}' with NAME '{plan.labels.name}' gives a shard "
-                f"the name {name!r}. It must have at most 120 letters, digits, '-', "
-                "'_' and '.', no two numbers side by side, and be no name of another "
-                "file of a part. Change SHARD_NAME or NAME."
+                f"SHARD_NAME '{template}' with NAME '{name}' gives a shard the name "
+                f"{path!r}. It must have at most 120 letters, digits, '-', '_' and "
+                "'.', no two numbers side by side, and be no name of another file of "
+                "a part. Change SHARD_NAME or NAME."
             )
-
-
-def fingerprint(table: pd.DataFrame, plan: Plan) -> str:
-    """Return the SHA-256 of the settings and columns that decide the records.
-
-    The paths of the images are not part of it, and neither is their brightness, which
-    versions of a decoder may change: `digest` is that of the file.
-    """
-    # The other settings decide the bytes through the table only.
-    names = ["labels", "schema", "image", "n_parts", "compression", "shard_name"]
-    if plan.dataset_id:  # of earlier parts
-        names += ["dataset_id", "first_part"]
-    values = {**asdict(plan.settings), **asdict(plan)}
-    settings = {name: values[name] for name in names}
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
-    for column in table.columns.difference(NOT_DECISIVE):
-        text = "\x1f".join(map(str, table[column].tolist()))
-        digest.update(f"\x1d{column}\x1d{text}".encode())
-    return digest.hexdigest()
+    by_path = shards.groupby(paths)["count"]
+    numbered: Any = shards.assign(
+        number=shards.index, i=by_path.cumcount(), n=by_path.transform("size")
+    )
+    return [Shard.from_dict(shard) for shard in numbered.to_dict("records")]
 
 
 def _fit_parts(
     table: pd.DataFrame,
-    forecast: Forecast,
+    forecast: pd.DataFrame,
     settings: PlanSettings,
     folds_bytes: int,
 ) -> tuple[pd.DataFrame, int]:
@@ -310,29 +260,29 @@ def _fit_parts(
     file of `folds_bytes`.
     """
     limit_bytes = round(settings.part_limit_gb * 1e9)
-    groups = forecast_groups(forecast.rows, [table["split"], table["fold"]])
-    fewest = 1 + int(groups["expected"].sum() / (limit_bytes + 1))
-    # An image has a row in a CSV and in hashes.parquet, and a line in an index.
-    sample = table.sample(min(len(table), 500), random_state=0)
-    rows = sample.drop(columns=NOT_DECISIVE, errors="ignore")
+    counts = table.groupby(["split", "fold"]).size()
+    n_bytes = forecast["expected"].sum()
+    fewest = 1 + int(n_bytes / (limit_bytes + 1))
+    # An image has a row in a CSV and in hashes.parquet, and a line in an index; its
+    # shard has a row in plan.json.
+    rows = table.head(500)
     row_bytes = 300 + 2 * len(rows.to_csv().encode()) / len(rows)
     # Shards grow before there are more parts.
     sizes = (settings.shard_mb, LARGEST_SHARD_MB)
     for n_parts, shard_mb in product(range(fewest, 2 * fewest + 10), sizes):
-        n_shards = count_shards(groups, n_parts, shard_mb, settings)
+        n_images = settings.shard_images or shard_mb * 1e6 * len(table) / n_bytes
+        n_shards = count_shards(counts, n_parts, n_images, settings)
         if not n_shards:
             continue
         planned = assign_shards(table, n_shards, n_parts, seed=settings.seed)
-        fullest = forecast_groups(forecast.rows, planned["part"]).max()
-        # plan.json lists all shards.
-        fixed_bytes = FIXED_BYTES + 600 * sum(n_shards.values()) + folds_bytes
-        other_bytes = ceil(fullest["count"] * row_bytes + fixed_bytes)
-        if ceil(fullest["high"]) + other_bytes <= limit_bytes:
-            return planned, limit_bytes - other_bytes
+        fullest = forecast_groups(forecast, planned["part"]).max()
+        table_bytes = int(fullest["count"] * row_bytes)
+        bytes_left = limit_bytes - table_bytes - folds_bytes - FIXED_BYTES
+        if fullest["bytes_high"] <= bytes_left:
+            return planned, bytes_left
     raise ValueError(
-        f"{len(table):,} images in {len(groups)} folds and splits, each in its own "
-        "shards, and some of each in every part, do not fit "
-        f"PART_LIMIT_GB = {settings.part_limit_gb:g}, "
+        f"{len(table):,} images in {len(counts)} folds and splits, some of each in "
+        f"every part, do not fit PART_LIMIT_GB = {settings.part_limit_gb:g}, "
         f"MAX_PART_FILES = {settings.max_part_files}, N_SHARDS = {settings.n_shards}, "
         f"SHARD_IMAGES = {settings.shard_images}. Change these limits, or lower "
         "N_FOLDS, IMAGE_SIZE or QUALITY."
@@ -340,49 +290,34 @@ def _fit_parts(
 
 
 def count_shards(
-    groups: pd.DataFrame,
+    counts: pd.Series,
     n_parts: int,
-    shard_mb: float,
+    images_per_shard: float,
     settings: PlanSettings,
 ) -> dict[Any, int]:
     """Return the number of shards of each (split, fold), {} if no number fits.
 
-    They have at most `shard_mb` if not numbered.
-    groups: by (split, fold), the images (`count`) and `expected` bytes.
+    counts: images of each (split, fold). images_per_shard: unless N_SHARDS is set.
     """
-    counts = groups["count"]
     labelled = counts.drop("test", errors="ignore")
     if labelled.empty:
         labelled = counts
-    bytes_per_image = groups["expected"].to_numpy().sum() / counts.sum()
-    images_per_shard = settings.shard_images or shard_mb * 1e6 / bytes_per_image
     if settings.n_shards:
         images_per_shard = labelled.sum() / settings.n_shards
-    n_shards = (-(-counts // images_per_shard)).clip(n_parts)
+    n_shards = np.ceil(counts / images_per_shard).clip(n_parts)
     if settings.n_shards:
-        n_shards[labelled.index] = _apportion(labelled, settings.n_shards)
+        # The next one goes to the fullest shards. Source: Adams' method of
+        # apportionment (smallest divisors).
+        n_shards[labelled.index] = 0
+        for _ in range(settings.n_shards):
+            n_shards[(labelled / n_shards).idxmax()] += 1
     # A part may have no test image: there can be fewer of them than parts.
     n_shards = n_shards.clip(upper=counts)
     at_top = n_shards[labelled.index]
-    # Each part also has a CSV for each split, and with test images the sample
-    # submission and their folder.
-    n_files = SIDECAR_FILES + counts.index.unique("split").size
-    n_files += 2 * (len(labelled) < len(counts))
-    n_files += np.ceil(at_top / n_parts).sum()
+    n_files = SIDECAR_FILES + np.ceil(at_top / n_parts).sum()
     if at_top.min() < n_parts or n_files > settings.max_part_files:
         return {}
     return n_shards.astype(int).to_dict()
-
-
-def _apportion(counts: pd.Series, n_shards: int) -> np.ndarray:
-    """Return `n_shards` over the groups: the next one goes to the fullest shards.
-
-    Source: Adams' method of apportionment (smallest divisors), by its priority numbers.
-    """
-    shards = np.zeros(len(counts))
-    for _ in range(n_shards):
-        shards[np.argmax(counts / shards.clip(1e-9))] += 1
-    return shards
 
 
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
@@ -402,9 +337,8 @@ def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
     high = format_bytes(plan.forecast["high"] * len(table))
     note(
         "·",
-        f"Planned: {count_of(len(table), 'image')} in "
-        f"{count_of(len(plan.shards), 'shard')}, {count_of(plan.n_parts, 'part')}, at "
-        f"most {high}.",
+        f"Planned images: {len(table):,}; shards: {len(plan.shards):,}; parts: "
+        f"{plan.n_parts}; size: at most {high}.",
         "plan",
     )
 
@@ -412,16 +346,10 @@ def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
 def read_plan(folder: str) -> Plan:
     """Return the plan of a work or part folder, without its table.
 
-    Raises: FileNotFoundError: no plan.json; ValueError: it cannot be read.
+    Raises: ValueError: there is no plan.json, or it cannot be read.
     """
-    path = storage.join(folder, "plan.json")
-    try:
-        text = storage.read_bytes(path)
-    except FileNotFoundError:
-        raise FileNotFoundError(
-            f"There is no plan.json in WORK_DIR '{folder}'. Run 03_plan."
-        ) from None
-    return Plan.parse(text, path, "Run 03_plan again.")
+    path = f"{folder}/plan.json"
+    return Plan.parse(storage.read_text(path), path, "Run 03_plan.")
 
 
 def has_folds(plan: Plan, part: int) -> bool:
@@ -430,10 +358,10 @@ def has_folds(plan: Plan, part: int) -> bool:
 
 
 def read_rows(
-    work_dir: str, shards: Iterable[Shard]
+    work_dir: str, shards: Sequence[Shard]
 ) -> Iterator[tuple[Shard, pd.DataFrame]]:
     """Yield each shard with its rows, so that the whole table is never in memory."""
-    path = storage.join(work_dir, "plan.parquet")
+    path = f"{work_dir}/plan.parquet"
     with storage.local_copy(path) as local, pq.ParquetFile(local) as rows:
         for shard in shards:
             yield shard, rows.read_row_group(shard.number).to_pandas()

@@ -12,7 +12,7 @@ from kaggle_tfr.plan.findings import note_folds
 from kaggle_tfr.plan.fold_checks import check_leakage, count_by_fold
 from kaggle_tfr.plan.folds import assign_folds
 from kaggle_tfr.plan.folds_csv import list_folds, save_folds
-from kaggle_tfr.plan.forecast import Forecast, make_forecast
+from kaggle_tfr.plan.forecast import make_forecast
 from kaggle_tfr.plan.growth import check_growth, drop_between, select_new
 from kaggle_tfr.plan.plan import Plan, PlanSettings, make_plan, save_plan
 from kaggle_tfr.schema import load_schema
@@ -24,20 +24,14 @@ class Planned:
     """What 03 decided.
 
     folds: the table of folds.csv, one row per image.
-    folded: the images that are kept, with their input_split, split and fold.
-    by_fold: of `count_by_fold`. checks: of `check_leakage`.
-    plan, forecast: as 04 needs them. table: of the planned images, one row per record.
-    shards: one row per file.
+    folded: the images that are kept, with their split and fold.
+    plan: as 04 needs it. table: of the planned images, one row per record.
     """
 
     folds: pd.DataFrame
     folded: pd.DataFrame
-    by_fold: pd.DataFrame
-    checks: pd.Series
     plan: Plan
-    forecast: Forecast
     table: pd.DataFrame
-    shards: pd.DataFrame
 
 
 def run(values: Values) -> Planned:
@@ -86,13 +80,7 @@ def run(values: Values) -> Planned:
     folds_file = save_folds(folds, outcomes, work)
 
     new = select_new(folded)
-    forecast = make_forecast(
-        new,
-        schema,
-        settings.image,
-        compression=settings.compression,
-        seed=settings.seed,
-    )
+    forecast = make_forecast(new, schema, settings.image, seed=settings.seed)
     plan, table = make_plan(
         new,
         forecast,
@@ -104,7 +92,4 @@ def run(values: Values) -> Planned:
     )
     plan = replace(plan, outcomes=outcomes, checks={**vars(duplicates), **checks})
     save_plan(plan, add_fingerprints(table, hashes), work)
-    shards = pd.DataFrame(plan.shards)
-    shards["file"] = [plan.file_name(shard) for shard in plan.shards]
-    folded["input_split"] = images["split"]
-    return Planned(folds, folded, by_fold, checks, plan, forecast, table, shards)
+    return Planned(folds, folded, plan, table)

@@ -1,21 +1,19 @@
 """Forecasts hold the truth, and parts fit before the first byte is written."""
 
-from itertools import product
 from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pytest
-from support.plans import LABELS, make_images
+from support.plans import LABELS, make_images, plan_images
 
 from kaggle_tfr import deduplicate, explore, parallel, plan
-from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.parameters import DEFAULTS, make_settings
+from kaggle_tfr.plan.folds_csv import FoldsFile
 from kaggle_tfr.plan.forecast import make_forecast
 from kaggle_tfr.plan.plan import SIDECAR_FILES, PlanSettings, count_shards, make_plan
 from kaggle_tfr.schema import load_schema
-
-WHOLE = ImageSettings(None, "none")
+from kaggle_tfr.shards import PlanId
 
 
 def choose(**parameters):
@@ -32,7 +30,8 @@ def make_table(n_bytes, folds, ratios):
     side = np.sqrt(n_bytes).astype(int)
     return pd.DataFrame(
         {
-            "image_id": [f"{number:07d}" for number in range(n)],
+            "image_id": np.arange(n).astype(str),
+            "path": "",
             "split": "train",
             "bytes": np.ceil(n_bytes * ratios),
             "n_bytes": n_bytes,
@@ -46,18 +45,26 @@ def make_table(n_bytes, folds, ratios):
     )
 
 
-def look_up(_, rows, **__):
-    """Return what measuring would: the bytes of a record, when it began and ended."""
-    return [(row["bytes"], 0.0, 1.0) for row in rows]
+def look_up(_, blocks, **__):
+    """Return what measuring would: the bytes of each record."""
+    return [block["bytes"] for block in blocks]
 
 
 def plan_sizes(table, seed=0, **parameters):
-    """Return the forecast of records whose sizes are known, and the plan."""
+    """Return the plan of records whose sizes are known, and its table."""
     schema = load_schema("default", table.assign(cluster=-1), LABELS)
     settings = choose(resize="none", **parameters)
     with mock.patch.object(parallel, "run", look_up):
         forecast = make_forecast(table, schema, settings.image, seed=seed)
-    return forecast, *make_plan(table, forecast, LABELS, schema, settings)
+    return make_plan(
+        table,
+        forecast,
+        LABELS,
+        schema,
+        settings,
+        folds_file=FoldsFile(),
+        earlier=PlanId(),
+    )
 
 
 def draw_sizes(name, rng):
@@ -81,10 +88,10 @@ def test_parts_of_very_unequal_sizes_fit_and_the_interval_holds_the_truth(
     limit_gb = 0.45 * table["bytes"].sum() / 1e9
     n_right = 0
     for seed in range(n_draws):
-        forecast, whole, rows = plan_sizes(table, seed, part_limit_gb=limit_gb)
-        size = forecast.size
-        n_right += size["low"] <= table["bytes"].mean() <= size["high"]
-        assert size["high"] < 1.1 * size["bytes_per_image"]
+        whole, rows = plan_sizes(table, seed, part_limit_gb=limit_gb)
+        mean, high = whole.forecast.values()
+        n_right += abs(table["bytes"].mean() - mean) <= high - mean
+        assert high < 1.1 * mean
         assert whole.n_parts == 3
         assert rows.groupby("part")["bytes"].sum().max() <= whole.shard_limit_bytes
         assert whole.shard_limit_bytes < limit_gb * 1e9
@@ -93,67 +100,41 @@ def test_parts_of_very_unequal_sizes_fit_and_the_interval_holds_the_truth(
 
 
 def test_originals_that_pass_through_are_counted_and_not_estimated(tmp_path):
-    """A sample of 30 shows what a record adds: the interval is under a byte wide."""
+    """A sample of 36 shows what a record adds, to half a byte."""
     table = make_images(tmp_path, 120)
-    schema = load_schema("default", table)
 
-    forecast = make_forecast(table, schema, WHOLE)
+    plan, _ = plan_images(table, tmp_path, size=0)
 
-    assert forecast.n_sampled == 30
-    assert forecast.seconds > 0
+    mean, high = plan.forecast.values()
     # A record adds its frame, the image's id and four numbers, each with its name.
-    assert 16 + 30 < forecast.size["low"] - table["n_bytes"].mean() < 16 + 120
-    assert forecast.size["high"] - forecast.size["low"] < 1
-    assert make_forecast(table, schema, WHOLE).size == forecast.size
+    assert 16 + 30 < mean - table["n_bytes"].mean() < 16 + 120
+    assert high - mean < 0.5
+    assert plan_images(table, tmp_path, size=0)[0] == plan
 
 
-def test_nothing_to_plan_and_vanished_images_are_errors(tmp_path):
-    """The messages contain what to do."""
-    table = make_images(tmp_path, 4)
-    schema = load_schema("default", table)
-    for path in table["path"]:
-        open(path, "w").close()
-
-    with pytest.raises(ValueError, match=r"There is no image to plan.*rejects\.csv"):
-        make_forecast(table.iloc[:0], schema, WHOLE)
-    rejected = r"All 4 images of the sample were rejected.*01_explore"
-    with pytest.raises(ValueError, match=rejected):
-        make_forecast(table, schema, ImageSettings((8, 8)))
-
-
-def make_groups(counts, expected, split="train"):
-    """Return one row per fold, as `forecast_groups` does."""
-    index = pd.MultiIndex.from_product(
-        [[split], range(len(counts))], names=["split", "fold"]
-    )
-    return pd.DataFrame({"count": counts, "expected": expected}, index)
-
-
-@pytest.mark.parametrize("total_gb", [0.3, 1, 4, 9, 15, 18.5])
+@pytest.mark.parametrize("total_gb", [0.3, 4, 9, 18.5])
 @pytest.mark.parametrize("folds", [1, 5, 15])
 def test_shards_weigh_between_100_and_400_megabytes(total_gb, folds):
     """Where the data allow it, in as few parts as that takes."""
+    table = make_table(np.full(3000, total_gb * 1e9 / 3000), folds, 1)
+    plan, _ = plan_sizes(table)
     weight = total_gb * 1e9 / folds
-    groups = make_groups([100_000] * folds, weight)
-    for n_parts, shard_mb in product(range(1, 10), (200, 400)):
-        wanted = count_shards(groups, n_parts, shard_mb, choose())
-        if wanted:
-            break
-    assert n_parts <= 1 + total_gb // 12
+    n_shards = len(plan.shards)
+    assert plan.n_parts <= 1 + total_gb // 12
     # Kaggle's files, and those of other tools.
-    assert sum(wanted.values()) / n_parts + SIDECAR_FILES + 1 <= 50 - 5
-    if sum(wanted.values()) > folds * n_parts:
-        assert all(100e6 <= weight / shards <= 405e6 for shards in wanted.values())
+    assert n_shards / plan.n_parts + SIDECAR_FILES <= 50 - 5
+    if n_shards > folds * plan.n_parts:
+        assert 100e6 <= weight / n_shards * folds <= 405e6
 
 
 def test_a_part_s_limit_of_files_is_of_those_at_its_top():
     """Test shards share one folder, so any number of them counts as one file."""
-    groups = pd.concat([make_groups([900], 9e8, "test"), make_groups([900], 9e8)])
+    counts = pd.Series({("test", -1): 900, ("train", 0): 900})
 
-    by_number = choose(shard_images=100, max_part_files=23)
-    assert set(count_shards(groups, 1, 0, by_number).values()) == {9}
-    too_few = choose(shard_images=100, max_part_files=22)
-    assert count_shards(groups, 1, 0, too_few) == {}
+    by_number = choose(max_part_files=24)
+    assert count_shards(counts, 1, 100, by_number) == dict.fromkeys(counts.index, 9)
+    too_few = choose(max_part_files=23)
+    assert count_shards(counts, 1, 100, too_few) == {}
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from kaggle_tfr.parameters import make_settings
+from kaggle_tfr.plan.folds_csv import FoldsFile
 from kaggle_tfr.plan.forecast import make_forecast
 from kaggle_tfr.plan.plan import PlanSettings, make_plan, save_plan
 from kaggle_tfr.schema import Labels, load_schema
@@ -38,19 +39,27 @@ def draw_picture(height, width, seed):
 def make_images(folder, n=48, seed=0, sizes=(40, 120)):
     """Write `n` JPEG files of random sizes; return their table with folds."""
     os.makedirs(folder, exist_ok=True)
-    rng, rows = np.random.default_rng(seed), []
+    rng = np.random.default_rng(seed)
+    rows = []
     for i in range(n):
         height, width = rng.integers(*sizes, 2).tolist()
         path = Path(folder, f"{i:04d}.jpg")
         path.write_bytes(saved(scene(height, width, seed + i)))
-        label = rng.integers(3)
-        n_bytes = path.stat().st_size
-        row = (path.stem, str(path), label, CLASSES[label], height, width, n_bytes)
-        rows.append(row)
-    columns = ["image_id", "path", "label", "label_name", "height", "width", "n_bytes"]
-    same = {"format": "JPEG", "orientation": 1, "problem": "", "cluster": -1}
-    table = pd.DataFrame(rows, columns=columns)
-    return table.assign(**same, split="train", fold=np.arange(n) % 3)
+        rows.append((path.stem, str(path), height, width, path.stat().st_size))
+    table = pd.DataFrame(
+        rows, columns=["image_id", "path", "height", "width", "n_bytes"]
+    )
+    label = rng.integers(3, size=n)
+    return table.assign(
+        label=label,
+        label_name=np.take(CLASSES, label),
+        format="JPEG",
+        orientation=1,
+        problem="",
+        cluster=-1,
+        split="train",
+        fold=np.arange(n) % 3,
+    )
 
 
 def repeat_images(table, times):
@@ -72,21 +81,21 @@ def plan_images(
     **changes,
 ):
     """Save a plan in `work`; return it and its table."""
-    values = {"N_SHARDS": 6, "N_FOLDS": 3, "IMAGE_SIZE": size or 1}
-    values |= {} if size else {"RESIZE": "none"}
-    chosen = make_settings(
-        PlanSettings, values | {k.upper(): v for k, v in changes.items()}
-    )
-    record, labels = load_schema(schema, table, labels), replace(labels, name=name)
-    forecast = make_forecast(
-        table, record, chosen.image, compression=chosen.compression
-    )
+    values = {"n_shards": 6, "n_folds": 3, "image_size": size or 1, **changes}
+    if not size:
+        values["resize"] = "none"
+    parameters = {key.upper(): value for key, value in values.items()}
+    chosen = make_settings(PlanSettings, parameters)
+    record = load_schema(schema, table, labels)
+    labels = replace(labels, name=name)
+    forecast = make_forecast(table, record, chosen.image)
     plan, planned = make_plan(
         table,
         forecast,
         labels,
         record,
         chosen,
+        folds_file=FoldsFile(),
         earlier=PlanId(dataset_id, first_part=first_part),
     )
     save_plan(plan, planned, str(work))
