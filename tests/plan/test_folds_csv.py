@@ -89,10 +89,10 @@ def test_04_needs_the_folds_of_its_plan(sample, tmp_path):
     text = path.read_text()
     path.write_text(text.replace("True", "False", 1))
     try:
-        with pytest.raises(ValueError, match="folds.csv' is not that of plan.json: it"):
+        with pytest.raises(ValueError, match="is not as planned: {'folds.csv': 'it has"):
             write_parts(str(folder / "work"), str(tmp_path))
         path.unlink()
-        with pytest.raises(ValueError, match=r"file is missing\. Run 03_plan"):
+        with pytest.raises(ValueError, match="missing.*Run 03_plan"):
             write_parts(str(folder / "work"), str(tmp_path))
     finally:
         path.write_text(text)
@@ -126,9 +126,7 @@ def strange():
 def test_strange_names_are_read_back(strange, tmp_path):
     """By pandas, and by Python's csv module."""
     images, folds = strange
-    save_folds(
-        folds, {"labelled records": len(STRANGE) - 1, "rejected": 1}, str(tmp_path)
-    )
+    save_folds(folds, str(tmp_path))
 
     table = read_folds(tmp_path)
     assert [*table] == [*COLUMNS, "dog"]
@@ -139,11 +137,3 @@ def test_strange_names_are_read_back(strange, tmp_path):
     text = (tmp_path / "folds.csv").read_bytes().decode()
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
     assert rows == table.to_dict("records")
-
-
-def test_other_counts_than_those_of_02_are_an_error(strange, tmp_path):
-    """Then nothing is written."""
-    _, folds = strange
-    with pytest.raises(RuntimeError, match="accounting does not close: folds.csv"):
-        save_folds(folds, {"labelled records": len(STRANGE) - 1}, str(tmp_path))
-    assert list(tmp_path.iterdir()) == []
