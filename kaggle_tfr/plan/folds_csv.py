@@ -9,7 +9,7 @@ from kaggle_tfr import storage
 from kaggle_tfr.deduplicate.outcomes import match_clusters
 from kaggle_tfr.earlier import GONE, mark_recorded
 from kaggle_tfr.naming import FOLDS_FILE
-from kaggle_tfr.plan.folds import list_values
+from kaggle_tfr.plan.folds import number_groups
 from kaggle_tfr.tables import format_csv
 
 ROWS_AT_ONCE = 50_000  # as text in memory
@@ -65,8 +65,8 @@ def list_folds(
     # Copies that are dropped go with those that are kept: all rows together have no
     # copy in two folds.
     place = folded[["split", "fold"]].reindex(table.index)
-    clusters_of_rows = place.groupby(list_values(table, "cluster"))
-    place = place.fillna(clusters_of_rows.transform("first"))
+    number = number_groups(table[["cluster", "split"]])
+    place = place.fillna(place.groupby(number).transform("first"))
     is_gone = images["path"].str.startswith(GONE)
     paths = images.groupby("input_dir", observed=True)["path"]
     path = paths.transform(lambda paths: paths.str.removeprefix(f"{paths.name}/"))

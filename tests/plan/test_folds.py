@@ -210,11 +210,12 @@ def test_images_of_a_cluster_or_group_leave_the_larger_split():
     table["site"] = [*"abcdefgh", "d", "j", "k"]
     parameters = {"n_folds": 1, "seed": 0, "group_column": "site"}
 
-    for size, n_moved in {0: 3, 0.5: 5}.items():
+    for size, n_moved in {0: [3], 0.5: [4, 5]}.items():
         folded = assign_folds(table, validation_size=size, **parameters)
-        moved = folded["split"][folded["split"] != table["split"]]
-        assert moved.tolist() == ["validation"] * n_moved
+        moved = folded[folded["split"] != table["split"]]
+        assert len(moved) in n_moved
         assert {0, 1, 3} <= {*moved.index}
+        assert {*moved["split"]} == {"validation"}
 
 
 def test_images_without_a_value_are_not_one_group():
