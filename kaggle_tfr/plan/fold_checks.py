@@ -13,7 +13,6 @@ from kaggle_tfr.images.hashing import FLAT, HASHES
 from kaggle_tfr.naming import OVERRIDE_GROUP
 from kaggle_tfr.plan.folds import list_values
 from kaggle_tfr.schema import Labels
-from kaggle_tfr.texts import find_texts
 
 N_SAMPLED = 300
 
@@ -61,10 +60,11 @@ def check_leakage(
     clusters_across_test: clusters with test rows and other rows.
     max_share_deviation: largest difference between a class's share of a fold and its
         mean share.
-    sampled_…: only with `hashes` (of `load_hashes`). 300 sampled images are compared
-        with all others, test images and images of almost no texture aside: pairs within
-        `max_bits` bits across_folds, which must be 0. Each pair is counted once.
-        cut_pairs (of `load_corrected`) and pairs of earlier images are not.
+    sampled_…: only with `hashes` (of `load_hashes`; the table has their index). 300
+        images are compared with all others, test images and images of almost no texture
+        aside: pairs within `max_bits` bits across_folds, which must be 0. Each pair is
+        counted once; cut_pairs (of `load_corrected`) and pairs of earlier images are
+        not.
     Raises: ValueError: a number that must be 0 is not.
     """
     train = table[table["fold"] >= 0]
@@ -107,20 +107,17 @@ def _count_near_pairs(
     cut_pairs: Sequence[tuple[str, str]],
 ) -> dict[str, int]:
     """Compare sampled rows with all others. rows: with columns place and is_new."""
-    hashes = hashes.iloc[find_texts(rows["path"], hashes["path"])]
-    is_compared = (hashes["texture"] >= FLAT).to_numpy() & (rows["split"] != "test")
-    rows = rows[is_compared]
-    path = rows["path"].to_numpy()
-    place = rows["place"].to_numpy()
-    is_new = rows["is_new"].to_numpy()
-    words = hashes.loc[is_compared.to_numpy(), [*HASHES]].to_numpy(np.uint64)
+    rows = rows.join(hashes[[*HASHES, "texture"]])
+    rows = rows[(rows["texture"] >= FLAT) & (rows["split"] != "test")]
+    words = np.ascontiguousarray(rows[[*HASHES]].to_numpy().T)
     sampled = np.random.default_rng(0).permutation(len(rows))[:N_SAMPLED]
     pairs = set[frozenset[str]]()  # each pair once
-    for row in sampled:
-        n_bits = np.bitwise_count(words ^ words[row]).sum(axis=1)
-        near = np.flatnonzero(n_bits <= max_bits)
-        near = near[(place[near] != place[row]) & (is_new[near] | is_new[row])]
-        pairs |= {frozenset([path[row], other]) for other in path[near]}
+    for number in sampled:
+        n_bits = np.bitwise_count(words ^ words[:, [number]]).sum(axis=0)
+        row = rows.iloc[number]
+        near = rows[n_bits <= max_bits]
+        near = near[(near["place"] != row["place"]) & (near["is_new"] | row["is_new"])]
+        pairs |= {frozenset([row["path"], path]) for path in near["path"]}
     pairs.difference_update(map(frozenset, cut_pairs))
     return {
         "sampled_images": len(sampled),

@@ -190,13 +190,13 @@ def _choose_bins(
     # Large groups first. Of equal size, groups of several classes, the rarest first;
     # then those of one class, class by class, which can make up for the others; then
     # those without a class, which can make up for all.
-    sizes = counts[:, -1].toarray()[:, 0]
+    sizes = counts[:, -1].toarray().ravel()
     rarest = np.minimum.reduceat(rank[counts.indices], counts.indptr[:-1])
     n_columns = np.diff(counts.indptr)
     rarest[n_columns == 2] *= -1
     order = np.lexsort((rng.random(len(sizes)), rarest, -n_columns, -sizes))
 
-    is_unequal = shares[0] != shares[-1]
+    is_unequal = shares[0] < 1
     is_single = counts.sum() == 2 * sizes.sum()
     is_rounded = is_unequal & (is_single | (n_columns > 2))
     phase = rng.uniform(-1, 1) if is_unequal else 0
