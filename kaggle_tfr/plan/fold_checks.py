@@ -10,8 +10,7 @@ from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.figures.folds import NEVER_VALIDATES
 from kaggle_tfr.figures.words import NO_LABEL, list_marks
 from kaggle_tfr.images.hashing import FLAT, HASHES
-from kaggle_tfr.naming import OVERRIDE_GROUP
-from kaggle_tfr.plan.folds import list_values
+from kaggle_tfr.plan.folds import number_groups
 from kaggle_tfr.schema import Labels
 
 N_SAMPLED = 300
@@ -55,8 +54,8 @@ def check_leakage(
 ) -> pd.Series:
     """Count what crosses the folds of a finished table: a Series of numbers.
 
-    clusters_across_folds, groups_across_folds: must be 0. A split counts as a fold;
-        test does not, and clusters of earlier images alone do not count.
+    clusters_across_folds: clusters and other groups; must be 0. A split counts as a
+        fold; test does not, and groups of earlier images alone do not count.
     clusters_across_test: clusters with test rows and other rows.
     max_share_deviation: largest difference between a class's share of a fold and its
         mean share.
@@ -67,26 +66,19 @@ def check_leakage(
         not.
     Raises: ValueError: a number that must be 0 is not.
     """
+    rows = table.assign(place=name_places(table), is_new=~mark_recorded(table))
+    groups = rows.groupby(number_groups(table, group_column))
+    is_crossing = groups["is_new"].any() & (groups["place"].nunique() > 1)
+    is_test = (table["split"] == "test")[table["cluster"] >= 0]
+    is_leak = is_test.groupby(table["cluster"]).nunique() > 1
     train = table[table["fold"] >= 0]
     shares = pd.crosstab(train["label"], train["fold"], normalize="columns").T
     deviation = (shares - shares.mean()).abs().to_numpy()
-    is_test = (table["split"] == "test")[table["cluster"] >= 0]
-    is_mixed = is_test.groupby(table["cluster"]).nunique() > 1
-    numbers: dict[str, float] = {
+    numbers = {
+        "clusters_across_folds": int(is_crossing.sum()),
+        "clusters_across_test": int(is_leak.sum()),
         "max_share_deviation": float(deviation.max(initial=0)),
-        "clusters_across_test": int(is_mixed.sum()),
     }
-    columns = {
-        "clusters": "cluster",
-        "groups": group_column,
-        "override_groups": OVERRIDE_GROUP,
-    }
-    rows = table.assign(place=name_places(table), is_new=~mark_recorded(table))
-    for name, column in columns.items():
-        if column in table:
-            groups = rows.groupby(list_values(table, column))
-            is_crossing = groups["is_new"].any() & (groups["place"].nunique() > 1)
-            numbers[f"{name}_across_folds"] = int(is_crossing.sum())
     if hashes is not None:
         numbers |= _count_near_pairs(rows, hashes, max_bits, cut_pairs)
 

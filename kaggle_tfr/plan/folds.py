@@ -87,6 +87,7 @@ def number_groups(table: pd.DataFrame, group_column: str = "") -> pd.Series:
     """Return the number of each row's group, from 0.
 
     Rows of a cluster, or of a group, have the same number; so have overlapping ones.
+    Test rows, empty values and cluster -1 join nothing.
     """
     if group_column and group_column not in table:
         raise ValueError(
@@ -97,21 +98,14 @@ def number_groups(table: pd.DataFrame, group_column: str = "") -> pd.Series:
     links = csr_matrix((len(rows), len(rows)))
     for column in ("cluster", OVERRIDE_GROUP, group_column):
         if column in table:
-            first_rows = rows.groupby(list_values(table, column)).transform("first")
-            links += _mark(first_rows.fillna(rows), len(rows))
+            no_value = -1 if column == "cluster" else ""
+            is_alone = (table["split"] == "test") | table[column].isin([no_value])
+            # Objects, because floats cannot represent large numbers.
+            values = table[column].astype(object).mask(is_alone)
+            first_rows = rows.groupby(values).transform("first").fillna(rows)
+            links += _mark(first_rows, len(rows))
     _, number = csgraph.connected_components(links, directed=False)
     return pd.Series(number, table.index)
-
-
-def list_values(table: pd.DataFrame, column: str) -> pd.Series:
-    """Return the values of a column that joins rows, NA where it joins nothing.
-
-    That is so for test rows, empty values, and cluster -1.
-    """
-    nothing = -1 if column == "cluster" else ""
-    is_alone = table[column].isin([nothing]) | (table["split"] == "test")
-    # Objects, because floats cannot represent large numbers.
-    return table[column].astype(object).mask(is_alone)
 
 
 def mark_labels(table: pd.DataFrame, label_columns: Sequence[str]) -> csr_matrix:
