@@ -30,19 +30,17 @@ def hold_out(table, share, seed=0, **parameters):
 
 @st.composite
 def tables(draw):
-    """Draw a table with clusters, patients, test images and a second source."""
+    """Draw a table with clusters, patients and test images."""
     n = draw(st.integers(8, 40))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     patients = rng.integers(0, draw(st.integers(6, 40)), n).astype(object)
     patients[rng.random(n) < 0.3] = draw(st.sampled_from([None, ""]))
-    is_test = rng.random(n) < draw(st.sampled_from([0, 0.2]))
-    is_extra = rng.random(n) < draw(st.sampled_from([0, 0.1]))
+    is_test = rng.random(n) < 0.1
     return make_table(
         rng.integers(0, draw(st.integers(1, 6)), n),
         rng.integers(-1, draw(st.integers(4, 40)), n),
         patient=patients,
         split=np.where(is_test, "test", "train"),
-        source=is_extra.astype(int),
     )
 
 
@@ -54,28 +52,15 @@ def is_whole(table, column):
     return (places == 1).all(axis=None)
 
 
-@settings(max_examples=15, deadline=None)
-@given(
-    tables(),
-    st.integers(1, 4),
-    st.sampled_from([0.0, 0.3]),
-    st.integers(0, 9),
-    st.booleans(),
-)
-def test_no_cluster_and_no_group_is_ever_split(
-    table,
-    n_folds,
-    validation_size,
-    seed,
-    extra,
-):
+@QUICK
+@given(tables(), st.integers(1, 4), st.sampled_from([0.0, 0.3]), st.integers(0, 9))
+def test_no_cluster_and_no_group_is_ever_split(table, n_folds, validation_size, seed):
     """No row is lost, whatever the labels, clusters, patients and folds are."""
     parameters = {
         "n_folds": n_folds,
         "seed": seed,
         "validation_size": validation_size,
         "group_column": "patient",
-        "extra_in_validation": extra,
     }
     try:
         folded = assign_folds(table, **parameters)
@@ -88,24 +73,9 @@ def test_no_cluster_and_no_group_is_ever_split(
     assert is_whole(folded, "patient")
     was_test = table["split"] == "test"
     assert was_test.equals(folded["split"] == "test")
-    assert folded["fold"].max() < n_folds
-    check_who_validates(folded, n_folds, extra)
-
-    assert folded.equals(assign_folds(table, **parameters))
-
-
-def check_who_validates(folded, n_folds, extra):
-    """Check that only train images validate, and other sources only if `extra`."""
     is_train = folded["split"] == "train"
-    has_fold = folded["fold"] >= 0
-    assert not (has_fold & ~is_train).any()
-    if extra or n_folds == 1 or not folded["source"].any():
-        assert (has_fold == is_train).all()
-    if not extra:
-        is_extra = folded["source"] > 0
-        kept = folded[is_extra & (folded["split"] != "test")]
-        assert (kept["split"] == "train").all()
-        assert set(kept["fold"]) <= {0 if n_folds == 1 else -1}
+    assert is_train.equals(folded["fold"].between(0, n_folds - 1))
+    assert folded.equals(assign_folds(table, **parameters))
 
 
 def draw_clusters(seed, n, largest):
@@ -121,16 +91,25 @@ def draw_clusters(seed, n, largest):
 
 
 @QUICK
-@given(st.integers(6, 60), st.integers(2, 5), st.integers(0, 99))
-def test_a_class_differs_between_folds_by_its_largest_cluster_at_most(n, n_folds, seed):
-    """Classes share no cluster."""
+@given(
+    st.integers(6, 60),
+    st.integers(2, 5),
+    st.sampled_from([0.02, 0.3, 0.7]),
+    st.integers(0, 99),
+)
+def test_a_class_differs_between_folds_by_its_largest_cluster_at_most(
+    n, n_folds, share, seed
+):
+    """Classes share no cluster. The held-out share differs by the largest of all."""
     table, largest_of_class = draw_clusters(seed, n, largest=5)
 
     folded = assign_folds(table, n_folds=n_folds, seed=seed)
+    excess = (hold_out(table, share, seed) - share).sum()
 
     counts = pd.crosstab(folded["label"], folded["fold"])
     counts = counts.reindex(columns=range(n_folds), fill_value=0)
     assert (np.ptp(counts, axis=1) <= largest_of_class).all()
+    assert abs(excess) <= 5 + 1e-9
 
 
 @settings(max_examples=50, deadline=None)
@@ -162,18 +141,6 @@ def test_a_class_has_its_share_of_folds_and_validation_to_within_one_image(
     assert np.ptp(counts.sum()) <= 1
 
 
-@QUICK
-@given(st.integers(6, 200), st.sampled_from([0.02, 0.3, 0.7]), st.integers(0, 99))
-def test_the_held_out_share_is_exact_to_within_the_largest_cluster(n, share, seed):
-    """So is that of each class."""
-    table, _ = draw_clusters(seed, n, largest=5)
-
-    excess = (hold_out(table, share, seed) - share).groupby(table["label"]).sum()
-
-    assert abs(excess.sum()) <= 5 + 1e-9
-    assert (excess.abs() <= 5).all()
-
-
 def test_label_columns_that_a_fold_or_validation_lacks_are_named(capsys):
     """A label column is a class; a text marks an image unless it is empty."""
     split = ["train", "train", "train", "validation"]
@@ -195,9 +162,9 @@ def test_a_large_cluster_is_held_out_with_the_requested_probability():
 
     for columns in ([], ["dog", "cat"]):
         held_out = [
-            hold_out(table, 0.1, seed, label_columns=columns)[0] for seed in range(300)
+            hold_out(table, 0.1, seed, label_columns=columns)[0] for seed in range(200)
         ]
-        assert 15 <= sum(held_out) <= 47  # 30, with a deviation of 5.2
+        assert 8 <= sum(held_out) <= 33  # 20, with a deviation of 4.2
 
 
 def test_images_of_a_cluster_or_group_leave_the_larger_split():
@@ -220,11 +187,9 @@ def test_images_of_a_cluster_or_group_leave_the_larger_split():
 
 def test_images_without_a_value_are_not_one_group():
     """An empty text is no value: `exif_time` has it where EXIF has no time."""
-    times = ["2026-05-01 10:00:00"] * 2 + [""] * 4
-    table = make_table([0] * 6, exif_time=times)
-    folded = assign_folds(table, n_folds=5, seed=0, group_column="exif_time")
-    assert folded["fold"][0] == folded["fold"][1]
-    assert folded["fold"].nunique() == 5
+    table = make_table([0] * 5, exif_time=["10:00", "10:00", "", "", ""])
+    folded = assign_folds(table, n_folds=4, seed=0, group_column="exif_time")
+    assert folded["fold"].nunique() == 4
 
 
 def test_other_sources_do_not_validate_by_default():
@@ -245,21 +210,18 @@ def test_other_sources_do_not_validate_by_default():
         assign_folds(table.assign(source=1), n_folds=4, seed=0)
 
 
-def test_multi_label_images_are_spread_evenly_and_by_cluster():
-    """Each fold has a quarter of every label, to within two images."""
+def test_multi_label_images_are_spread_evenly():
+    """Each fold has a quarter of every label, to within one image."""
     rng = np.random.default_rng(0)
-    names = [*"abcd"]
-    marks = pd.DataFrame(rng.random((800, 4)) < [0.5, 0.2, 0.1, 0.05], columns=names)
-    texts = marks.astype(object).replace({False: "", True: "1 3"})
-    table = make_table([0] * 800, rng.integers(0, 500, 800)).join(texts)
+    marks = pd.DataFrame(rng.random((800, 4)) < [0.5, 0.2, 0.1, 0.05])
+    table = make_table([0] * 800).join(marks.astype(int))
 
-    folded = assign_folds(table, n_folds=4, seed=0, label_columns=names)
-    held_out = hold_out(table, 0.3, label_columns=names)
+    folded = assign_folds(table, n_folds=4, seed=0, label_columns=[*marks])
+    held_out = hold_out(table, 0.3, label_columns=[*marks])
 
-    assert is_whole(folded, "cluster")
     excess = marks.groupby(folded["fold"]).sum() - marks.sum() / 4
-    assert excess.abs().max(axis=None) <= 2
-    assert (marks[held_out].sum() - 0.3 * marks.sum()).abs().max() <= 2
+    assert excess.abs().max(axis=None) <= 1
+    assert (marks[held_out].sum() - 0.3 * marks.sum()).abs().max() <= 1
 
 
 @pytest.mark.parametrize(
@@ -315,15 +277,11 @@ def test_the_leakage_check_counts_test_images_separately(capsys):
     table = make_four_images(fold=[0, -1, 1, -1], split=split)
 
     leakage = check_leakage(table, hashes=make_hashes(), max_bits=2)
-
     note_folds(table, count_by_fold(table, LABELS), leakage, 2)
+
     sizes, *_, sample = capsys.readouterr().out.splitlines()
-    assert sizes == (
-        "✓ Images: 1 in fold 0, 1 in fold 1 and 2 in test. Test and earlier images "
-        "aside, no cluster of near-duplicates and no group is in two folds or splits. "
-        "Clusters that contain test images and others: 1."
-    )
-    assert sample.startswith("✓ 2 images")
+    assert sizes.startswith("✓ Images: 1 in fold 0, 1 in fold 1 and 2 in test. Test")
+    assert sizes.endswith("Clusters that contain test images and others: 1.")
     assert sample.endswith(": 0.")
 
 
