@@ -68,9 +68,9 @@ def check_leakage(
     """
     rows = table.assign(place=name_places(table), is_new=~mark_recorded(table))
     groups = rows.groupby(number_groups(table, group_column))
-    is_crossing = groups["is_new"].any() & (groups["place"].nunique() > 1)
+    is_crossing = groups["is_new"].any() & groups["place"].nunique().gt(1)
     is_test = (table["split"] == "test")[table["cluster"] >= 0]
-    is_leak = is_test.groupby(table["cluster"]).nunique() > 1
+    is_leak = is_test.groupby(table["cluster"]).nunique().gt(1)
     train = table[table["fold"] >= 0]
     shares = pd.crosstab(train["label"], train["fold"], normalize="columns").T
     deviation = (shares - shares.mean()).abs().to_numpy()

@@ -169,9 +169,10 @@ def _choose_bins(
 
     Two unequal shares (a validation set of 2 %) need three more rules, or small classes
     and large groups would never be held out. A deficit counts in whole groups, rounded
-    up, so that many bins tie. A random phase of one group at most decides which of them
-    gets the first group. If all images have one class, and the bins were empty, no bin
-    gets more images too many than the largest group has.
+    up, so that many bins tie. A random phase of up to one group decides which bin gets
+    the first group; less for groups of more than a tenth of the second bin, which would
+    fill it. If all images have one class, and the bins were empty, no bin gets more
+    images too many than the largest group has.
 
     counts: images of each class in each group; the last column has all its images.
     loads: images of each class that are in the bins (classes, bins).
@@ -194,6 +195,7 @@ def _choose_bins(
     is_single = counts.sum() == 2 * sizes.sum()
     is_rounded = is_unequal & (is_single | (n_columns > 2))
     phase = rng.uniform(-1, 1) if is_unequal else 0
+    max_shifted = 1 + shares[-1] * sizes.sum() / 10
     max_excess = sizes.max() if is_single and not loads.any() else inf
 
     # Lists, because arrays of so few numbers take twice the time.
@@ -217,7 +219,7 @@ def _choose_bins(
             for k, lack in enumerate(overall):
                 has_room = lack >= images - max_excess
                 deficits[k] = ceil(deficits[k] / unit - 1e-9) if has_room else -inf
-        overall[-1] += phase * images
+        overall[-1] += phase * min(images, max_shifted)
         ranks = list(zip(deficits, overall, strict=True))
         chosen = ranks.index(max(ranks))
         bins[number] = chosen
