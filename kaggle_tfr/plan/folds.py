@@ -169,7 +169,7 @@ def _choose_bins(
 
     Two unequal shares (a validation set of 2 %) need three more rules, or small classes
     and large groups would never be held out. A deficit counts in whole groups, rounded
-    up, so that many bins tie. A random phase of up to one group decides which bin gets
+    up, so that many bins tie; not for groups that make up for others. A random phase of up to one group decides which bin gets
     the first group; less for groups of more than a tenth of the second bin, which would
     fill it. If all images have one class, and the bins were empty, no bin gets more
     images too many than the largest group has.
@@ -193,7 +193,7 @@ def _choose_bins(
 
     is_unequal = shares[0] < 1
     is_single = counts.sum() == 2 * sizes.sum()
-    is_rounded = is_unequal & (is_single | (n_columns > 2))
+    is_rounded = is_unequal & (is_single != (n_columns > 2))
     phase = rng.uniform(-1, 1) if is_unequal else 0
     max_shifted = 1 + shares[-1] * sizes.sum() / 10
     max_excess = sizes.max() if is_single and not loads.any() else inf
