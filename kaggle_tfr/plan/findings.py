@@ -40,7 +40,7 @@ def note_folds(
     note(
         "✓",
         f"{checks['sampled_images']:,} images were compared with all others, bit by "
-        f"bit. Pairs within {max_bits} bits in two folds or splits, test images and pairs "
-        f"of earlier images aside: {checks['sampled_pairs_across_folds']}.",
+        f"bit. Pairs within {max_bits} bits in two folds or splits, test images and "
+        f"pairs of earlier images aside: {checks['sampled_pairs_across_folds']}.",
         "folds: sample",
     )

@@ -169,10 +169,10 @@ def _choose_bins(
 
     Two unequal shares (a validation set of 2 %) need three more rules, or small classes
     and large groups would never be held out. A deficit counts in whole groups, rounded
-    up, so that many bins tie; not for groups that make up for others. A random phase of up to one group decides which bin gets
-    the first group; less for groups of more than a tenth of the second bin, which would
-    fill it. If all images have one class, and the bins were empty, no bin gets more
-    images too many than the largest group has.
+    up, so that many bins tie; not for groups that make up for others. A random phase of
+    up to one group decides which bin gets the first group; less for groups of more than
+    a tenth of the second bin, which would fill it. If all images have one class, and
+    the bins were empty, no bin gets more images too many than the largest group has.
 
     counts: images of each class in each group; the last column has all its images.
     loads: images of each class that are in the bins (classes, bins).
