@@ -10,10 +10,8 @@ from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.figures.folds import NEVER_VALIDATES
 from kaggle_tfr.figures.words import NO_LABEL, list_marks
 from kaggle_tfr.images.hashing import FLAT, HASHES
-from kaggle_tfr.naming import OVERRIDE_GROUP
-from kaggle_tfr.plan.folds import list_values
+from kaggle_tfr.plan.folds import number_groups
 from kaggle_tfr.schema import Labels
-from kaggle_tfr.texts import find_texts
 
 N_SAMPLED = 300
 
@@ -33,8 +31,7 @@ def count_by_fold(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
         counts = marks.groupby(place).sum().T.set_axis(names)
     else:
         counts = pd.crosstab(folded["label_name"].replace("", NO_LABEL), place)
-        others = counts.index.difference(names)
-        counts = counts.reindex([*names, *others], fill_value=0)
+        counts = counts.reindex(counts.index.union(names), fill_value=0)
     totals = counts.drop(columns="test", errors="ignore").sum(axis=1)
     return counts.iloc[np.argsort(-totals, kind="stable")]
 
@@ -57,42 +54,33 @@ def check_leakage(
 ) -> pd.Series:
     """Count what crosses the folds of a finished table: a Series of numbers.
 
-    clusters: with two or more rows that are not test rows.
-    clusters_across_folds, groups_across_folds: must be 0. A split counts as a fold;
-        test does not, and clusters of earlier images alone do not count.
+    clusters_across_folds: clusters and other groups; must be 0. A split counts as a
+        fold; test does not, and groups of earlier images alone do not count.
     clusters_across_test: clusters with test rows and other rows.
     max_share_deviation: largest difference between a class's share of a fold and its
         mean share.
-    sampled_…: only with `hashes` (of `load_hashes`). 300 sampled images are compared
-        with all others: pairs within `max_bits` bits across_folds, which must be 0, and
-        pairs with_test, of a test image and another image. Each pair is counted once.
-        cut_pairs (of `load_corrected`) and pairs of earlier images are not.
+    sampled_…: only with `hashes` (of `load_hashes`; the table has their index). 300
+        images are compared with all others, test images and images of almost no texture
+        aside: pairs within `max_bits` bits across_folds, which must be 0. Each pair is
+        counted once; cut_pairs (of `load_corrected`) and pairs of earlier images are
+        not.
     Raises: ValueError: a number that must be 0 is not.
     """
-    place = name_places(table)
-    is_new = ~mark_recorded(table)
+    rows = table.assign(place=name_places(table), is_new=~mark_recorded(table))
+    groups = rows.groupby(number_groups(table, group_column))
+    is_crossing = groups["is_new"].any() & groups["place"].nunique().gt(1)
     is_test = (table["split"] == "test")[table["cluster"] >= 0]
+    is_leak = is_test.groupby(table["cluster"]).nunique().gt(1)
     train = table[table["fold"] >= 0]
-    shares = pd.crosstab(train["label"], train["fold"], normalize="columns")
-    deviation = shares.sub(shares.mean(axis=1), axis=0).abs().to_numpy()
-    numbers: dict[str, float] = {
-        "images": len(table),
-        "clusters": int(list_values(table, "cluster").value_counts().gt(1).sum()),
-        "clusters_across_test": len(_find_mixed(is_test, table["cluster"])),
-        "max_share_deviation": float(deviation.max(initial=0.0)),
+    shares = pd.crosstab(train["label"], train["fold"], normalize="columns").T
+    deviation = (shares - shares.mean()).abs().to_numpy()
+    numbers = {
+        "clusters_across_folds": int(is_crossing.sum()),
+        "clusters_across_test": int(is_leak.sum()),
+        "max_share_deviation": float(deviation.max(initial=0)),
     }
-    joins = {
-        "clusters": "cluster",
-        "groups": group_column,
-        "override_groups": OVERRIDE_GROUP,
-    }
-    for name, column in joins.items():
-        if column in table:
-            value = list_values(table, column)
-            crossing = _find_mixed(place, value).intersection([*value[is_new]])
-            numbers[f"{name}_across_folds"] = len(crossing)
     if hashes is not None:
-        numbers |= _count_near_pairs(table, hashes, max_bits, cut_pairs)
+        numbers |= _count_near_pairs(rows, hashes, max_bits, cut_pairs)
 
     checks = pd.Series(numbers, name="folds", dtype=object)
     leaks = checks.filter(like="_across_folds")
@@ -104,40 +92,26 @@ def check_leakage(
     return checks
 
 
-def _find_mixed(values: pd.Series, group: pd.Series) -> pd.Index:
-    """Return the groups that have several values."""
-    n_values = values.groupby(group).nunique()
-    return n_values.index[n_values > 1]
-
-
 def _count_near_pairs(
-    table: pd.DataFrame,
+    rows: pd.DataFrame,
     hashes: pd.DataFrame,
     max_bits: int,
     cut_pairs: Sequence[tuple[str, str]],
 ) -> dict[str, int]:
-    """Compare sampled images with all others, except images of almost no texture."""
-    sampled = np.random.default_rng(0).permutation(len(table))[:N_SAMPLED]
-    hashes = hashes.iloc[find_texts(table["path"], hashes["path"])]
-    has_texture = (hashes["texture"] >= FLAT).to_numpy()
-    words = np.ascontiguousarray(hashes[[*HASHES]].to_numpy(np.uint64).T)
-    place = name_places(table).to_numpy()
-    path = table["path"].to_numpy()
+    """Compare sampled rows with all others. rows: with columns place and is_new."""
+    rows = rows.join(hashes[[*HASHES, "texture"]])
+    rows = rows[(rows["texture"] >= FLAT) & (rows["split"] != "test")]
+    words = np.ascontiguousarray(rows[[*HASHES]].to_numpy().T)
+    sampled = np.random.default_rng(0).permutation(len(rows))[:N_SAMPLED]
     pairs = set[frozenset[str]]()  # each pair once
-    for row in sampled[has_texture[sampled]]:
-        # One hash of the four leaves few images to compare.
-        n_bits = np.bitwise_count(words[1] ^ words[1, row])
-        near = np.flatnonzero((n_bits <= max_bits) & has_texture)
-        n_bits = np.bitwise_count(words[:, near] ^ words[:, [row]]).sum(axis=0)
-        near = near[(n_bits <= max_bits) & (place[near] != place[row])]
-        pairs |= {frozenset([path[row], other]) for other in path[near]}
-    recorded = {*path[mark_recorded(table)]}
+    for number in sampled:
+        n_bits = np.bitwise_count(words ^ words[:, [number]]).sum(axis=0)
+        row = rows.iloc[number]
+        near = rows[n_bits <= max_bits]
+        near = near[(near["place"] != row["place"]) & (near["is_new"] | row["is_new"])]
+        pairs |= {frozenset([row["path"], path]) for path in near["path"]}
     pairs.difference_update(map(frozenset, cut_pairs))
-    pairs = {pair for pair in pairs if not pair <= recorded}
-    tests = {*path[table["split"] == "test"]}
-    n_with_test = sum(not tests.isdisjoint(pair) for pair in pairs)
     return {
         "sampled_images": len(sampled),
-        "sampled_pairs_across_folds": len(pairs) - n_with_test,
-        "sampled_pairs_with_test": n_with_test,
+        "sampled_pairs_across_folds": len(pairs),
     }

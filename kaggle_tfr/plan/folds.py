@@ -16,7 +16,7 @@ other groups are distributed as if these images had come first.
 """
 
 from collections.abc import Mapping, Sequence
-from math import inf
+from math import ceil, inf
 from typing import Any
 
 import numpy as np
@@ -79,7 +79,7 @@ def assign_folds(
         fold = fold.mask(is_train, 0)
     elif is_train.any():
         # With the same seed, folds would follow the order of the held-out draw.
-        fold = fill_bins(group, labels, fold, [1 / n_folds] * n_folds, seed + 1)
+        fold = fill_bins(group, labels, fold, [1.0] * n_folds, seed + 1)
     return table.assign(split=split, fold=fold.astype(np.int64))
 
 
@@ -87,45 +87,36 @@ def number_groups(table: pd.DataFrame, group_column: str = "") -> pd.Series:
     """Return the number of each row's group, from 0.
 
     Rows of a cluster, or of a group, have the same number; so have overlapping ones.
+    Test rows, empty values and cluster -1 join nothing.
     """
     if group_column and group_column not in table:
         raise ValueError(
-            f"The table has no column '{group_column}'. Set GROUP_COLUMN to another "
-            'one, or to "". For "folder" and "names: REGEX", run 01_explore with the '
-            "same GROUP_COLUMN first."
+            f"The table has no column '{group_column}'. Change GROUP_COLUMN, or run "
+            "01_explore with it first."
         )
     rows = pd.Series(range(len(table)), table.index)
     links = csr_matrix((len(rows), len(rows)))
     for column in ("cluster", OVERRIDE_GROUP, group_column):
         if column in table:
-            first_rows = rows.groupby(list_values(table, column)).transform("first")
-            links += _mark(first_rows.fillna(rows), len(rows))
+            no_value = -1 if column == "cluster" else ""
+            is_alone = (table["split"] == "test") | table[column].isin([no_value])
+            # Objects, because floats cannot represent large numbers.
+            values = table[column].astype(object).mask(is_alone)
+            first_rows = rows.groupby(values).transform("first").fillna(rows)
+            links += _mark(first_rows, len(rows))
     _, number = csgraph.connected_components(links, directed=False)
     return pd.Series(number, table.index)
-
-
-def list_values(table: pd.DataFrame, column: str) -> pd.Series:
-    """Return the values of a column that joins rows, NA where it joins nothing.
-
-    That is so for test rows, empty values, and cluster -1.
-    """
-    nothing = -1 if column == "cluster" else ""
-    is_alone = table[column].isin([nothing]) | (table["split"] == "test")
-    # Objects, because floats cannot represent large numbers.
-    return table[column].astype(object).mask(is_alone)
 
 
 def mark_labels(table: pd.DataFrame, label_columns: Sequence[str]) -> csr_matrix:
     """Return a sparse matrix (n, classes) with 1 for the classes of each row.
 
-    Without `label_columns` the classes are the values of the column label. Rows without
-    a label are a class, too.
+    Without `label_columns` the classes are the values of the column label.
     """
     if not label_columns:
         codes, classes = pd.factorize(table["label"])
         return _mark(codes, len(classes))
-    marks = list_marks(table, label_columns)
-    return csr_matrix(marks.assign(none=~marks.any(axis=1)), dtype=float)
+    return csr_matrix(list_marks(table, label_columns), dtype=float)
 
 
 def _mark(columns: Array | pd.Series, n_columns: int) -> csr_matrix:
@@ -144,7 +135,7 @@ def fill_bins(
 ) -> pd.Series:
     """Return the bin of each row: groups stay whole, classes are spread.
 
-    labels: of `mark_labels`. shares: of the bins, with sum 1; all equal, or two.
+    labels: of `mark_labels`. shares: in proportion; all 1, or two with sum 1.
     bins: NA for the rows to distribute, -1 for rows that stay in no bin. Rows in a bin
         stay there, and the shares are of all images in the bins.
     Raises: ValueError: there are fewer groups than bins, and no row has a bin.
@@ -176,13 +167,15 @@ def _choose_bins(
     class whose groups have no other class differs between bins by its largest group at
     most.
 
-    Two unequal shares (a validation set of 2 %) need two more rules, or small classes
-    would never be held out. A deficit in one class counts in whole groups, rounded up,
-    so that many bins tie. If all images have one class, no bin gets so many images too
-    many as the largest group has.
+    Two unequal shares (a validation set of 2 %) need three more rules, or small classes
+    and large groups would never be held out. A deficit counts in whole groups, rounded
+    up, so that many bins tie; not for groups that make up for others. A random phase of
+    up to one group decides which bin gets the first group; less for groups of more than
+    a tenth of the second bin, which would fill it. If all images have one class, and
+    the bins were empty, no bin gets more images too many than the largest group has.
 
     counts: images of each class in each group; the last column has all its images.
-    loads: images of each class that are in the bins (classes, bins); changed.
+    loads: images of each class that are in the bins (classes, bins).
     Sources: Tijdeman, "The chairman assignment problem" (1980); Sechidis et al., "On
     the Stratification of Multi-Label Data" (2011).
     """
@@ -190,33 +183,48 @@ def _choose_bins(
     class_sizes = counts.sum(axis=0).A1 + loads.sum(axis=1)
     rank = class_sizes + rng.random(len(class_sizes))
     # Large groups first. Of equal size, groups of several classes, the rarest first;
-    # then those of one class, class by class, which can make up for the others.
-    sizes = counts[:, -1].toarray()[:, 0]
+    # then those of one class, class by class, which can make up for the others; then
+    # those without a class, which can make up for all.
+    sizes = counts[:, -1].toarray().ravel()
     rarest = np.minimum.reduceat(rank[counts.indices], counts.indptr[:-1])
-    is_pure = np.diff(counts.indptr) == 2
-    rarest[is_pure] *= -1
-    order = np.lexsort((rng.random(len(sizes)), rarest, is_pure, -sizes))
+    n_columns = np.diff(counts.indptr)
+    rarest[n_columns == 2] *= -1
+    order = np.lexsort((rng.random(len(sizes)), rarest, -n_columns, -sizes))
 
-    is_unequal = shares[0] != shares[-1]
-    max_excess = inf
-    if is_unequal and counts.sum() == 2 * sizes.sum():
-        max_excess = sizes.max() - 0.5
+    is_unequal = shares[0] < 1
+    is_single = counts.sum() == 2 * sizes.sum()
+    is_rounded = is_unequal & (is_single != (n_columns > 2))
+    phase = rng.uniform(-1, 1) if is_unequal else 0
+    max_shifted = 1 + shares[-1] * sizes.sum() / 10
+    max_excess = sizes.max() if is_single and not loads.any() else inf
+
+    # Lists, because arrays of so few numbers take twice the time.
+    lacking = (loads.sum(axis=1, keepdims=True) * shares - loads * sum(shares)).tolist()
     class_sizes[-1] = inf  # all images are not a class
+    sizes_of_classes = class_sizes.tolist()
     bins = np.empty(len(sizes), np.int64)
     for number in order.tolist():
-        entries = slice(*counts.indptr[number : number + 2])
-        labels = counts.indices[entries]
-        images = counts.data[entries]
-        loads_of_class = loads[labels]
-        seen = loads_of_class.sum(axis=1) + images
-        lacking = seen[:, None] * shares - loads_of_class
-        deficits = (lacking / class_sizes[labels, None]).sum(axis=0)
-        if is_unequal and is_pure[number]:
-            deficits = np.ceil(lacking[0] / images[0] - 1e-9)
-        has_room = lacking[-1] >= images[-1] - max_excess
-        chosen = np.lexsort((lacking[-1], deficits, has_room))[-1]
+        entries = slice(*counts.indptr.data[number : number + 2])
+        labels = counts.indices.data[entries]
+        classes = list(zip(labels, counts.data.data[entries], strict=True))
+        deficits = [0.0] * len(shares)
+        for label, images in classes:
+            for k, share in enumerate(shares):
+                lacking[label][k] += images * share
+                deficits[k] += lacking[label][k] / sizes_of_classes[label]
+        # Here, `images` are all of the group.
+        overall = lacking[-1].copy()
+        if is_rounded[number]:
+            unit = sum(deficits)
+            for k, lack in enumerate(overall):
+                has_room = lack >= images - max_excess
+                deficits[k] = ceil(deficits[k] / unit - 1e-9) if has_room else -inf
+        overall[-1] += phase * min(images, max_shifted)
+        ranks = list(zip(deficits, overall, strict=True))
+        chosen = ranks.index(max(ranks))
         bins[number] = chosen
-        loads[labels, chosen] += images
+        for label, images in classes:
+            lacking[label][chosen] -= images * sum(shares)
     return bins
 
 

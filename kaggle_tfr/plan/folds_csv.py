@@ -1,7 +1,6 @@
 """folds.csv: what became of every input image, for all frameworks."""
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -10,8 +9,10 @@ from kaggle_tfr import storage
 from kaggle_tfr.deduplicate.outcomes import match_clusters
 from kaggle_tfr.earlier import GONE, mark_recorded
 from kaggle_tfr.naming import FOLDS_FILE
+from kaggle_tfr.plan.folds import number_groups
 from kaggle_tfr.tables import format_csv
 
+ROWS_AT_ONCE = 50_000  # as text in memory
 COLUMNS = [
     "image_id",
     "source",
@@ -53,10 +54,8 @@ def list_folds(
     keep: whether the image is written, or an earlier part has it and its file is here.
     reason: why, or why not.
     """
-    names = ["image_id", "source", "label", "label_name", "split", *label_columns]
-    table = match_clusters(images[names], clusters, ["reason"])
+    table = match_clusters(images, clusters, ["reason"])
     is_good = images["problem"] == ""
-    is_kept = is_good & table["keep"]
     reason = table["reason"].fillna("kept: no copy found")
     reason = reason.mask(~is_good, "rejected: " + images["problem"])
     if "part" in images:
@@ -66,9 +65,8 @@ def list_folds(
     # Copies that are dropped go with those that are kept: all rows together have no
     # copy in two folds.
     place = folded[["split", "fold"]].reindex(table.index)
-    is_member = is_kept & (table["cluster"] >= 0) & (table["split"] != "test")
-    members = place.where(is_member).groupby(table["cluster"])
-    place = place.fillna(members.transform("first"))
+    number = number_groups(table[["cluster", "split"]])
+    place = place.fillna(place.groupby(number).transform("first"))
     is_gone = images["path"].str.startswith(GONE)
     paths = images.groupby("input_dir", observed=True)["path"]
     path = paths.transform(lambda paths: paths.str.removeprefix(f"{paths.name}/"))
@@ -76,28 +74,22 @@ def list_folds(
         path=path.mask(is_gone, ""),
         split=place["split"].fillna(table["split"]),
         fold=place["fold"].fillna(-1).astype("int64"),
-        keep=is_kept & ~is_gone,
+        keep=table["keep"] & is_good & ~is_gone,
         reason=reason,
     )
     return table[[*COLUMNS, *label_columns]]
 
 
-def save_folds(
-    folds: pd.DataFrame,
-    outcomes: Mapping[str, int],
-    work_dir: str,
-) -> FoldsFile:
+def save_folds(folds: pd.DataFrame, work_dir: str) -> FoldsFile:
     """Write folds.csv, and return its size and checksum for `make_plan`.
 
-    folds: of `list_folds`. outcomes: of `count_outcomes`.
-    Raises: RuntimeError: an image has no outcome, or several.
+    folds: of `list_folds`.
     """
-    n_counted = sum(outcomes.values())
-    if n_counted != len(folds):
-        raise RuntimeError(
-            f"the accounting does not close: {FOLDS_FILE} would have {len(folds):,} "
-            f"rows, but 02 counted {n_counted:,} images. Run again from 02_deduplicate."
-        )
-    data = format_csv(folds).encode()
-    storage.write_atomically(storage.join(work_dir, FOLDS_FILE), data)
-    return FoldsFile(len(data), hashlib.sha256(data).hexdigest())
+    with storage.new_file(storage.join(work_dir, FOLDS_FILE)) as temporary:
+        with open(temporary, "wb") as file:
+            for start in range(0, len(folds), ROWS_AT_ONCE):
+                rows = folds.iloc[start : start + ROWS_AT_ONCE]
+                file.write(format_csv(rows, header=start == 0).encode())
+            n_bytes = file.tell()
+        sha256 = storage.sha256_of(temporary)
+    return FoldsFile(n_bytes, sha256)

@@ -45,8 +45,7 @@ def check_growth(
         if name not in FREE and before.get(name, value) != value:
             raise ValueError(
                 f"{name.upper()} is {value!r:.99}, but the parts of FOLDS_FROM have "
-                f"{before[name]!r:.99}. Set it to that, or make a new dataset without "
-                "FOLDS_FROM."
+                f"{before[name]!r:.99}. Set it to that, or make a new dataset."
             )
 
 
@@ -69,20 +68,17 @@ def drop_between(
     is_new = rows["part"] == 0
     place = rows[["split", "fold"]].mask(is_new)
     groups = place.groupby(number_groups(rows, group_column))
-    first = groups.transform("first")
     is_between = (groups.transform("nunique") > 1).any(axis=1)
+    place = place.fillna(groups.transform("first"))
     # Without folds, all images of train are in fold 0.
     if rows["fold"].max() > 0 and not extra_in_validation:
-        is_between |= (rows["source"] > 0) & (first["fold"] >= 0)
+        is_between |= (rows["source"] > 0) & (place["fold"] >= 0)
 
     outcome = {"cluster": -1, "keep": False, "reason": "between folds"}
     dropped = pd.DataFrame(outcome, rows.index[is_new & is_between])
     clusters = pd.concat([clusters.drop(dropped.index, errors="ignore"), dropped])
-    rows = rows.assign(
-        split=first["split"].where(is_new).fillna(rows["split"]),
-        fold=first["fold"].where(is_new, rows["fold"]),
-    )
-    return rows.drop(dropped.index), clusters
+    place["split"] = place["split"].fillna(rows["split"])
+    return rows.assign(**place).drop(dropped.index), clusters
 
 
 def select_new(folded: pd.DataFrame) -> pd.DataFrame:
@@ -93,7 +89,7 @@ def select_new(folded: pd.DataFrame) -> pd.DataFrame:
     new = folded[~mark_recorded(folded)].reset_index(drop=True)
     if new.empty:
         raise ValueError(
-            f"No image is new: all {len(folded):,} that are kept are in earlier parts. "
-            "For the others see rejects.csv and duplicates.parquet."
+            f"No image is new: all {len(folded):,} are in earlier parts. folds.csv is "
+            "up to date."
         )
     return new.drop(columns="part", errors="ignore")

@@ -74,10 +74,10 @@ def run(values: Values) -> Planned:
         cut_pairs=cut_pairs,
     )
     by_fold = count_by_fold(folded, labels)
-    note_folds(folded, by_fold, checks, duplicates.max_bits, settings.group_column)
+    note_folds(folded, by_fold, checks, duplicates.max_bits)
     outcomes = deduplicate.count_outcomes(images, clusters)
     folds = list_folds(images, clusters, folded, labels.label_columns)
-    folds_file = save_folds(folds, outcomes, work)
+    folds_file = save_folds(folds, work)
 
     new = select_new(folded)
     forecast = make_forecast(new, schema, settings.image, seed=settings.seed)
