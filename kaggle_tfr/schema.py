@@ -4,7 +4,7 @@ import json
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
-from fractions import Fraction
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -231,8 +231,8 @@ def load_schema(
         return schema if images is None else _fit(schema, images)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"SCHEMA cannot be used: {error}. Write a preset "
-            f"({', '.join(PRESETS)}), or {{feature: {{from: column, type: bytes | "
+            f"SCHEMA cannot be used: {error}. Write SCHEMA as a preset "
+            f"({', '.join(PRESETS)}) or as {{feature: {{from: column, type: bytes | "
             "int64 | float, size: n | ragged}}, with a feature from image."
         ) from None
 
@@ -380,17 +380,16 @@ def _find_value(
 def _convert_value(value: Any, field: Field, source: str, image_id: Any) -> list:
     """Return the values of a feature that are from one source. Raises: ValueError."""
     try:
-        items = [value]
-        if field.size and source == field.source:
-            items = value.split() if isinstance(value, str) else value
-            if field.size not in (RAGGED, len(items)):
-                raise ValueError(f"{len(items)} values, not {field.size}")  # noqa: TRY301
+        if not field.size or source != field.source:
+            return [_to_python(value, field.type)]
+        items = value.split() if isinstance(value, str) else value
+        if field.size not in (RAGGED, len(items)):
+            raise ValueError  # noqa: TRY301
         return [_to_python(item, field.type) for item in items]
-    except (ValueError, TypeError, OverflowError, struct.error) as error:
+    except (ValueError, TypeError, ArithmeticError, struct.error):
         raise ValueError(
-            f"image '{image_id}': the field '{field.name}' takes {field.type}, but "
-            f"column '{source}' is {value!r:.60}: {error}. Fix the row, or remove the "
-            "field from SCHEMA."
+            f"image '{image_id}': the field '{field.name}' takes {field.type} of size "
+            f"{field.size}, but column '{source}' is {value!r:.60}. Fix the row"
         ) from None
 
 
@@ -398,14 +397,14 @@ def _to_python(value: Any, type_: str) -> bytes | int | float:
     """Return a value as Python's type for `type_`. Numbers can be text."""
     if type_ == "float":
         value = float(value)  # of "nan", it is no number
-    if pd.isna(value):
-        raise ValueError("no value")
+    if value is None or value != value:  # noqa: PLR0124  # NaN; pd.isna is slow
+        raise ValueError
     if type_ == "bytes":
         return value if isinstance(value, bytes) else str(value).encode()
     if type_ == "int64":
-        number = Fraction(value)  # of 7, 7.0, "7" or "7.0"
-        value = number.numerator
-        if number.denominator != 1:
-            raise ValueError("not a whole number")
+        number = Decimal(value)  # of 7, 7.0, "7" or "7.0"
+        value = int(number)
+        if number % 1:
+            raise ValueError
     struct.pack(TYPES[type_], value)  # raises an error beyond the range of the type
     return value

@@ -94,23 +94,23 @@ def test_labels_of_other_kinds_replace_the_label(kind, columns, keys, values):
 @pytest.mark.parametrize(
     ("spec", "value", "message"),
     [
-        ({"type": "float"}, "", "column 'x' is ''"),
-        ({"type": "float", "from": ["height", "x"]}, "", "column 'x' is ''"),
-        ({"type": "int64"}, "abc", "'x' is 'abc'"),
-        ({"type": "int64"}, 1.5, "1.5: not a whole number"),
-        ({"type": "float"}, "nan", "'x' is 'nan': no value"),
-        ({"type": "int64"}, str(2**63), "'x' is '9"),
-        ({"type": "float"}, 1e300, "float too large"),
-        ({"type": "bytes"}, None, "'x' is None: no value"),
-        ({"type": "int64", "size": 3}, "1 2", "2 values, not 3"),
+        ({"type": "float"}, "", "''"),
+        ({"type": "float", "from": ["height", "x"]}, "", "''"),
+        ({"type": "int64"}, "abc", "'abc'"),
+        ({"type": "int64"}, 1.5, "1.5"),
+        ({"type": "float"}, "nan", "'nan'"),
+        ({"type": "int64"}, str(2**63), "'9223372036854775808'"),
+        ({"type": "float"}, 1e300, "1e.300"),
+        ({"type": "bytes"}, None, "None"),
+        ({"type": "int64", "size": 3}, "1 2", "'1 2'"),
     ],
 )
 def test_a_value_that_does_not_fit_stops_03(spec, value, message):
     """The error names image, field, column, value and SCHEMA."""
-    table = make_table(x=value)
-    good = table.assign(image_id="b.jpg", x=[spec.get("size", 1) * "1 "])
+    table = make_table(x=[value])
+    good = table.assign(image_id="b.jpg", x="1 " * spec.get("size", 1))
 
-    message = f"SCHEMA cannot be used: image 'a.jpg': the field 'x' takes .*{message}.* Fix the row"
+    message = f"SCHEMA .* image 'a.jpg': the field 'x' takes .* column 'x' is {message}"
     with pytest.raises(ValueError, match=message):
         load_schema({"image": "image", "x": spec}, pd.concat([good, table]))
 
