@@ -19,7 +19,6 @@ from kaggle_tfr import __version__
 from kaggle_tfr.mounts import copy_notebook, output_dir
 from kaggle_tfr.parameters import (
     DEFAULT_NOTEBOOKS,
-    DESCRIPTION_COLUMN,
     NOTEBOOKS,
     find_notebook,
     format_parameters,
@@ -376,7 +375,7 @@ def _fit_terminal(parameters: str) -> str:
     wrap = partial(
         textwrap.fill,
         width=shutil.get_terminal_size().columns,
-        subsequent_indent=" " * DESCRIPTION_COLUMN,
+        subsequent_indent=" " * 52,  # see `format_parameters`
         replace_whitespace=False,
         break_long_words=False,
         break_on_hyphens=False,

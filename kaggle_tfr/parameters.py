@@ -1,7 +1,6 @@
 """The table of all parameters, which notebooks, recipes and the command line follow."""
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -37,9 +36,9 @@ class Parameter:
 
     default: Any
     help: str = ""
-    also: type | str = ""
+    also: type | str | None = None
     low: float = 0
-    high: float = math.inf
+    high: float = float("inf")
 
     @property
     def types(self) -> tuple[Any, ...]:
@@ -51,8 +50,9 @@ class Parameter:
         """Return all its values, () if they are not listed."""
         if self.also is bool:
             return self.default, True, False
-        others = self.also.split() if isinstance(self.also, str) else ()
-        return (self.default, *others) if others else ()
+        if isinstance(self.also, str):
+            return self.default, *self.also.split()
+        return ()
 
     @property
     def description(self) -> str:
@@ -64,7 +64,7 @@ class Parameter:
 
     def check(self, name: str, value: Any) -> None:
         """Raise a ValueError unless the parameter of this name can have the value."""
-        if WRONG_TEXT.search(f"{name}={value}") or not self._allows(value):
+        if re.search(WRONG_TEXT, f"{name}={value}") or not self._allows(value):
             types = [kind.__name__ for kind in self.types if isinstance(kind, type)]
             limits = "without NUL or bytes that are not UTF-8; addresses with gs://"
             if int in self.types:
@@ -261,9 +261,7 @@ OF_AN_INPUT = (
     "LABEL_MAP SPLIT_COLUMN INPUT_SCHEMA"
 )
 # What no file or folder is called, and addresses that folders cannot have.
-WRONG_TEXT = re.compile(r"[\0\ud800-\udfff]|^\w+_DIRS?=(?!gs:)\w+://")
-# Where the last field of a line of `kaggle-tfr run --help` begins.
-DESCRIPTION_COLUMN = 52
+WRONG_TEXT = r"[\0\ud800-\udfff]|^\w+_DIRS?=\W{0,2}(?!gs:)\w+://"
 # The formats of docs/parameters.md, which `make docs` writes.
 MARKDOWN_FORMATS = (
     "\n## {}\n\n| parameter | default | |\n|---|---|---|",
@@ -302,10 +300,10 @@ def format_parameters(heading: str = "\n  {}", row: str = "    {:20} {:26} {}") 
     """Return a list of all parameters, grouped by notebooks, with default and help."""
     lines = ["All parameters with their defaults, by the notebooks that have them."]
     for notebooks, group in TABLE.items():
-        lines.append(heading.format(notebooks))
+        lines += [heading.format(notebooks)]
         for name, parameter in group.items():
             default = json.dumps(parameter.default)
-            lines.append(row.format(name, default, parameter.description))
+            lines += [row.format(name, default, parameter.description)]
     return "\n".join(lines)
 
 
@@ -411,8 +409,7 @@ def load_recipe(path: str) -> dict[str, Any]:
         values = yaml.safe_load(text) or {}
         check_parameters(values)
     except (ValueError, AttributeError, yaml.YAMLError) as error:
-        problem = " ".join(str(error).split())
-        raise ValueError(f"The recipe '{recipe}' cannot be used: {problem}") from None
+        raise ValueError(f"The recipe '{recipe}' cannot be used: {error}") from None
     return values
 
 
