@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from kaggle_tfr import __version__
 from kaggle_tfr.mounts import copy_notebook, output_dir
 from kaggle_tfr.parameters import (
-    DESCRIPTION_COLUMN,
+    DEFAULT_NOTEBOOKS,
     NOTEBOOKS,
-    choose_notebooks,
     find_notebook,
     format_parameters,
     list_recipes,
-    list_steps,
     load_recipe,
     parse_value,
 )
@@ -146,7 +144,11 @@ def _run(
 
     if only and (first or last):
         raise WrongCallError("--only lists all steps: leave out --from and --until.")
-    notebooks = only or _parse(choose_notebooks, first, last)
+    start = first or NOTEBOOKS[0]
+    end = last or max(start, DEFAULT_NOTEBOOKS[-1])
+    notebooks = only or [name for name in NOTEBOOKS if start <= name <= end]
+    if not notebooks:
+        raise WrongCallError(f"{end} comes before {start}: no step is left to run.")
     changes = _parse_parameters(parameters)
     values = _load_source(source) | changes
     run_recipe(values, notebooks)
@@ -373,7 +375,7 @@ def _fit_terminal(parameters: str) -> str:
     wrap = partial(
         textwrap.fill,
         width=shutil.get_terminal_size().columns,
-        subsequent_indent=" " * DESCRIPTION_COLUMN,
+        subsequent_indent=" " * 52,  # see `format_parameters`
         replace_whitespace=False,
         break_long_words=False,
         break_on_hyphens=False,
@@ -436,7 +438,7 @@ def _add_run(commands: Any) -> None:
         type=_step,
         default=[],
         metavar="STEP",
-        help=f"Run these steps only, by number or name: {list_steps()}.",
+        help=f"Run these steps only, by number or name: {', '.join(NOTEBOOKS)}.",
     )
 
 

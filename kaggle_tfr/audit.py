@@ -24,19 +24,15 @@ from kaggle_tfr.explore.layout import Recipe, format_recipe, propose_recipe, to_
 from kaggle_tfr.mounts import find_input, output_dir
 from kaggle_tfr.naming import is_shard_name
 from kaggle_tfr.notebook import MARKS, Finding
-from kaggle_tfr.parameters import (
-    DEFAULTS,
-    FOLDERS,
-    PARAMETERS,
-    Values,
-    check_parameters,
-)
+from kaggle_tfr.parameters import DEFAULTS, Values, check_parameters, select_parameters
 from kaggle_tfr.report import make_gallery, write_page
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.tables import escape_markdown, format_csv
 from kaggle_tfr.version import __version__
 
 CACHE = "cache"
+# What `audit_dataset` takes by other names.
+ARGUMENTS = ("WORK_DIR", "INPUT_DIR", "OUT_DIR", "FOLDS_FROM", "COMPARE_WITH")
 RECIPE = "recipe.yaml"  # in the cache: how the input was read
 # Of more images, mirrored copies are not searched by default: they take 9 times as
 # long as the others, for 200,000 images half a minute.
@@ -123,10 +119,9 @@ def audit_dataset(
 def _check_changes(parameters: Values) -> None:
     """Raise a ValueError unless the parameters are those of 01 and 02."""
     check_parameters(parameters)
+    known = select_parameters("01") | select_parameters("02")
     for name in parameters:
-        numbers = PARAMETERS[name].notebooks
-        is_argument = name in FOLDERS or name == "COMPARE_WITH"
-        if is_argument or ("01" not in numbers and "02" not in numbers):
+        if name in ARGUMENTS or name not in known:
             raise ValueError(
                 f"An audit does not use {name}: it takes the parameters of 01 and 02, "
                 "the input as its first argument, the folder to write as --out, and "

@@ -118,9 +118,9 @@ def _list_runs(
     runs: dict[str, Values] = {}
     for notebook in map(find_notebook, notebooks):
         runs[notebook] = {
-            parameter.name: values[parameter.name]
+            parameter: values[parameter]
             for parameter in select_parameters(notebook)
-            if parameter.name in values
+            if parameter in values
         }
     return work, runs
 

@@ -5,19 +5,18 @@ and kept in findings.json, which the report, the audit and the last lines of a r
 """
 
 import atexit
-import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from kaggle_tfr import lock
 from kaggle_tfr.mounts import work_dir
-from kaggle_tfr.parameters import DEFAULTS, Values, check_globals
+from kaggle_tfr.parameters import Values, check_globals
 from kaggle_tfr.session import find_shell, prepare
 from kaggle_tfr.storage import (
     join,
@@ -28,17 +27,14 @@ from kaggle_tfr.storage import (
 )
 from kaggle_tfr.tables import NO_MATH
 
-__all__ = ["account", "note", "start"]  # what notebooks call
-
 FINDINGS = "findings.json"  # in WORK_DIR
-REPORT = "report.html"
 # The result is wrong or incomplete; the reader decides; for information; all is well.
 MARKS = ("✗", "!", "·", "✓")
 STOP = "stop"  # subject of the error that ended a step
 WRITING = "04_write"  # it writes the same records again: later findings stay true
 
-# Of a notebook that was opened by hand; one at most.
-_locks = ExitStack()
+_held = ExitStack()  # the lock of a notebook that was opened by hand
+atexit.register(_held.close)
 
 
 @dataclass(frozen=True)
@@ -61,17 +57,9 @@ class Finding:
         return f"{self.mark} {place}{self.text} {self.advice}".rstrip()
 
 
-@dataclass
-class _Place:
-    """Where this process notes its findings, and those of its step by subject."""
-
-    work: str
-    step: str
-    part: int
-    findings: dict[str, Finding]
-
-
-_places: list[_Place] = []  # that of the present step; one at most
+# Where this process notes its findings: WORK_DIR, step, part, and those that it has
+# noted, by subject. One at most.
+_places: list[tuple[str, str, int, dict[str, Finding]]] = []
 
 
 def start(step: str, values: Values) -> str:
@@ -79,23 +67,27 @@ def start(step: str, values: Values) -> str:
 
     step: the notebook's name, such as "01_explore". values: its `globals()`. Workers
     are chosen if N_JOBS is among them; notebooks that read and train have none.
-    Raises: ValueError: a parameter is misspelt or does not fit; RuntimeError:
+    Raises: ValueError: a parameter is misspelt or does not fit; WorkDirBusyError:
     another run works in the folder.
     """
     check_globals(values)
     prepare()  # before TensorFlow and Keras are imported
     pd.set_option(*NO_MATH)
-    shell = find_shell()
-    if shell:
+    if shell := find_shell():
         from kaggle_tfr.figures.formats import use_style
 
         use_style(shell)
-    work = _find_work(values)
+        shell.events.register("post_run_cell", _release_after_error)
+    work = work_dir(values["WORK_DIR"], values["NAME"])
     print(f"work folder: {work}")
     if "N_JOBS" in values:  # the other notebooks only read
         from kaggle_tfr.parallel import use_backend
 
-        _lock_for_notebook(work, values.get("PART", 0))
+        # Until `account`, a cell that fails, or the kernel's end.
+        _held.close()
+        if os.environ.get(lock.INSIDE) != work:  # which the driver has locked
+            lock_of_part = lock.take(work, values.get("PART", 0), holder="a notebook")
+            _held.callback(lock_of_part.release)
         print(use_backend(values["N_JOBS"], values["BACKEND"], values["SCHEDULER"]))
     remove_leftovers(work)  # of killed runs; files being written are locked
     return begin(step, values)
@@ -107,20 +99,18 @@ def begin(step: str, values: Values) -> str:
     Later steps read what 01 to 03 rewrite, so their findings go, too, and a report of
     what 01 to 04 rewrite. Returns the work folder.
     """
-    work = _find_work(values)
+    work = work_dir(values["WORK_DIR"], values.get("NAME", ""))
     part = values.get("PART", 0)
-    _places[:] = [_Place(work, step, part, {})]
+    _places[:] = [(work, step, part, {})]
     if step <= WRITING:
-        remove(join(work, REPORT))
-    findings = read_findings(work)
-    kept = [finding for finding in findings if not _is_replaced(finding, step, part)]
-    if len(kept) < len(findings):
-        _save(kept, work)
+        remove(join(work, "report.html"))
+    findings = [
+        finding
+        for finding in read_findings(work)
+        if not _is_replaced(finding, step, part)
+    ]
+    _save(findings, work)
     return work
-
-
-def _find_work(values: Values) -> str:
-    return work_dir(values["WORK_DIR"], values.get("NAME", DEFAULTS["NAME"]))
 
 
 def _is_replaced(finding: Finding, step: str, part: int) -> bool:
@@ -139,23 +129,17 @@ def note(mark: str, text: str, subject: str, advice: str = "") -> None:
     Without a step, as in a script that calls single functions, it is only printed.
     """
     print(f"{mark} {text} {advice}".rstrip())
-    for place in _places:
-        new = Finding(place.step, place.part, subject, mark, text, advice)
-        place.findings[subject] = new
-        others = [
-            finding
-            for finding in read_findings(place.work)
-            if (finding.step, finding.part) != (place.step, place.part)
-        ]
+    for work, step, part, noted in _places:
+        noted[subject] = Finding(step, part, subject, mark, text, advice)
         # All of the step: another process, which writes another part, may have saved
         # the file at the same time.
-        _save([*others, *place.findings.values()], place.work)
+        _save([*read_findings(work), *noted.values()], work)
 
 
 def note_stop(step: str, work: str, part: int, text: str) -> None:
     """Keep the error that has ended a step, until a step starts again."""
-    findings = [finding for finding in read_findings(work) if finding.subject != STOP]
-    _save([*findings, Finding(step, part, STOP, "✗", text)], work)
+    stop = Finding(step, part, STOP, "✗", text)
+    _save([*read_findings(work), stop], work)
 
 
 def read_findings(work: str) -> list[Finding]:
@@ -167,41 +151,25 @@ def read_findings(work: str) -> list[Finding]:
     )
 
 
-def _save(findings: list[Finding], work: str) -> None:
-    rows = [asdict(finding) for finding in findings]
-    text = json.dumps(rows, ensure_ascii=False, indent=1)
-    write_atomically(join(work, FINDINGS), f"{text}\n".encode())
-
-
-def _lock_for_notebook(work: str, part: int) -> None:
-    """Lock WORK_DIR until `account`, a cell that fails, or the kernel's end.
-
-    A notebook that the driver runs is covered by the driver's lock.
-    """
-    release_lock()
-    if os.environ.get(lock.INSIDE) == work:
-        return
-    _locks.enter_context(lock.take(work, part))
-    shell = find_shell()
-    if shell:
-        shell.events.register("post_run_cell", _release_after_error)
+def _save(findings: Iterable[Finding], work: str) -> None:
+    """Save findings, the last one on each subject."""
+    last = {
+        (finding.step, finding.part, finding.subject): vars(finding)
+        for finding in findings
+    }
+    text = json.dumps(list(last.values()), ensure_ascii=False, indent=1)
+    write_atomically(join(work, FINDINGS), text.encode())
 
 
 def _release_after_error(result: Any) -> None:
     """Release the lock when a cell failed or was interrupted."""
-    if result.error_before_exec or result.error_in_exec:
-        release_lock()
-
-
-@atexit.register
-def release_lock() -> None:
-    """Release the notebook's lock of WORK_DIR, if it has one."""
-    _locks.close()
+    if not result.success:
+        _held.close()
 
 
 def end() -> None:
     """Release WORK_DIR; what is noted from now on is only printed."""
-    release_lock()
+    _held.close()
     _places.clear()
 
 
@@ -222,19 +190,10 @@ def tabulate(counts: Mapping[str, int], total: int) -> pd.DataFrame:
     """
     counted = sum(counts.values())
     if counted != total:
-        terms = " + ".join(f"{count:,} {name}" for name, count in counts.items())
         raise RuntimeError(
-            f"the accounting does not close: {terms} = {counted:,}, but {total:,} came "
-            "in. Delete WORK_DIR and run again from 01_explore; if the error persists, "
-            "please report a bug."
+            f"the accounting does not close: {dict(counts)} are {counted:,}, but "
+            f"{total:,} came in. Delete WORK_DIR and run again from 01_explore; if the "
+            "error persists, please report a bug."
         )
     table = pd.DataFrame({"images": {**counts, "total": total}}).rename_axis("outcome")
     return table.assign(share=(table["images"] / max(total, 1)).round(4))
-
-
-def read_accounting(work: str) -> pd.DataFrame:
-    """Return the table of accounting.csv, empty if there is no file."""
-    text = read_text(join(work, "accounting.csv"))
-    if not text:
-        return pd.DataFrame()
-    return pd.read_csv(io.StringIO(text), keep_default_na=False)

@@ -3,6 +3,7 @@
 The executed notebooks are its chapters. All pages work without network.
 """
 
+import csv
 import os
 import re
 import time
@@ -19,7 +20,7 @@ from kaggle_tfr.deduplicate import load_clusters
 from kaggle_tfr.explore import load_images
 from kaggle_tfr.gallery import Gallery, make_gallery, read_decisions
 from kaggle_tfr.mounts import output_dir, work_dir
-from kaggle_tfr.notebook import MARKS, WRITING, Finding, read_accounting, read_findings
+from kaggle_tfr.notebook import MARKS, WRITING, Finding, read_findings
 from kaggle_tfr.parameters import DEFAULTS, Values
 from kaggle_tfr.shards import list_own_parts, read_part_table
 from kaggle_tfr.tables import count_of
@@ -79,6 +80,7 @@ def write_report(values: Values, copies: Path | None = None) -> None:
     work = values["WORK_DIR"]
     parts = list_own_parts(output_dir(values["OUT_DIR"] or work), work)
     findings = read_findings(work)
+    accounting = storage.read_text(storage.join(work, "accounting.csv"))
     of_deduplicate = {
         finding.subject for finding in findings if finding.step == "02_deduplicate"
     }
@@ -95,7 +97,7 @@ def write_report(values: Values, copies: Path | None = None) -> None:
         values=values,
         parts=parts,
         can_validate=any(map(_can_validate, parts)),
-        accounting=read_accounting(work).to_dict("records"),
+        accounting=list(csv.DictReader(accounting.splitlines())),
         chapters=_link_notebooks(work, copies, {finding.step for finding in findings}),
     )
 

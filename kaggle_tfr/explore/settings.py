@@ -7,7 +7,6 @@ from typing import Any
 from kaggle_tfr.naming import SUBMISSION
 
 LABELS_CSV = "train.csv"
-NOT_A_PARAMETER = {"parameter": False}
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,8 @@ class InputSettings:
     input_schema: str | Mapping[str, Any] = ""
     limit: int = 0
     bit_depth: str = "scale"
-    input_dir: str = field(default="", metadata=NOT_A_PARAMETER)
-    excluded: Sequence[str] = field(default=(), metadata=NOT_A_PARAMETER)
+    input_dir: str = ""
+    excluded: Sequence[str] = ()
 
     @property
     def has_labels(self) -> bool:

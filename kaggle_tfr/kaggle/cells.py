@@ -105,7 +105,7 @@ def format_header(kernel: Kernel) -> str:
 
 def _make_settings(kernel: Kernel) -> list[Any]:
     """Return the cells of the parameters; those of the recipe are visible."""
-    parameters = [p.name for step in kernel.steps for p in select_parameters(step)]
+    parameters = [name for step in kernel.steps for name in select_parameters(step)]
     values = {name: DEFAULTS[name] for name in kernel.own_data}
     values |= {
         name: value for name, value in kernel.values.items() if name in parameters

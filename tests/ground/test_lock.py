@@ -75,7 +75,7 @@ def test_a_run_of_one_part_takes_the_lock_of_that_part(
 def shell():
     """The shell of a notebook's kernel, in this process."""
     yield InteractiveShell.instance()
-    notebook.release_lock()
+    notebook.end()
     InteractiveShell.clear_instance()
 
 

@@ -21,7 +21,6 @@ from support.pages import Elements
 from kaggle_tfr import driver, notebook
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.parameters import NOTEBOOKS
-from kaggle_tfr_sample import competition
 
 
 @pytest.fixture
@@ -30,66 +29,43 @@ def recipe(tmp_path):
     return str(tmp_path / "mine.yaml")
 
 
-def run_main(words):
-    """Return the exit code, also where argparse ends the program."""
-    try:
-        return main(words)
-    except SystemExit as stop:
-        return stop.code
-
-
-def test_a_call_without_a_command_prints_the_help(capsys):
-    """The exit code is 0; the commands are in the order of use."""
-    assert main([]) == 0
-    output = capsys.readouterr().out
-    order = ["init", "run", "audit", "verify", "notebooks", "sample", "kernel", "push"]
-    assert re.findall(r"^    (\w+) +[A-Z]", output, re.MULTILINE) == [*order, "publish"]
-
-
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "code", "message"),
     [
-        (
-            "run smaple",
-            "there is no recipe or folder 'smaple'. Bundled recipes: cassava, ",
-        ),
-        (
-            "run MINE -p WORK_DIR OUT -p QUALTY=7",
-            'QUALTY is not a parameter. Did you mean "QUALITY"?\n',
-        ),
-        ("run MINE --until plann", "'plann' is not a step. The steps are"),
-        ("run MINE --only 02 --from 03", "leave out --from and"),
-        ("run MINE -p N_FOLDS many", "N_FOLDS is 'many'"),
-        ("run MINE -p N_FOLDS", "-p N_FOLDS: it takes a name and a value"),
-        ("kernel MINE --out OUT --parts 0", "'0' is not a whole number of 1 or"),
-        ("run MINE -p WORK_DIR a\0b", "WORK_DIR is 'a\\x00b'"),
-        ("run MINE -p INPUT_DIR \udcff", "bytes that are not UTF-8"),
-        ("publish gs://b/x", "'gs://b/x' is not a path on this machine"),
-        ("runn", "invalid choice: 'runn' (choose from"),
+        ("run smaple", 2, "there is no recipe 'smaple'. Bundled recipes: cassava, "),
+        ("run MINE -p WORK_DIR FOLDER/k -p QUALTY=7", 2, 'Did you mean "QUALITY"?'),
+        ("run MINE --until plann", 2, "'plann' is not a step. The steps are"),
+        ("run MINE --from 04 --until 03", 2, "no step is left to run"),
+        ("run MINE --only 02 --from 03", 2, "leave out --from and"),
+        ("run MINE -p N_FOLDS", 2, "-p N_FOLDS: it takes a name and a value"),
+        ("run MINE -p WORK_DIR a\0b", 2, "WORK_DIR is 'a\\x00b'"),
+        ("run MINE -p INPUT_DIR \udcff", 2, "bytes that are not UTF-8"),
+        ("kernel MINE --out FOLDER/k --parts 0", 2, "'0' is not a whole number of 1"),
+        ("publish gs://b/x", 2, "'gs://b/x' is not a path on this machine"),
+        ("runn", 2, "invalid choice: 'runn' (choose from"),
+        ("run FOLDER", 1, "'FOLDER' has no image"),
+        ("kernel FOLDER --out FOLDER/k", 2, "there is no recipe 'FOLDER'."),
+        ("notebooks FOLDER", 1, "File exists: 'FOLDER'. Name a new folder"),
+        ("push FOLDER/nowhere", 1, "'FOLDER/nowhere' has no kernel. Make one"),
     ],
 )
-def test_a_wrong_call_ends_with_code_2(recipe, tmp_path, capsys, call, message):
-    """Whatever reads the call: argparse, the recipe, or the table of parameters.
-
-    The error is one line.
-    """
-    places = {"MINE": recipe, "OUT": str(tmp_path / "k")}
-    words = [places.get(word, word) for word in call.split(" ")]
-    assert run_main(words) == 2
+@pytest.mark.usefixtures("recipe")
+def test_a_wrong_call_is_named(tmp_path, capsys, call, code, message):
+    """Whatever reads it: argparse, the recipe, the parameters, or the file system."""
+    call = call.replace("MINE", "FOLDER/mine.yaml")
+    assert main(call.replace("FOLDER", str(tmp_path)).split(" ")) == code
     error = capsys.readouterr().err
-    assert message in error
-    assert len(error.splitlines()) == 1
+    assert message.replace("FOLDER", str(tmp_path)) in error
+    assert "[Errno" not in error
     assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
 
 
 def test_a_parameter_is_given_in_two_words_or_in_one(recipe, runs):
     """`-p NAME VALUE` or `-p NAME=VALUE`; values may look like options."""
     flags = "-p N_FOLDS 3 -p ID_COLUMN -1 -p NAME=-x=y -p SHARD_MB=7"
-    words = flags.split()
-    wanted = {"N_FOLDS": 3, "ID_COLUMN": "-1", "NAME": "-x=y", "SHARD_MB": 7}
-    for call in (["run", recipe, *words], ["run", *words, recipe]):
-        assert main(call) == 0
-        assert runs.pop()[0] == wanted
+    assert main(["run", *flags.split(), recipe]) == 0
+    [(values, _)] = runs
+    assert values == {"N_FOLDS": 3, "ID_COLUMN": "-1", "NAME": "-x=y", "SHARD_MB": 7}
 
 
 def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys):
@@ -103,63 +79,25 @@ def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys)
 
     output = capsys.readouterr()
     executed = work / "notebooks" / "01_explore.ipynb"
-    texts = ["01_explore.ipynb stopped at cell", "FileNotFoundError: "]
-    texts += ["explore.run(globals())", str(executed)]
-    places = [output.err.index(text) for text in texts]
-    assert places == sorted(places)
-    assert executed.exists()
+    for text in ("stopped at cell", "explore.run(globals())", str(executed)):
+        assert text in output.err
     [stop] = notebook.read_findings(str(work))
     assert stop.text.startswith("Stopped in 01: FileNotFoundError: ")
     assert stop.text in output.out
     assert Elements((work / "report.html").read_text()).texts.count(stop.text) == 2
 
 
-@pytest.mark.parametrize(
-    ("call", "file"),
-    [
-        ("sample FOLDER", "sample_submission.csv"),
-        ("run sample --only 01", "01_explore.ipynb"),
-    ],
-)
-def test_a_full_disk_is_named_with_the_file(tmp_path, monkeypatch, capsys, call, file):
+def test_a_full_disk_is_named_with_the_file(tmp_path, capsys):
     """Exit code 1, the file, and what to do."""
-    files = {"train.csv": b"id", "sample_submission.csv": b"id"}
-    monkeypatch.setattr(competition, "_make_competition", lambda _: (files, {}))
-    folder = tmp_path / "a {field} in papermill's eyes" / "notebooks"
-    folder.mkdir(parents=True)
-    (folder / file).symlink_to("/dev/full")
-    words = [str(folder) if word == "FOLDER" else word for word in call.split()]
-    words += ["-p", "WORK_DIR", str(folder.parent)] if "run" in call else []
+    copy = tmp_path / "a {field} in papermill's eyes" / "notebooks" / "01_explore.ipynb"
+    copy.parent.mkdir(parents=True)
+    copy.symlink_to("/dev/full")
+    work = ["-p", "WORK_DIR", str(copy.parent.parent)]
 
-    assert main(words) == 1
+    assert main(["run", "sample", "--only", "01", *work]) == 1
 
-    output = capsys.readouterr().err
-    assert output.startswith(
-        f"error: No space left on device: '{folder}/{file}'. Free disk space"
-    ), output
-
-
-@pytest.mark.parametrize(
-    ("call", "code", "message"),
-    [
-        ("run FOLDER", 1, "'FOLDER' has no image"),
-        (
-            "run FOLDER/no.yaml",
-            2,
-            "there is no recipe or folder 'FOLDER/no.yaml'. Bundled",
-        ),
-        ("kernel FOLDER --out FOLDER/k", 2, "'FOLDER' is a folder. Write a recipe"),
-        ("notebooks FOLDER", 1, "File exists: 'FOLDER'. Name a new folder"),
-        ("verify FOLDER/nowhere", 1, "directory: 'FOLDER/nowhere'. Check the name."),
-        ("push FOLDER/nowhere", 1, "'FOLDER/nowhere' has no kernel. Make one"),
-    ],
-)
-def test_a_wrong_place_is_named(tmp_path, capsys, call, code, message):
-    """A folder in a recipe's place, an address, a missing or an existing folder."""
-    assert run_main(call.replace("FOLDER", str(tmp_path)).split()) == code
-    output = capsys.readouterr().err
-    assert message.replace("FOLDER", str(tmp_path)) in output
-    assert "[Errno" not in output
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: No space left on device: '{copy}'. Free disk")
 
 
 @pytest.fixture
@@ -185,7 +123,7 @@ def photos(tmp_path, monkeypatch):
 
 
 def test_a_folder_is_run_by_a_recipe_that_is_made_once(photos, runs, capsys):
-    """NAME.yaml is written, then used, with the changes that the user made in it."""
+    """NAME.yaml is written, then used, with the user's changes, for that folder."""
     assert main(["run", "photos/", "-p", "QUALITY=70", "--until", "plan"]) == 0
     assert "Written: photos.yaml." in capsys.readouterr().out
     values, notebooks = runs.pop()
@@ -193,28 +131,20 @@ def test_a_folder_is_run_by_a_recipe_that_is_made_once(photos, runs, capsys):
     assert (values["LABEL_COLUMN"], values["QUALITY"]) == ("folder", 70)
     assert notebooks == list(NOTEBOOKS[:3])
 
-    text = (photos.parent / "photos.yaml").read_text()
-    (photos.parent / "photos.yaml").write_text(text.replace("QUALITY: 90", "SEED: 3"))
+    with open("photos.yaml", "a") as recipe:
+        recipe.write("SEED: 3\n")
     assert main(["run", "photos"]) == 0
-    assert "photos.yaml exists and is used" in capsys.readouterr().out
     [(values, _)] = runs
     assert values["SEED"] == 3
 
-
-def test_a_recipe_of_another_folder_is_not_used(photos, runs, capsys):
-    """Two folders of one name would share NAME.yaml and the work folder."""
-    shutil.copytree(photos, photos.parent / "more" / "photos")
-    assert main(["run", "photos"]) == 0
-
+    shutil.copytree(photos, "more/photos")
     assert main(["run", "more/photos"]) == 2
-
     error = capsys.readouterr().err
     assert f"photos.yaml exists, but its INPUT_DIR is '{photos}'" in error
-    assert len(runs) == 1
 
 
 def test_two_recipes_never_meet_in_a_work_folder(photos, capsys):
-    """Another INPUT_DIR under the same NAME stops, unless WORK_DIR is set."""
+    """Another INPUT_DIR under the same NAME stops."""
     metadata = {"parameters": {"INPUT_DIR": "photos"}, "end_time": "2026"}
     executed = new_notebook(metadata={"papermill": metadata | {"exception": None}})
     put("work/sample", [], {"images.parquet": "", "notebooks/.keep": ""})
@@ -225,64 +155,53 @@ def test_two_recipes_never_meet_in_a_work_folder(photos, capsys):
 
     error = capsys.readouterr().err
     assert "contains a run of 'photos', but INPUT_DIR is now 'photos/rose'" in error
-    for change in (
-        {"NAME": "rose"},
-        {"WORK_DIR": "work/sample"},
-        {"INPUT_DIR": f"{photos}/"},
-    ):
-        driver._list_runs({"INPUT_DIR": "photos/rose", **change}, ["01"])
+    driver._list_runs({"INPUT_DIR": f"{photos}/"}, ["01"])  # the same input
 
 
 def test_parts_of_the_plan_are_listed_by_their_numbers(tmp_path, monkeypatch):
-    """OUT_DIR may begin with "~" and need not exist; part-10 comes after part-2."""
+    """OUT_DIR may begin with "~"; part-10 comes after part-2."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    fingerprints = {".": "a1", "out/part-1": "c3", "out/part-2": "a1"}
-    for place, fingerprint in (fingerprints | {"out/part-10": "a1"}).items():
+    fingerprints = {".": "a1", "part-1": "c3", "part-2": "a1", "part-10": "a1"}
+    for place, fingerprint in fingerprints.items():
         plan = json.dumps({"fingerprint": fingerprint})
-        put(tmp_path / place, [], {"plan.json": plan, "shards.csv": ""})
+        put(tmp_path / "out" / place, [], {"plan.json": plan, "shards.csv": ""})
 
-    listed = driver.summarize({"WORK_DIR": str(tmp_path), "OUT_DIR": "~/out"})
+    listed = driver.summarize({"WORK_DIR": f"{tmp_path}/out", "OUT_DIR": "~/out"})
 
     assert re.findall("shards .*/out/part-(.*)/", listed) == ["2", "10"]
-    nowhere = driver.summarize({"WORK_DIR": str(tmp_path), "OUT_DIR": "~/nowhere"})
-    assert "shards" not in nowhere
 
 
 def test_the_account_closes_or_says_so():
     """Counts that do not add up to the total are an error with every number in it."""
-    table = notebook.account({"written": 3, "rejected": 1}, 4)
-    assert table["images"].to_dict() == {"written": 3, "rejected": 1, "total": 4}
-    with pytest.raises(
-        RuntimeError, match="3 written \\+ 1 rejected = 4, but 5 came in"
-    ):
-        notebook.account({"written": 3, "rejected": 1}, 5)
+    counts = {"written": 3, "rejected": 1}
+    table = notebook.account(counts, 4)
+    assert table["images"].to_dict() == {**counts, "total": 4}
+    with pytest.raises(RuntimeError, match=f"{counts} are 4, but 5 came in"):
+        notebook.account(counts, 5)
 
 
-NOTED = {
-    "a": ("01_explore", 0),
-    "b": ("03_plan", 0),
-    "c": ("04_write", 1),
-    "d": ("04_write", 2),
-    "e": ("06_train", 0),
-}
+NOTED = ["01_explore 0", "03_plan 0", "04_write 1", "04_write 2", "06_train 0"]
 
 
 @pytest.mark.parametrize(
     ("step", "part", "kept"),
-    [("02_deduplicate", 0, "a"), ("04_write", 2, "abce"), ("04_write", 0, "abe")],
+    [
+        ("02_deduplicate", 0, NOTED[:1]),
+        ("04_write", 2, [*NOTED[:3], NOTED[4]]),
+        ("04_write", 0, [*NOTED[:2], NOTED[4]]),
+    ],
 )
 def test_a_step_that_starts_again_ends_its_findings(tmp_path, step, part, kept):
     """So do 01 to 03 those of later steps, and a part of 04 only those of the part."""
     work = str(tmp_path)
-    for text, (noting_step, noting_part) in NOTED.items():
-        notebook.begin(noting_step, {"WORK_DIR": work, "PART": noting_part})
+    for text in NOTED:
+        noting_step, noting_part = text.split()
+        notebook.begin(noting_step, {"WORK_DIR": work, "PART": int(noting_part)})
         notebook.note("·", text, "subject")
 
     notebook.begin(step, {"WORK_DIR": work, "PART": part})
 
-    notebook.end()
-    findings = notebook.read_findings(work)
-    assert "".join(finding.text for finding in findings) == kept
+    assert [finding.text for finding in notebook.read_findings(work)] == kept
 
 
 def test_two_processes_that_write_parts_lose_no_finding(tmp_path):
@@ -294,9 +213,8 @@ def test_two_processes_that_write_parts_lose_no_finding(tmp_path):
 
     notebook.note("·", "c", "license")
 
-    notebook.end()
-    texts = [finding.text for finding in notebook.read_findings(work)]
-    assert sorted(texts) == ["a", "b", "c"]
+    texts = {finding.text for finding in notebook.read_findings(work)}
+    assert texts == {"a", "b", "c"}
 
 
 # Processes that a shell starts in the background ignore SIGINT.
@@ -336,19 +254,20 @@ def drive(tmp_path, root):
 
 
 COUNT = """
-import sys, time
+import os, sys, time
 from kaggle_tfr import parallel
 print("one line")
-print("to stderr", file=sys.stderr)
+os.write(2, b"I0000 00:00:1795496096.287262 21329 port.cc:153] oneDNN\\nof C code\\n")
 results = list(parallel.run(lambda _: time.sleep(0.4), range(8), label="Waiting"))
 """
 
 
 def test_a_log_has_the_lines_of_the_cells(drive, tmp_path):
-    """The step, what its cells print, the progress, and the time; no noise."""
+    """The step, what cells and libraries write, the progress, and the time."""
     lines = drive(COUNT).communicate(timeout=60)[0].splitlines()
     assert lines[0] == "[1/1] 01_explore"
-    assert sorted(lines[1:3]) == ["one line", "to stderr"]
+    assert {"one line", "of C code"} < set(lines)
+    assert "oneDNN" not in "".join(lines)
     states = [line for line in lines if line.startswith("Waiting:")]
     assert re.match(r"Waiting: 100%.*8/8", states[-1])
     assert len(states) == 2  # the first and the last
@@ -374,7 +293,6 @@ def test_a_terminal_shows_progress_as_it_is_made(drive):
     assert run.wait(10) == 0
     assert b"one line\r\n" in text
     assert len(re.findall(rb"\rWaiting: +\d+%", text)) > 3
-    assert b" 8/8 " in text
 
 
 @pytest.mark.parametrize("seconds", [0, 3])
@@ -411,15 +329,3 @@ def test_a_kernel_that_dies_is_an_error(drive):
     assert (
         "error: 01_explore.ipynb: Kernel died. Was there too little memory?" in output
     )
-
-
-def test_what_a_library_writes_is_shown_without_the_startup_log(drive):
-    """C code writes to the standard error that a kernel inherits."""
-    log = "I0000 00:00:1795496096.287262 21329 port.cc:153] oneDNN"
-    end = "[IPKernelApp] ERROR | KeyboardInterrupt caught in kernel."
-    text = f"{log}\na warning of C code\n{end}\n"
-    run = drive(f"import os\nos.write(2, {text.encode()!r})")
-    output = run.communicate(timeout=60)[0]
-    assert "a warning of C code" in output
-    assert "oneDNN" not in output
-    assert "KeyboardInterrupt" not in output

@@ -10,7 +10,6 @@ from kaggle_tfr.parameters import (
     PARAMETERS,
     check_globals,
     check_parameters,
-    choose_notebooks,
     load_recipe,
     parse_value,
     select_parameters,
@@ -27,7 +26,8 @@ def test_a_notebook_shows_the_parameters_of_the_table(root, name):
     values: dict = {}
     exec("".join(source), {"__builtins__": {}}, values)  # a cell of literals
 
-    assert values == {p.name: p.default for p in select_parameters(name)}
+    parameters = select_parameters(name)
+    assert values == {name: parameters[name].default for name in parameters}
     for parameter, comment in re.findall(r"(\w+) = .*?  # (.*)", "\n".join(source)):
         assert comment == PARAMETERS[parameter].description
 
@@ -36,36 +36,26 @@ def test_a_notebook_shows_the_parameters_of_the_table(root, name):
     ("values", "message"),
     [
         ({"QUALTY": 70}, 'QUALTY is not a parameter. Did you mean "QUALITY"'),
-        ({"QUALITY": True}, "QUALITY is True, of type bool"),
-        ({"QUALITY": 101}, "QUALITY is 101; it must be from 1 to 100"),
-        ({"RESIZE": "centre_crop"}, "It can be 'short_side', 'stretch', 'center_crop'"),
-        ({"N_FOLDS": -1}, "it must be 0 or more"),
-        ({"IMAGE_SIZE": [0, 256]}, "it must be 1 or more"),
-        ({"IMAGE_SIZE": [True, 256]}, "a list must have two whole numbers"),
-        ({"SECOND_LOOK": "true"}, "It can be 'auto', True, False."),
-        ({"SHARD_MB": "1e2"}, "quotes make a string"),
+        ({"QUALITY": True}, "QUALITY is True; allowed: int from 1 to 100"),
+        ({"RESIZE": "centre_crop"}, "allowed: ('short_side', 'stretch', 'center_"),
+        ({"IMAGE_SIZE": [0, 256]}, "int or list from 1 to inf"),
+        ({"SECOND_LOOK": "true"}, "('auto', True, False)"),
+        ({"OUT_DIR": "s3://bucket"}, "addresses with gs://"),
+        ({"MORE_INPUTS": [{"INPUT_DIR": "a", "SEED": 1}]}, "an input must have"),
     ],
 )
 def test_a_wrong_parameter_is_named(values, message):
-    """A misspelt name, a wrong type and a wrong value have different messages."""
+    """So are its value and what is allowed."""
     with pytest.raises(ValueError, match=re.escape(message)):
         check_parameters(values)
 
 
 def test_other_names_of_a_notebook_are_left_alone():
-    """Other variables are allowed, unless one is spelt almost like a parameter.
+    """Other variables are allowed, unless one is spelt almost like a parameter."""
+    check_globals({"images": 1, "In": [], "QUALITY": 70, "DEBUG": True})
 
-    Its message also covers a name that was fixed but is still in the session.
-    """
-    names = {"images": 1, "_SEED": 3, "In": [], "QUALITY": 70, "DEBUG": True}
-    check_globals(names)
-
-    with pytest.raises(
-        ValueError, match="MAX_BITZ is not a parameter.*MAX_BITS.*`del MAX_BITZ`"
-    ):
-        check_globals({**names, "MAX_BITZ": 30, "MAX_BITS": 30})
-    with pytest.raises(ValueError, match="DEBUG is not a parameter"):
-        check_parameters({"DEBUG": True})
+    with pytest.raises(ValueError, match="MAX_BITZ is not a parameter.*MAX_BITS"):
+        check_globals({"MAX_BITZ": 30, "MAX_BITS": 30})
 
 
 @pytest.mark.parametrize(
@@ -74,7 +64,6 @@ def test_other_names_of_a_notebook_are_left_alone():
         ("NAME", "007", "007"),
         ("QUALITY", "70", 70),
         ("IMAGE_SIZE", "[192, 256]", [192, 256]),
-        ("LABEL_COLUMN", "[a, b]", ["a", "b"]),
         ("TFREC_DIRS", "part-1", ["part-1"]),
     ],
 )
@@ -87,45 +76,14 @@ def test_a_command_line_value_gets_the_type_of_its_parameter(name, text, value):
     ("text", "message"),
     [
         ("QUALTY: 70", 'Did you mean "QUALITY"'),
-        ("- 1\n- 2", "not a list of 'NAME: value' lines"),
-        ("A: [", "cannot be used: while parsing a flow node"),
-        ("[" * 500 + "]" * 500, "cannot be used: maximum recursion"),  # too deep
-        ("NAME: café", "cannot be used: 'utf-8' codec"),  # written in Latin-1 below
-        (
-            "N_FOLDS: 5\nSEED: 1\nN_FOLDS: 3",
-            "'N_FOLDS' is in line 1 and again in line 3",
-        ),
-        ("NAME: 2026-13-45", "cannot be used: month must be"),
+        ("- 1", "'list' object"),
+        ("NAME: café", "unacceptable character"),  # written in Latin-1 below
+        ("N_FOLDS: 5\nSEED: 1\nN_FOLDS: 3", "has two lines of N_FOLDS"),
     ],
 )
 def test_a_bad_recipe_is_named_with_its_file(tmp_path, text, message):
-    """The message names the recipe and its error, or lists the existing recipes."""
+    """So is what is wrong."""
     (tmp_path / "mine.yaml").write_text(text, encoding="latin-1")
 
     with pytest.raises(ValueError, match=f"mine.yaml.*{message}"):
         load_recipe(str(tmp_path / "mine.yaml"))
-    with pytest.raises(
-        FileNotFoundError, match="other.yaml.*Bundled recipes: cassava, clouds"
-    ):
-        load_recipe(str(tmp_path / "other.yaml"))
-    with pytest.raises(IsADirectoryError, match=f"kaggle-tfr init {tmp_path}"):
-        load_recipe(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("first", "last", "numbers"),
-    [
-        (None, None, "01 02 03 04 05"),
-        ("03", None, "03 04 05"),
-        ("3_plan", None, "'3_plan' is not a step. The steps are 01 explore, 02"),
-        ("train", None, "06"),
-        ("write", "plan", "03_plan comes before 04_write: no step is left to run."),
-    ],
-)
-def test_steps_are_chosen_by_number_or_name(first, last, numbers):
-    """Without a last step a run ends with 05: training is chosen by its name."""
-    try:
-        chosen = " ".join(name[:2] for name in choose_notebooks(first, last))
-    except ValueError as error:
-        chosen = str(error)
-    assert chosen.startswith(numbers)

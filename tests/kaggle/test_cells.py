@@ -53,7 +53,7 @@ def test_only_the_recipes_parameters_are_visible(tmp_path):
     exec(folded.source, found)
     assert found.keys().isdisjoint(recipe)
     exec(visible.source, found)
-    known = {p.name for n in range(1, 6) for p in select_parameters(f"0{n}")}
+    known = {name for n in range(1, 6) for name in select_parameters(f"0{n}")}
     expected = DEFAULTS | recipe
     assert {name: found[name] for name in known} == {n: expected[n] for n in known}
     for cell in others:
