@@ -142,7 +142,7 @@ def _run(
     last: str | None,
 ) -> None:
     """Run the notebooks, which write folds and TFRecord files, and write a report."""
-    from kaggle_tfr.driver import run_recipe, summarize
+    from kaggle_tfr.driver import run_recipe
 
     if only and (first or last):
         raise WrongCallError("--only lists all steps: leave out --from and --until.")
@@ -150,7 +150,6 @@ def _run(
     changes = _parse_parameters(parameters)
     values = _load_source(source) | changes
     run_recipe(values, notebooks)
-    print(summarize(values, notebooks))
 
 
 def _load_source(source: str) -> dict[str, Any]:
