@@ -4,11 +4,12 @@ import logging
 import os
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
 from kaggle_tfr import lock
@@ -139,7 +140,10 @@ def _run_notebook(copy: Path, values: Values) -> None:
         problem = f"{error.ename}: {error.evalue}"
         place = f"{copy} stopped at cell [{error.exec_count}]"
     except RuntimeError as error:  # nbclient's, when the kernel died
-        problem = f"{error}. Was there too little memory? Set N_JOBS to fewer workers."
+        problem = (
+            f"{error}. Was there too little memory? Set N_JOBS to fewer workers, and "
+            "run the same command again; it resumes where it stopped."
+        )
         place = f"{copy} stopped; what libraries wrote is in {copy.with_suffix('.log')}"
     else:
         print(f"done in {time.monotonic() - started:,.0f} s", flush=True)
@@ -177,35 +181,36 @@ def _execute(copy: Path, values: Values) -> None:
     def mute_lessons(cell: Any, cell_index: int) -> None:  # noqa: ARG001  # nbclient's
         console.is_muted = "lesson" in cell.metadata.get("tags", ())
 
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        open(copy.with_suffix(".log"), "w") as log,
-    ):
+    with ExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory())
+        log = stack.enter_context(open(copy.with_suffix(".log"), "w"))
         # Sockets in a folder: another process may take a port before the kernel does.
         manager = KernelManager(
             client_class="jupyter_client.asynchronous.AsyncKernelClient",
             transport="ipc",
             connection_file=f"{folder}/kernel.json",
         )
-        try:
-            manager.start_kernel(
-                env=os.environ | _kernel_variables(values["WORK_DIR"]),
-                extra_arguments=KERNEL_OPTIONS,
-                stderr=log,
-            )
-            papermill.execute_notebook(
-                _escape(source),
-                _escape(copy),
-                values,
-                progress_bar=False,
-                on_cell_start=mute_lessons,
-                stdout_file=console,
-                stderr_file=sys.stderr,
-                coalesce_streams=True,  # a progress bar is saved as its last state
-                km=manager,
-            )
-        finally:
-            manager.shutdown_kernel()
+        stack.callback(manager.shutdown_kernel)
+        manager.start_kernel(
+            env=os.environ | _kernel_variables(values["WORK_DIR"]),
+            extra_arguments=KERNEL_OPTIONS,
+            stderr=log,
+        )
+        # papermill stops the client of a kernel only if it has started the kernel.
+        client = manager.client()
+        stack.callback(client.stop_channels)
+        manager.client = lambda: client  # type: ignore[assignment, misc]
+        papermill.execute_notebook(
+            _escape(source),
+            _escape(copy),
+            values,
+            progress_bar=False,
+            on_cell_start=mute_lessons,
+            stdout_file=console,
+            stderr_file=sys.stderr,
+            coalesce_streams=True,  # a progress bar is saved as its last state
+            km=manager,
+        )
 
 
 def _escape(path: Path) -> str:

@@ -306,9 +306,6 @@ TABLE = (
     ),
     Parameter("DEVICE", "auto", "06", choices=("auto", "tpu", "gpu", "cpu")),
 )
-# The format of a parameter in `kaggle-tfr run --help`, and where its last field begins.
-ROW_FORMAT = "    {:20} {:26} {}"
-DESCRIPTION_COLUMN = len(ROW_FORMAT.format("", "", ""))
 # The formats of docs/parameters.md, which `make docs` writes.
 MARKDOWN_FORMATS = (
     "## {}\n\n| parameter | default | |\n|---|---|---|",
@@ -375,7 +372,7 @@ def select_parameters(notebook: str) -> list[Parameter]:
     return [parameter for parameter in TABLE if notebook[:2] in parameter.notebooks]
 
 
-def format_parameters(heading: str = "  {}", row: str = ROW_FORMAT) -> str:
+def format_parameters(heading: str = "  {}", row: str = "    {:20} {:26} {}") -> str:
     """Return a list of all parameters, grouped by notebooks, with default and help."""
     lines = ["All parameters with their defaults, by the notebooks that have them."]
     by_notebooks = attrgetter("notebooks")
