@@ -173,8 +173,10 @@ def _execute(copy: Path, values: Values) -> None:
     import papermill
     from jupyter_client.manager import KernelManager
 
-    # Its messages repeat errors that it raises; without a handler they are printed.
-    logging.getLogger("papermill").addHandler(logging.NullHandler())
+    # Their messages repeat errors that are raised, or are about what an interrupt has
+    # ended; without a handler they are printed.
+    for library in ("papermill", "asyncio"):
+        logging.getLogger(library).addHandler(logging.NullHandler())
     source = copy_notebook(copy.stem, copy.parent)
     console = _Console(sys.stdout)
 
