@@ -78,7 +78,7 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     return work
 
 
-def _conclude(settings: dict[str, Any]) -> None:
+def _conclude(settings: Values) -> None:
     """Write report.html and print its headline."""
     from kaggle_tfr.report import write_report
 
@@ -87,16 +87,14 @@ def _conclude(settings: dict[str, Any]) -> None:
     print(summarize(settings))
 
 
-def summarize(values: Values) -> str:
+def summarize(settings: Values) -> str:
     """Return lines to print: the decision, what to look at, and where the files are.
 
-    values: parameters of the run.
+    settings: all parameters of the run, with its work folder as WORK_DIR.
     """
     from kaggle_tfr.report import decide
 
-    settings = {**DEFAULTS, **values}
-    work = work_dir(settings["WORK_DIR"], settings["NAME"])
-    settings["WORK_DIR"] = work
+    work = settings["WORK_DIR"]
     findings = read_findings(work)
     headline = decide(findings)
     lines = [headline]
