@@ -12,11 +12,11 @@ from kaggle_tfr.write.journal import ShardRow
 ROWS_IN_SHARD = 1000
 
 
-def pretend_to_write(task, _):
+def pretend_to_write(plan, _part_dir, _spare_bytes, task, _blocks):
     """Return the row of a shard whose images do not exist."""
-    shard = task.shard
+    shard, _ = task
     return ShardRow(
-        file=task.plan.file_name(shard),
+        file=plan.file_name(shard),
         split=shard.split,
         fold=shard.fold,
         count=shard.count,

@@ -21,7 +21,7 @@ from kaggle_tfr.explore.checks import name_reasons
 from kaggle_tfr.explore.features import UnclearLabelError
 from kaggle_tfr.explore.files import list_files
 from kaggle_tfr.explore.layout import Recipe, format_recipe, propose_recipe, to_line
-from kaggle_tfr.mounts import locate_input, output_dir
+from kaggle_tfr.mounts import find_input, output_dir
 from kaggle_tfr.naming import is_shard_name
 from kaggle_tfr.notebook import MARKS, Finding
 from kaggle_tfr.parameters import (
@@ -184,7 +184,7 @@ def _run(values: Values, work: str) -> Audit:
     found = deduplicate.run(values)
     _, settings = deduplicate.load_clusters(work)
 
-    folder = os.path.abspath(locate_input(values["INPUT_DIR"]))
+    folder = os.path.abspath(find_input(values["INPUT_DIR"]))
     images["file"] = images["path"].str.removeprefix(f"{folder}/")
     copies = _list_copies(images, found)
     counts = _count(images, found)

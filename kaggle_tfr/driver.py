@@ -47,7 +47,7 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     values: parameters of any notebook; each notebook gets its own.
     notebooks: steps as `find_notebook` takes them.
     Raises: ValueError: a wrong parameter or work folder, before any run;
-    WorkDirBusyError: another run works in the folder; RuntimeError: a cell failed.
+    RuntimeError: another run works in the folder, or a cell failed.
     """
     from kaggle_tfr.report import write_chapter
 
@@ -57,8 +57,7 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     settings["WORK_DIR"] = work
     names = [find_notebook(notebook) for notebook in notebooks]
     part = settings["PART"] if STEPS_OF_A_PART.issuperset(names) else 0
-    lock_of_run = lock.take(work, part, holder="a run")
-    try:
+    with lock.take(work, part):
         copies = _copies_folder(settings)
         copies.mkdir(parents=True, exist_ok=True)
         try:
@@ -73,8 +72,6 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
             _conclude(settings)
             raise
         _conclude(settings)
-    finally:
-        lock_of_run.release()
     return work
 
 

@@ -27,9 +27,8 @@ GONE = "earlier:"
 
 def mark_recorded(images: pd.DataFrame) -> np.ndarray:
     """Return which images have a record in an earlier part: bool (n,)."""
-    if "part" not in images:
-        return np.zeros(len(images), bool)
-    return (images["part"] > 0).to_numpy()
+    parts = images.get("part", pd.Series(0, images.index))
+    return (parts > 0).to_numpy()
 
 
 def load_earlier(work_dir: str) -> dict[str, Any]:
@@ -43,8 +42,7 @@ def save_earlier(plan: dict[str, Any], records: pd.DataFrame, work_dir: str) -> 
         storage.remove(join(work_dir, name))
     if plan:
         storage.write_parquet(records, join(work_dir, RECORDS))
-        text = json.dumps(plan, ensure_ascii=False)
-        storage.write_atomically(join(work_dir, EARLIER), text.encode())
+        storage.write_atomically(join(work_dir, EARLIER), json.dumps(plan).encode())
 
 
 def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> list[str]:

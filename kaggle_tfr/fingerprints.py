@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 from kaggle_tfr import storage
 from kaggle_tfr.images.hashing import ALL_HASHES
 from kaggle_tfr.storage import AnyPath
-from kaggle_tfr.texts import find_texts
 
 FINGERPRINTS_FILE = "hashes.parquet"
 # In the metadata of the file. Another number means other hashes or columns.
@@ -27,18 +26,21 @@ TYPES = {
 }
 
 
+def _make_schema(*, has_groups: bool) -> pa.Schema:
+    groups = {GROUP: pa.string()} if has_groups else {}
+    return pa.schema(TYPES | groups, FORMAT)
+
+
 def encode_fingerprints(table: pd.DataFrame) -> bytes:
     """Return the content of hashes.parquet.
 
     table: one row per record, with the columns `TYPES` and optionally `GROUP`.
     """
-    types = TYPES | ({GROUP: pa.string()} if GROUP in table else {})
-    schema = pa.schema(types.items(), FORMAT)
+    schema = _make_schema(has_groups=GROUP in table)
+    # Not from a data frame: pandas' version would change the bytes.
+    rows = pa.table({name: table[name] for name in schema.names}, schema)
     buffer = io.BytesIO()
-    # Without pandas' metadata, whose version would change the bytes. The checksums of
-    # pages make a flipped bit an error, not another hash.
-    rows = pa.Table.from_pandas(table[[*types]], schema, preserve_index=False)
-    rows = rows.replace_schema_metadata(FORMAT)
+    # The checksums of pages make a flipped bit an error, not another hash.
     pq.write_table(rows, buffer, write_page_checksum=True)
     return buffer.getvalue()
 
@@ -53,26 +55,19 @@ def read_fingerprints(folder: AnyPath) -> pd.DataFrame:
     """
     path = storage.join(folder, FINGERPRINTS_FILE)
     try:
-        return _decode(storage.read_bytes(path))
+        data = pa.BufferReader(storage.read_bytes(path))
+        rows = pq.read_table(data, page_checksum_verification=True)
     except FileNotFoundError:
         raise FileNotFoundError(
             f"there is no '{path}'. Only parts that 04_write wrote with PUBLISH_HASHES "
             "= True have one: write the part again, or leave it out."
         ) from None
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        raise ValueError(
-            f"'{path}' is not a Parquet file with the fingerprints of a part, or is "
-            f"damaged: {error}. Copy or download it again."
-        ) from None
-
-
-def _decode(data: bytes) -> pd.DataFrame:
-    rows = pq.read_table(pa.BufferReader(data), page_checksum_verification=True)
-    if rows.schema.metadata != FORMAT:
-        raise ValueError("it has another format")
-    groups = [GROUP] if GROUP in rows.column_names else []
-    table = rows.select([*TYPES, *groups]).to_pandas()
-    return table.astype(dict.fromkeys(NUMBERS, "int64"))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise ValueError(f"'{path}' is damaged: {error}. Copy it again.") from None
+    schema = _make_schema(has_groups=GROUP in rows.column_names)
+    if not rows.schema.equals(schema, check_metadata=True):
+        raise ValueError(f"'{path}' is not hashes.parquet of a part of this version.")
+    return rows.to_pandas().astype(dict.fromkeys(NUMBERS, "int64"))
 
 
 def add_fingerprints(table: pd.DataFrame, hashes: pd.DataFrame) -> pd.DataFrame:
@@ -81,10 +76,8 @@ def add_fingerprints(table: pd.DataFrame, hashes: pd.DataFrame) -> pd.DataFrame:
     table: of `make_plan`. hashes: of `load_hashes`, of all images.
     """
     # A row that repeats the path of a good one is rejected, and has no hashes.
-    hashes = hashes[hashes["problem"] == ""]
-    rows = hashes.iloc[find_texts(table["path"], hashes["path"])]
-    added = rows[[*HASHED]].add_prefix(PREFIX).set_index(table.index)
-    return table.join(added)
+    good = hashes[hashes["problem"] == ""].set_index("path")
+    return table.join(good[[*HASHED]].add_prefix(PREFIX), on="path")
 
 
 def select_fingerprints(table: pd.DataFrame, group_column: str) -> pd.DataFrame:
@@ -109,6 +102,5 @@ def digest_groups(groups: pd.Series) -> pd.Series:
 
     Names such as those of patients are not published.
     """
-    names = groups.astype(object).fillna("")
-    digests = {name: storage.digest(str(name).encode()) for name in names.unique()}
-    return names.map(digests | {"": ""})
+    names = groups.astype(object).fillna("").map(str)
+    return names.map(lambda name: name and storage.digest(name.encode()))

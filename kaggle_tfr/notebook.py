@@ -9,6 +9,7 @@ import io
 import json
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -38,7 +39,7 @@ STOP = "stop"  # subject of the error that ended a step
 WRITING = "04_write"  # it writes the same records again: later findings stay true
 
 # Of a notebook that was opened by hand; one at most.
-_locks: list[lock.Lock] = []
+_locks = ExitStack()
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def start(step: str, values: Values) -> str:
 
     step: the notebook's name, such as "01_explore". values: its `globals()`. Workers
     are chosen if N_JOBS is among them; notebooks that read and train have none.
-    Raises: ValueError: a parameter is misspelt or does not fit; WorkDirBusyError:
+    Raises: ValueError: a parameter is misspelt or does not fit; RuntimeError:
     another run works in the folder.
     """
     check_globals(values)
@@ -183,7 +184,7 @@ def _lock_for_notebook(work: str, part: int) -> None:
     release_lock()
     if os.environ.get(lock.INSIDE) == work:
         return
-    _locks.append(lock.take(work, part, holder="a notebook"))
+    _locks.enter_context(lock.take(work, part))
     shell = find_shell()
     if shell:
         shell.events.register("post_run_cell", _release_after_error)
@@ -198,8 +199,7 @@ def _release_after_error(result: Any) -> None:
 @atexit.register
 def release_lock() -> None:
     """Release the notebook's lock of WORK_DIR, if it has one."""
-    while _locks:
-        _locks.pop().release()
+    _locks.close()
 
 
 def end() -> None:

@@ -12,7 +12,7 @@ import pandas as pd
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.deduplicate.pairs import find_first, find_pairs
 from kaggle_tfr.fingerprints import FINGERPRINTS_FILE, read_fingerprints
-from kaggle_tfr.mounts import find_part_files
+from kaggle_tfr.mounts import find_input
 from kaggle_tfr.shards import list_parts
 
 # Columns of an image of another dataset in `find_overlap`, with the ending "_a".
@@ -30,7 +30,7 @@ def read_datasets(compare_with: Sequence[str]) -> pd.DataFrame:
     """
     tables = [pd.DataFrame(columns=[*COLUMNS, "dataset"])]
     for source in dict.fromkeys(compare_with):
-        folder = find_part_files(source, [FINGERPRINTS_FILE])
+        folder = find_input(source, names=[FINGERPRINTS_FILE])
         for part in list_parts(folder) or [folder]:
             name = name_dataset(source) + part.removeprefix(folder)
             tables.append(read_fingerprints(part).assign(dataset=name))

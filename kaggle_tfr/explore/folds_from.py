@@ -13,7 +13,7 @@ from kaggle_tfr.fingerprints import (
     read_fingerprints,
     select_fingerprints,
 )
-from kaggle_tfr.mounts import find_file, find_part_files
+from kaggle_tfr.mounts import find_file, find_input
 from kaggle_tfr.shards import check_one_dataset, list_parts, read_plan_id, upgrade_plan
 from kaggle_tfr.storage import exists, join
 
@@ -82,7 +82,7 @@ def _read_csv(name: str) -> pd.DataFrame:
 def _list_folders(name: str, work_dir: str) -> list[str]:
     """Return the folder of a plan or a part, or of each part in it."""
     # Of a slug, only these two files are downloaded.
-    folder = find_part_files(name, [FINGERPRINTS_FILE, "plan.json"])
+    folder = find_input(name, names=[FINGERPRINTS_FILE, "plan.json"])
     if storage.real_path(folder) == storage.real_path(work_dir):
         raise ValueError(
             f"FOLDS_FROM is the WORK_DIR '{work_dir}' itself, whose files this run "

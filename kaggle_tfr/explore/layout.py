@@ -114,7 +114,7 @@ def locate(source: str) -> tuple[str, str, str]:
     input_dir = folder
     if "://" not in folder:
         folder = os.path.abspath(folder)
-        input_dir = mounts.name_input(source, folder, folder)
+        input_dir = mounts.name_input(source, folder)
     name = mounts.to_slug(os.path.basename(input_dir))[:40]
     return folder, name or "images", input_dir
 

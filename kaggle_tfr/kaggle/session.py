@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kaggle_tfr.mounts import find_input, locate_input, output_dir
+from kaggle_tfr.mounts import find_folder, find_input, output_dir
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.storage import write_atomically
 
@@ -30,7 +30,7 @@ def copy_plan(kernel: str, work: str) -> None:
 
 def restore_previous_output(kernel: str, folder: str) -> None:
     """Copy the output of this kernel's previous version, if any, to resume it."""
-    source = locate_input(kernel)
+    source = find_folder(kernel)
     if source:
         _copy_files(source, folder)
 

@@ -15,8 +15,7 @@ def find_weights(weights: str) -> str:
     weights: a file, or the folder of one; or a Kaggle input that contains it, as
         `find_input` takes it: "owner/dataset/efficientnetb0_notop.h5", or a model as in
         its address: "models/owner/model/framework/variation".
-    Raises: FileNotFoundError: there is no such file, or there are several;
-    PermissionError, ConnectionError: as `find_input`.
+    Raises: FileNotFoundError: there is no such file, or there are several.
     """
     if weights in IN_KERAS or os.path.isfile(weights):
         return weights

@@ -5,17 +5,15 @@ a final name has a row. Once the part is complete, shards.csv replaces the journ
 run locks the part; a bucket, and a file system without locks, are not locked.
 """
 
-import errno
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from kaggle_tfr import storage
+from kaggle_tfr.lock import hold
 from kaggle_tfr.plan.plan import PART_FILES, Plan, read_plan
 from kaggle_tfr.schema import JsonDataclass
 from kaggle_tfr.shards import (
@@ -25,7 +23,6 @@ from kaggle_tfr.shards import (
     sha256_of_text,
 )
 
-WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 REJECT_COLUMNS = ["image_id", "path", "problem", "file"]
 
 
@@ -55,33 +52,16 @@ class ShardRow(JsonDataclass):
 COLUMNS = [field.name for field in fields(ShardRow)][:9]  # of shards.csv
 
 
-@contextmanager
-def lock_part(part_dir: str) -> Iterator[None]:
-    """Keep other runs from writing a part while this block runs.
+def lock_part(part_dir: str) -> AbstractContextManager[None]:
+    """Keep other runs from writing a part in a `with` block.
 
     Raises: RuntimeError: another run writes it.
     """
-    if storage.is_remote(part_dir):
-        yield
-        return
-    storage.make_folder(part_dir)
-    path = f"{part_dir}/.lock"
-    lock = FileLock(path, timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise RuntimeError(
-            f"another run writes {os.path.basename(part_dir)}, in '{part_dir}'. Wait "
-            "until it has ended, or set another PART or OUT_DIR."
-        ) from None
-    except OSError as error:
-        if error.errno not in WITHOUT_LOCKS:
-            raise
-    try:
-        yield
-    finally:
-        storage.remove(path)
-        lock.release()
+    return hold(
+        f"{part_dir}/.lock",
+        f"another run writes {os.path.basename(part_dir)}, in '{part_dir}'. Wait "
+        "until it has ended, or set another PART or OUT_DIR.",
+    )
 
 
 def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[ShardRow]:

@@ -7,11 +7,11 @@ parallel. On a cluster a shard is a task.
 import os
 import uuid
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -45,20 +45,7 @@ SPARE_DISK_BYTES = 8 << 20  # 8 MiB for the tables beside the shards
 
 Row = dict[Any, Any]  # of plan.parquet
 Reject = dict[str, str]  # image_id, path, problem
-
-
-class ShardTask(NamedTuple):
-    """All that a worker needs, on any machine.
-
-    plan: without its shards; rows: the shard's rows of plan.parquet.
-    limit_bytes: size at which writing stops, because the part would pass its limit.
-    """
-
-    plan: Plan
-    shard: Shard
-    rows: pd.DataFrame
-    part_dir: str
-    limit_bytes: int
+Task = tuple[Shard, pd.DataFrame]  # a shard, and its rows of plan.parquet
 
 
 @storage.explain_os_errors("OUT_DIR", storage.OUTPUT_FIXES)
@@ -166,14 +153,18 @@ def _write_missing(
     finished = {row.number: row for row in rows}
     shards = [shard for shard in plan.shards if shard.part == part]
     missing = [shard for shard in shards if shard.number not in finished]
-    bytes_left = plan.shard_limit_bytes - sum(row.bytes for row in finished.values())
+    # A shard may have the upper bound of its forecast, and an equal share of the rest.
+    left = plan.shard_limit_bytes - sum(row.bytes for row in finished.values())
+    spare = left - sum(shard.bytes_high for shard in missing)
+    spare_each = spare // max(1, len(missing))
+    worker_plan = plan.for_worker()
     stopped = "Stopped after {} of {} shards of '{}', which are whole and stay"
     try:
         for row in parallel.run_groups(
             cut_rows,
-            partial(encode_images, plan.for_worker()),
-            write_shard,
-            _list_tasks(work_dir, part_dir, plan, missing, bytes_left),
+            partial(encode_images, worker_plan),
+            partial(write_shard, worker_plan, part_dir, spare_each),
+            _list_tasks(work_dir, missing),
             label="Writing images",
             total=sum(shard.count for shard in missing),
             advance=lambda row: row.count + row.refused,
@@ -199,27 +190,20 @@ def _write_missing(
     return [finished[shard.number] for shard in shards]
 
 
-def _list_tasks(
-    work_dir: str, part_dir: str, plan: Plan, missing: Sequence[Shard], bytes_left: int
-) -> Iterator[ShardTask]:
-    """Yield the missing shards as tasks, until the session is nearly over.
-
-    A shard may have the upper bound of its forecast, and an equal share of the bytes
-    that no shard is forecast to need.
-    """
-    spare = bytes_left - sum(shard.bytes_high for shard in missing)
-    for shard, rows in read_rows(work_dir, missing):
+def _list_tasks(work_dir: str, missing: Sequence[Shard]) -> Iterator[Task]:
+    """Yield the missing shards, until the session is nearly over."""
+    for task in read_rows(work_dir, missing):
         if session.hours_left() <= 0:
             return
-        limit_bytes = shard.bytes_high + spare // len(missing)
-        yield ShardTask(plan.for_worker(), shard, rows, part_dir, limit_bytes)
+        yield task
 
 
-def cut_rows(task: ShardTask) -> list[list[Row]]:
+def cut_rows(task: Task) -> list[list[Row]]:
     """Return the rows of a shard in blocks of at most 2 MiB or one image."""
-    largest = max(1, int(task.rows["n_bytes"].max()))
+    _, rows = task
+    largest = max(1, int(rows["n_bytes"].max()))
     size = min(BLOCK_IMAGES, max(1, BLOCK_BYTES // largest))
-    return parallel.blocks(task.rows.to_dict("records"), size)
+    return parallel.blocks(rows.to_dict("records"), size)
 
 
 def encode_images(plan: Plan, rows: list[Row]) -> list[bytes | Reject]:
@@ -246,26 +230,45 @@ def _encode(row: Row, data: bytes | OSError, plan: Plan) -> bytes | Reject:
     return {"image_id": row["image_id"], "path": row["path"], "problem": problem}
 
 
-def write_shard(task: ShardTask, blocks: Iterator[list[bytes | Reject]]) -> ShardRow:
+def write_shard(
+    plan: Plan,
+    part_dir: str,
+    spare_bytes: int,
+    task: Task,
+    blocks: Iterator[list[bytes | Reject]],
+) -> ShardRow:
     """Write a shard: temporary name, index, journal row, final name; return its row.
 
     blocks: of `encode_images`. The row is written before the shard gets its name, so
     that no file with a final name lacks its row.
+    spare_bytes: that the shard may have beyond the bound of its forecast.
     Raises: OSError, tf.errors.OpError.
     """
-    _check_disk(task)
-    plan, shard, _, part_dir, _ = task
+    shard, _ = task
+    needed = shard.bytes_high + SPARE_DISK_BYTES
+    if storage.free_bytes(part_dir) < needed:
+        raise OSError(
+            f"the disk is too full: shard {shard.number} and the files beside it may "
+            f"take {needed / 1e6:,.1f} MB. Make room, or set another OUT_DIR."
+        )
     scratch = storage.scratch_folder(part_dir)
     temporary = os.path.join(scratch, f"{shard.number:06d}.{uuid.uuid4().hex}.tmp")
+    bounds = [0]
+    rejects = list[Reject]()
     try:
-        records = chain.from_iterable(blocks)
-        bounds, rejects = _write_records(task, records, temporary)
-        count = len(bounds) - 1
+        with tf.io.TFRecordWriter(temporary, plan.settings.compression) as writer:
+            for record in chain.from_iterable(blocks):
+                if isinstance(record, dict):
+                    rejects.append(record)
+                    continue
+                writer.write(record)
+                bounds.append(bounds[-1] + len(record) + FRAME_BYTES)
+                _check_limit(shard, bounds, spare_bytes)
         row = ShardRow(
-            file=plan.file_name(shard, count),
+            file=plan.file_name(shard, len(bounds) - 1),
             split=shard.split,
             fold=shard.fold,
-            count=count,
+            count=len(bounds) - 1,
             bytes=os.path.getsize(temporary),
             sha256=storage.sha256_of(temporary),
             part=shard.part,
@@ -287,38 +290,16 @@ def write_shard(task: ShardTask, blocks: Iterator[list[bytes | Reject]]) -> Shar
     return row
 
 
-def _check_disk(task: ShardTask) -> None:
-    """Raise an OSError if the disk has too little room for the shard."""
-    needed = task.shard.bytes_high + SPARE_DISK_BYTES
-    if storage.free_bytes(task.part_dir) < needed:
+def _check_limit(shard: Shard, bounds: list[int], spare_bytes: int) -> None:
+    """Raise an OSError if a shard has more bytes than its part has room for."""
+    limit_bytes = shard.bytes_high + spare_bytes
+    if bounds[-1] > limit_bytes:
         raise OSError(
-            f"the disk is too full: shard {task.shard.number} and the files beside it "
-            f"may take {needed / 1e6:,.1f} MB. Make room, or set another OUT_DIR."
+            f"part {shard.part} would pass its limit: shard {shard.number} has "
+            f"{bounds[-1]:,} bytes after {len(bounds) - 1:,} of {shard.count:,} images,"
+            f" of {limit_bytes:,} that are left for it. Plan smaller parts "
+            "(PART_LIMIT_GB, IMAGE_SIZE, QUALITY in 03_plan)."
         )
-
-
-def _write_records(
-    task: ShardTask, records: Iterable[bytes | Reject], path: str
-) -> tuple[list[int], list[Reject]]:
-    """Write the records; return their bounds in bytes, and the rejected images."""
-    bounds = [0]
-    rejects = list[Reject]()
-    with tf.io.TFRecordWriter(path, task.plan.settings.compression) as writer:
-        for record in records:
-            if isinstance(record, dict):
-                rejects.append(record)
-                continue
-            writer.write(record)
-            bounds.append(bounds[-1] + len(record) + FRAME_BYTES)
-            if bounds[-1] > task.limit_bytes:
-                raise OSError(
-                    f"part {task.shard.part} would pass its limit: shard "
-                    f"{task.shard.number} has {bounds[-1]:,} bytes after "
-                    f"{len(bounds) - 1:,} of {task.shard.count:,} images, and only "
-                    f"{task.limit_bytes:,} are left for it. Plan smaller parts "
-                    "(PART_LIMIT_GB, IMAGE_SIZE, QUALITY in 03_plan)."
-                )
-    return bounds, rejects
 
 
 def _note_records(
@@ -372,18 +353,17 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, 
     Raises: RuntimeError: images in are not images written, dropped or rejected.
     """
     is_test = shards["split"] == "test"
-    n_planned = sum(shard.count for shard in plan.shards)
     written = {
         "labelled records": shards["count"][~is_test].sum(),
         "test records": shards["count"][is_test].sum(),
         "unreadable when written": shards["refused"].sum(),
     }
+    n_planned = sum(shard.count for shard in plan.shards)
     written["in other parts"] = n_planned - sum(written.values())
-    counts = {
-        name: int(count)
-        for name, count in (plan.outcomes | written).items()
-        if count or name in plan.outcomes
-    }
+    counts = dict(plan.outcomes)
+    for name, count in written.items():
+        if count or name in counts:
+            counts[name] = int(count)
     table = notebook.tabulate(counts, sum(plan.outcomes.values()))
     text = table.to_csv(lineterminator="\n", float_format="%.4f")
     storage.write_atomically(f"{work_dir}/accounting.csv", text.encode())

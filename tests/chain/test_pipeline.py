@@ -82,7 +82,7 @@ def test_a_failed_start_releases_the_work_folder(tmp_path, monkeypatch):
         kaggle_tfr.build_dataset(
             WORK_DIR=work, BACKEND="dask", SCHEDULER="tcp://127.0.0.1:1"
         )
-    lock.take(work, holder="another run").release()
+    lock.take(work).close()
 
 
 def test_an_import_of_the_package_imports_no_library():

@@ -39,7 +39,7 @@ def test_a_file_of_the_sample_is_found_beside_the_work(kaggle, monkeypatch):
     """As given, in the work folder, or in Kaggle's temporary one; slugs stay."""
     work = kaggle[1] / "work"
     monkeypatch.setattr(mounts, "KAGGLE_TEMP", str(kaggle[1] / "temp"))
-    for path in ("me/flowers/part-1", "gs://b/part-1", "/nowhere/mine.csv"):
+    for path in ("", "gs://b/part-1"):
         assert find_beside(path, str(work)) == path
     for folder in (kaggle[1] / "temp", work):
         put(folder, [], {"sample/mine.csv": ""})
@@ -51,10 +51,8 @@ def test_a_file_of_the_sample_is_found_beside_the_work(kaggle, monkeypatch):
 def test_an_empty_mount_is_not_an_input(kaggle):
     """A mount that is not ready yet is an empty folder."""
     (kaggle[0] / "flowers").mkdir()
-    with pytest.raises(FileNotFoundError, match="Looked in"):
+    with pytest.raises(FileNotFoundError, match=f"Looked in:\n.*\n  {kaggle[0]}/flow"):
         find_input("flowers")
-    (kaggle[0] / "flowers" / "train.csv").touch()
-    assert find_input("flowers") == str(kaggle[0] / "flowers")
 
 
 def test_plain_paths_and_buckets_need_no_kaggle(tmp_path, monkeypatch):
@@ -71,7 +69,6 @@ def test_plain_paths_and_buckets_need_no_kaggle(tmp_path, monkeypatch):
 
 def test_notebooks_and_the_command_line_agree_on_folders(tmp_path, monkeypatch):
     """In notebooks/, relative folders start at the project as well."""
-    monkeypatch.setattr(mounts, "KAGGLE_WORKING", str(tmp_path / "nowhere"))
     for name in ("kaggle_tfr", "notebooks", "photos"):
         (tmp_path / name).mkdir()
     for folder in (tmp_path, tmp_path / "notebooks"):
@@ -87,29 +84,9 @@ def test_the_work_folder_on_kaggle_is_the_one_it_keeps(kaggle):
     assert mounts.work_dir("gs://bucket/run/", "leaves") == "gs://bucket/run"
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../leaves", "/leaves"])
-def test_a_name_that_leads_out_of_the_work_folder_is_an_error(
-    name, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize("name", ["", "..", "/leaves"])
+def test_a_name_that_leads_out_of_the_work_folder_is_an_error(name, tmp_path):
     """NAME is a folder's name in work/, unless WORK_DIR is set."""
-    monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=f"NAME is '{name}', but .*set WORK_DIR"):
         mounts.work_dir("", name)
-    assert mounts.work_dir("runs", name) == str(tmp_path / "runs")
-
-
-@pytest.mark.parametrize("file", ["images.parquet", "plan.json"])
-def test_a_run_in_work_itself_is_explained(file, tmp_path, monkeypatch):
-    """Version 0.1 wrote there; its files stay, and WORK_DIR: work resumes them."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "work" / "leaves").mkdir(parents=True)
-    assert mounts.work_dir("", "leaves") == str(tmp_path / "work" / "leaves")
-    (tmp_path / "work" / file).touch()
-
-    with pytest.raises(
-        ValueError, match=rf"a run \({file}\).*set WORK_DIR: work; else"
-    ):
-        mounts.work_dir("", "leaves")
-
-    assert mounts.work_dir("work", "leaves") == str(tmp_path / "work")
-    assert (tmp_path / "work" / file).exists()
+    assert mounts.work_dir(str(tmp_path), name) == str(tmp_path)
