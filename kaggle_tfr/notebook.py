@@ -67,7 +67,7 @@ def start(step: str, values: Values) -> str:
 
     step: the notebook's name, such as "01_explore". values: its `globals()`. Workers
     are chosen if N_JOBS is among them; notebooks that read and train have none.
-    Raises: ValueError: a parameter is misspelt or does not fit; WorkDirBusyError:
+    Raises: ValueError: a parameter is misspelt or does not fit; RuntimeError:
     another run works in the folder.
     """
     check_globals(values)
@@ -86,8 +86,7 @@ def start(step: str, values: Values) -> str:
         # Until `account`, a cell that fails, or the kernel's end.
         _held.close()
         if os.environ.get(lock.INSIDE) != work:  # which the driver has locked
-            lock_of_part = lock.take(work, values.get("PART", 0), holder="a notebook")
-            _held.callback(lock_of_part.release)
+            _held.enter_context(lock.take(work, values.get("PART", 0)))
         print(use_backend(values["N_JOBS"], values["BACKEND"], values["SCHEDULER"]))
     remove_leftovers(work)  # of killed runs; files being written are locked
     return begin(step, values)

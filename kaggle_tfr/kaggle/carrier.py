@@ -37,7 +37,6 @@ MODULES = {
     "matplotlib": "matplotlib",
     "jinja2": "jinja2",
     "markupsafe": "markupsafe",
-    "psutil": "psutil",
     "pyyaml": "yaml",
 }
 # The package's modules and their templates.

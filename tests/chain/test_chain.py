@@ -17,7 +17,7 @@ from support.words import collect_numbers
 
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.driver import summarize
-from kaggle_tfr.parameters import NOTEBOOKS
+from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS
 from kaggle_tfr_sample import DUPLICATES
 
 SMALL = {"IMAGE_SIZE": 160, "N_FOLDS": 3, "N_SHARDS": 7, "EPOCHS": 1}
@@ -167,7 +167,7 @@ def test_the_last_lines_decide_and_name_all_files(work, tmp_path, monkeypatch):
     assert "cropped to 240 × 240" not in log
 
     bucket = f"ram://{tmp_path.name}"
-    lines = summarize({"WORK_DIR": bucket}).splitlines()
+    lines = summarize(DEFAULTS | {"WORK_DIR": bucket}).splitlines()
     assert lines[1:] == [
         f"notebooks  {tmp_path}/work/sample/notebooks/",
         f"report     {bucket}/report.html",

@@ -8,7 +8,7 @@ import yaml
 from support.docs import list_blocks, list_pages
 from support.functions_page import format_page
 
-from kaggle_tfr.__main__ import make_parser
+from kaggle_tfr.__main__ import join_parameters, make_parser
 from kaggle_tfr.parameters import MARKDOWN_FORMATS, check_parameters, format_parameters
 
 MOST_LINES, MOST_WORDS = 150, 1200
@@ -138,7 +138,7 @@ def test_the_commands_and_recipes_of_all_pages_are_valid():
     commands = list_commands()
     assert len(commands) > 10
     for arguments in commands:
-        make_parser().parse_args(arguments)
+        make_parser().parse_args(join_parameters(arguments))
     for blocks in list_blocks().values():
         for block in blocks:
             if block.language == "yaml":
