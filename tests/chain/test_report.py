@@ -17,7 +17,7 @@ from support.pages import HOSTILE, Elements
 from support.scenes import scene
 
 from kaggle_tfr import gallery, notebook
-from kaggle_tfr.deduplicate import load_clusters, overrides
+from kaggle_tfr.deduplicate import load_clusters
 from kaggle_tfr.explore import load_images
 from kaggle_tfr.gallery import make_gallery
 from kaggle_tfr.notebook import Finding
@@ -101,15 +101,14 @@ def note_all(work):
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
-    """A finished run with findings, in which 02 has applied two decisions."""
+    """A finished run with findings, in which 02 has applied three decisions."""
     folder = tmp_path_factory.mktemp("report")
     write_input(folder / "input")
+    decisions = folder / "overrides.csv"
+    decisions.write_text("image_id,action,value\na0,keep,\nb1,label,a\na3,same,a4\n")
     values = {**VALUES, "INPUT_DIR": str(folder / "input")}
-    run_values(values, str(folder / "work"))
+    run_values({**values, "OVERRIDES": str(decisions)}, str(folder / "work"))
     note_all(str(folder / "work"))
-    rows = [("a0", "keep", ""), ("b1", "label", "a")]
-    decisions = pd.DataFrame(rows, columns=overrides.COLUMNS)
-    decisions.to_parquet(folder / "work" / overrides.FILE)
     return folder / "work"
 
 
@@ -170,9 +169,10 @@ def test_conflicts_are_first_then_leaks_then_the_farthest(page):
     """Kept images are first in a cluster. Test images cannot be changed."""
     data = read_data(page)
     ids = [row["name"] for row in data["rows"]]
-    assert [*map(set, (ids[:2], ids[2:4]))] == [{"a1", "b-of-a1"}, {"b0", "t0"}]
-    assert ids[4] == "a0"
-    assert [row["keep"] for row in data["rows"][4:]] == [True, False, False]
+    clusters = [{*ids[:2]}, {*ids[2:4]}, {*ids[4:6]}]
+    assert clusters == [{"a1", "b-of-a1"}, {"b0", "t0"}, {"a3", "a4"}]
+    assert ids[6] == "a0"
+    assert [row["keep"] for row in data["rows"][6:]] == [True, False, False]
     test_row = data["rows"][ids.index("t0")]
     assert test_row == {"name": "t0", "keep": None, "label": None}
     assert data["classes"] == ["a", "b", "c"]
@@ -195,7 +195,7 @@ def test_an_id_of_two_splits_is_named_with_its_split(work):
 def test_what_does_not_fit_is_reported(work, monkeypatch):
     """The first images of a large cluster, and the first clusters."""
     monkeypatch.setattr(gallery, "MAX_IMAGES", 4)
-    assert "2 of 3\nclusters" in write(work)
+    assert "2 of 4\nclusters" in write(work)
     monkeypatch.setattr(gallery, "MAX_OF_CLUSTER", 1)
     assert "(1 of them here)" in write(work)
 
@@ -391,11 +391,12 @@ def test_decisions_become_a_file(page, tmp_path):
     assert found["overflow"] <= 0
     assert sorted(found["conflicts"]) == ["a1", "b-of-a1"]
     assert sorted(found["leaks"]) == ["b0", "t0"]
-    assert found["made"] == "5 decisions"
+    assert found["made"] == "6 decisions"
     assert list(csv.reader(io.StringIO(found["text"], newline=""))) == [
         ["image_id", "action", "value"],
         ["a0", "keep", ""],
         ["b1", "label", "a"],
+        ["a3", "same", "a4"],
         ["a0-small", "keep", ""],
         ["a0-pale", "label", 'b, "or" c'],
         ["b0", "different", "t0"],
