@@ -217,4 +217,4 @@ def test_the_generated_pages_are_up_to_date(root):
     """`make docs` was run after the last change of a parameter or a function."""
     parameters = (root / "docs" / "parameters.md").read_text()
     assert parameters == f"# Parameters\n\n{format_parameters(*MARKDOWN_FORMATS)}\n"
-    assert (root / "docs" / "functions.md").read_text() == format_page(root)
+    assert (root / "docs" / "functions.md").read_text() == format_page()

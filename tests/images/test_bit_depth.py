@@ -154,13 +154,11 @@ def test_a_16_bit_tiff_is_the_image_of_its_8_bit_version(bands, photometric, ext
     ],
 )
 def test_other_16_bit_tiffs_are_rejected_by_name(bands, photometric, extra, reason):
-    """They are images, and whole."""
+    """All readers give the same reason."""
     data = make_tiff(bands * np.uint16(257), photometric=photometric, extra=extra)
     for read in (check_image, read_pixels, read_upright):
         with pytest.raises(RejectedImage, match=f"unsupported format: {reason}"):
             read(data)
-    with pytest.raises(RejectedImage, match="truncated"):
-        check_image(data[:100])  # of its directory
 
 
 def test_an_image_of_one_shade_is_stretched_to_black():
