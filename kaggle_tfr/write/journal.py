@@ -194,7 +194,7 @@ def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:
             shard
             and row.fingerprint in ("", plan.fingerprint)
             and row.file == plan.file_name(shard, row.count)
-            and row.count + len(row.rejects) == shard.count
+            and shard.count - row.count == row.refused == len(row.rejects)
         ):
             matching.append(replace(row, number=shard.number))
     return matching

@@ -1,9 +1,9 @@
 """The files beside a part's shards: tables of the images, indices, labels and sums."""
 
-import shutil
-import tempfile
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+import hashlib
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -16,11 +16,15 @@ from kaggle_tfr.fingerprints import (
 from kaggle_tfr.naming import FOLDS_FILE, SUBMISSION
 from kaggle_tfr.plan.plan import Plan, has_folds, read_rows
 from kaggle_tfr.records import format_index, list_frames, read_index
-from kaggle_tfr.shards import SUMS, find_changed_files, format_sums, sha256_of_text
+from kaggle_tfr.shards import SUMS, find_changed_files, format_sums
 from kaggle_tfr.tables import format_csv
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, ShardRow
 from kaggle_tfr.write.metadata import DATASET_FILE, renew_metadata
+
+# Columns of plan.parquet that a field from a source of that name does not have: it has
+# the height, width and format of the image in the record.
+RENAMED = {name: f"source_{name}" for name in ("height", "width", "format", "split")}
 
 
 def close_part(
@@ -38,157 +42,103 @@ def close_part(
     publish_hashes: whether the part gets hashes.parquet.
     """
     with storage.explain_os_errors(part_dir, storage.OUTPUT_FIXES):
-        sums = _complete_indices(part_dir, plan, rows)
-        sums |= {row.file: row.sha256 for row in rows}
-        scratch_parent = storage.scratch_folder(part_dir)
-        with tempfile.TemporaryDirectory(dir=scratch_parent) as scratch:
-            _write_image_tables(work_dir, scratch, plan, rows, publish_hashes)
-            for name, text in _list_texts(work_dir, plan, rows).items():
-                Path(scratch, name).write_bytes(text.encode())
-            if has_folds(plan, rows[0].part):
-                with storage.local_copy(f"{work_dir}/{FOLDS_FILE}") as folds:
-                    shutil.copyfile(folds, f"{scratch}/{FOLDS_FILE}")
-            _publish_files(scratch, part_dir, sums)
+        files = _list_tables(work_dir, plan, rows, publish_hashes=publish_hashes)
+        files |= _list_files(work_dir, plan, rows)
+        new_sums = {name: _hash(data) for name, data in files.items()}
+        sums = dict(new_sums)
+        for row in rows:
+            sums[row.file] = row.sha256
+            if not plan.settings.compression:
+                sums |= _complete_index(part_dir, row)
+        # Without shards.csv, which is written last, the part is unfinished.
+        shards_csv = files.pop("shards.csv")
+        files |= {SUMS: format_sums(sums).encode(), "shards.csv": shards_csv}
+        new_sums[SUMS] = _hash(files[SUMS])
+        changed = find_changed_files(part_dir, new_sums)
+        for name in files:
+            if name in changed:
+                storage.write_atomically(f"{part_dir}/{name}", files[name])
+        for name in {"rejects.csv", FINGERPRINTS_FILE} - files.keys():
+            storage.remove(f"{part_dir}/{name}")
 
         metadata = renew_metadata(part_dir, plan, rows, license_name)
         if metadata:
-            metadata_path = f"{part_dir}/{DATASET_FILE}"
-            storage.write_atomically(metadata_path, metadata.encode())
+            path = f"{part_dir}/{DATASET_FILE}"
+            storage.write_atomically(path, metadata.encode())
     journal.remove_journal(part_dir)
 
 
-def _complete_indices(
-    part_dir: str, plan: Plan, rows: Sequence[ShardRow]
-) -> dict[str, str]:
-    """Write missing or wrong indices of shards, and return the sha256 of all."""
-    sums = dict[str, str]()
-    if plan.settings.compression:
-        return sums
-    for row in rows:
-        name = f"index/{row.file}.idx"
-        path = f"{part_dir}/{name}"
-        # The index of an empty shard is an empty file.
-        if not storage.exists(path) or read_index(path)[-1] != row.bytes:
-            _write_index(path, f"{part_dir}/{row.file}")
-        sums[name] = storage.sha256_of(path)
-    return sums
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
-def _write_index(path: str, shard: str) -> None:
-    with storage.local_copy(shard) as local:
-        bounds = list_frames(local)
-    storage.write_atomically(path, format_index(bounds).encode())
+def _complete_index(part_dir: str, row: ShardRow) -> dict[str, str]:
+    """Write the index of a shard if it is missing or wrong; return its name and sum."""
+    name = f"index/{row.file}.idx"
+    path = f"{part_dir}/{name}"
+    # The index of an empty shard is an empty file.
+    if not storage.exists(path) or read_index(path)[-1] != row.bytes:
+        with storage.local_copy(f"{part_dir}/{row.file}") as local:
+            text = format_index(list_frames(local))
+        storage.write_atomically(path, text.encode())
+    return {name: storage.sha256_of(path)}
 
 
-def _publish_files(
-    scratch: str,
-    part_dir: str,
-    sums: dict[str, str],
-) -> None:
-    """Move new files and SHA256SUMS to the part, shards.csv last.
-
-    sums: of the part's shards and indices. Files with the right content stay.
-    """
-    new_sums = {}
-    for path in Path(scratch).iterdir():
-        new_sums[path.name] = storage.sha256_of(path)
-    for name in ("rejects.csv", FINGERPRINTS_FILE):
-        if name not in new_sums:
-            storage.remove(f"{part_dir}/{name}")
-    text = format_sums(sums | new_sums)
-    Path(scratch, SUMS).write_bytes(text.encode())
-    new_sums[SUMS] = sha256_of_text(text)
-
-    changed = find_changed_files(part_dir, new_sums)
-    for name in sorted(changed, key=lambda name: name == "shards.csv"):
-        storage.publish_file(f"{scratch}/{name}", f"{part_dir}/{name}")
-
-
-def _list_texts(
-    work_dir: str,
-    plan: Plan,
-    rows: Sequence[ShardRow],
-) -> dict[str, str]:
-    """Return the text of each small file beside the shards, by its name."""
-    texts = {
-        "plan.json": plan.to_json(),
-        "schema.json": _format_schema(plan),
-        "labels.json": plan.labels.to_json(),
-        "labels.txt": _format_classes(plan.labels.classes),
-        "shards.csv": format_csv(pd.DataFrame(rows, columns=COLUMNS)),
-    }
-    rejects = _list_rejects(rows)
-    if len(rejects):
-        texts["rejects.csv"] = format_csv(rejects)
-    submission = storage.read_text(storage.join(work_dir, SUBMISSION))
-    if submission and any(row.split == "test" for row in rows):
-        texts[SUBMISSION] = submission
-    return texts
-
-
-def _format_schema(plan: Plan) -> str:
-    """Return the text of schema.json."""
+def _list_files(work_dir: str, plan: Plan, rows: Sequence[ShardRow]) -> dict[str, Any]:
+    """Return the content of each small file beside the shards, by its name."""
     # Without resizing, originals keep their bytes and their format.
     image_format = "jpeg or png" if plan.image.resize == "none" else "jpeg"
-    return plan.schema.to_json(
-        compression=plan.settings.compression, image_format=image_format
-    )
-
-
-def _format_classes(classes: Iterable[object]) -> str:
-    """Return the text of labels.txt, a line for each class."""
-    names = [str(name).replace("\n", " ") for name in classes]
-    return "".join(f"{number}:{name}\n" for number, name in enumerate(names))
-
-
-def _list_rejects(rows: Iterable[ShardRow]) -> pd.DataFrame:
-    """Return the images of all shards that could not be written."""
+    compression = plan.settings.compression
+    names = [str(name).replace("\n", " ") for name in plan.labels.classes]
+    texts = {
+        "plan.json": plan.to_json(),
+        "schema.json": plan.schema.to_json(
+            compression=compression, image_format=image_format
+        ),
+        "labels.json": plan.labels.to_json(),
+        "labels.txt": "".join(f"{label}:{name}\n" for label, name in enumerate(names)),
+        "shards.csv": format_csv(pd.DataFrame(rows, columns=COLUMNS)),
+    }
     rejects = []
     for row in rows:
         rejects += [reject | {"file": row.file} for reject in row.rejects]
-    return pd.DataFrame(rejects, columns=REJECT_COLUMNS)
+    if rejects:
+        texts["rejects.csv"] = format_csv(pd.DataFrame(rejects)[REJECT_COLUMNS])
+    submission = storage.read_text(storage.join(work_dir, SUBMISSION))
+    if submission and any(row.split == "test" for row in rows):
+        texts[SUBMISSION] = submission
+    files = {name: text.encode() for name, text in texts.items()}
+    if has_folds(plan, rows[0].part):
+        files[FOLDS_FILE] = storage.read_bytes(storage.join(work_dir, FOLDS_FILE))
+    return files
 
 
-def _write_image_tables(
-    work_dir: str,
-    folder: str,
-    plan: Plan,
-    rows: Sequence[ShardRow],
-    publish_hashes: bool,
-) -> None:
-    """Write a CSV for each split, and hashes.parquet: a row for each record.
+def _list_tables(
+    work_dir: str, plan: Plan, rows: Sequence[ShardRow], *, publish_hashes: bool
+) -> dict[str, Any]:
+    """Return a CSV for each split, and hashes.parquet: a row for each record.
 
     The other columns of one shard at a time are in memory.
     """
-    shards = [plan.shards[row.number] for row in rows]
-    tables = read_rows(work_dir, shards)
+    files: dict[str, Any] = defaultdict(bytearray)
     fingerprints = []
-    for row, (_, images) in zip(rows, tables, strict=True):
+    shards = [plan.shards[row.number] for row in rows]
+    for row, (_, images) in zip(rows, read_rows(work_dir, shards), strict=True):
         rejected = [reject["image_id"] for reject in row.rejects]
         records = images[~images["image_id"].isin(rejected)]
         if publish_hashes:
             group_column = plan.settings.group_column
             fingerprints.append(select_fingerprints(records, group_column))
-        table = _list_records(plan, row, records)
-        with open(f"{folder}/{row.split}.csv", "ab") as file:
-            is_new = file.tell() == 0
-            text = format_csv(table, header=is_new)
-            file.write(text.encode())
+        # Codes of masks are resized like the image, from its original size.
+        table = records.rename(columns=RENAMED)
+        table = table.assign(file=row.file, record=range(len(table)))
+        columns = _list_columns(plan, row.split)
+        table = table[[name for name in columns if name in table]]
+        file = files[f"{row.split}.csv"]
+        file += format_csv(table, header=not file).encode()
     if fingerprints:
-        data = encode_fingerprints(pd.concat(fingerprints))
-        Path(folder, FINGERPRINTS_FILE).write_bytes(data)
-
-
-def _list_records(plan: Plan, row: ShardRow, records: pd.DataFrame) -> pd.DataFrame:
-    """Return the records of a shard, with the columns of its split's CSV."""
-    records = records.assign(
-        file=row.file,
-        record=range(len(records)),
-        source_height=records.get("height"),
-        source_width=records.get("width"),
-    )
-    columns = _list_columns(plan, row.split)
-    return records[[name for name in columns if name in records]]
+        files[FINGERPRINTS_FILE] = encode_fingerprints(pd.concat(fingerprints))
+    return files
 
 
 def _list_columns(plan: Plan, split: str) -> list[str]:
@@ -198,11 +148,7 @@ def _list_columns(plan: Plan, split: str) -> list[str]:
     if schema is plan.schema:
         columns += ["label", "label_name"]
     for field in schema.fields:
-        for source in field.sources:
-            if source not in ("height", "width", "format", "split"):
-                columns.append(source)
+        columns += field.sources
     if schema.kind == "masks":
-        # Codes of masks are resized like the image, from its original size.
         columns += ["source_height", "source_width"]
-    columns += ["fold", "file", "record"]
-    return list(dict.fromkeys(columns))
+    return list(dict.fromkeys([*columns, "fold", "file", "record"]))

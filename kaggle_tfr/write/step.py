@@ -25,7 +25,7 @@ class Written:
 
     plan: of the parts. part_dirs: the folders of the parts that this run wrote.
     shards: as in shards.csv. sources: the sample of records that was compared with
-    their images, one row each; see `verify.SourceMatch`.
+    their images, one row each; see `verify.Finding`.
     stats: by split: images, pixels, and mean and std of red, green and blue, 0 to 255.
     counts: number of input images by outcome, as in accounting.csv.
     """

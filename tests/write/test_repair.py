@@ -1,7 +1,6 @@
 """Verify names the damage of a part, and 04 repairs it with equal bytes."""
 
 import hashlib
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -130,16 +129,6 @@ def use_copied_images(work):
     return table
 
 
-def list_shards(part):
-    """Return the names of a part's shards by files, indices and shards.csv."""
-    names = {str(path.relative_to(part)) for path in part.rglob("*.tfrec")}
-    indices = {
-        str(path.relative_to(part / "index")).removesuffix(".idx")
-        for path in (part / "index").rglob("*.idx")
-    }
-    return names, indices, set(pd.read_csv(part / "shards.csv")["file"])
-
-
 def test_no_shard_stays_when_a_rejected_image_is_back(work):
     """Its shard then has another name, since that contains the number of records."""
     part = work / "part-1"
@@ -149,11 +138,11 @@ def test_no_shard_stays_when_a_rejected_image_is_back(work):
     path.write_bytes(Path(table["path"].iloc[0]).read_bytes())
     (part / "rejects.csv").unlink()
 
-    write(work)
+    assert run_04(work).empty
 
-    names, indices, rows = list_shards(part)
-    assert names == indices == rows
-    assert "trees-f0-000-12.tfrec" in names
+    indices = [path.name.removesuffix(".idx") for path in part.rglob("*.idx")]
+    assert "trees-f0-000-12.tfrec" in indices
+    assert sorted(indices) == sorted(path.name for path in part.rglob("*.tfrec"))
 
 
 def test_a_torn_journal_costs_a_shard_written_again(work, made):
@@ -162,7 +151,7 @@ def test_a_torn_journal_costs_a_shard_written_again(work, made):
     (part / "shards.csv").unlink()
     (part / "journal").mkdir()
     (part / "journal" / "000001.json").write_text('{"file": "trees-f')
-    assert "run 04_write again" in " ".join(verify(part).faults["problem"])
+    assert "the part is unfinished" in " ".join(verify(part).faults["problem"])
     assert run_04(work).empty
     assert digests(part) == digests(made / "part-1")
 
@@ -206,18 +195,6 @@ def test_sources_that_are_gone_are_not_compared(work, spoil):
     assert 0 < len(verified.sources) <= 5
 
 
-def test_verify_rejects_a_folder_that_04_did_not_write(work, tmp_path, capsys):
-    """Shards without a part's tables are an error that names INPUT_SCHEMA."""
-    other = tmp_path / "other"
-    other.mkdir()
-    for shard in (work / "part-1").glob("trees-f*.tfrec"):
-        shutil.copy(shard, other)
-
-    assert main(["verify", str(other)]) == 1
-    message = r"other' is not a part(.|\n)*INPUT_SCHEMA: auto"
-    assert re.search(message, capsys.readouterr().err)
-
-
 def test_a_part_without_its_plan_is_named_and_not_overwritten(work):
     """Verify uses SHA256SUMS; without that file too, 04 stops and names plan.json."""
     part = work / "part-1"
@@ -227,7 +204,7 @@ def test_a_part_without_its_plan_is_named_and_not_overwritten(work):
     faults = verify(part).faults
     assert faults["file"].tolist() == ["plan.json", "trees-f0-000-11.tfrec"]
     (part / "SHA256SUMS").unlink()
-    with pytest.raises(ValueError, match=r"shards.csv, but no plan.json: restore"):
+    with pytest.raises(ValueError, match="no plan.json"):
         write(work)
 
 
@@ -235,9 +212,7 @@ def test_the_table_of_faults_is_whole_in_a_narrow_terminal(work, capsys, monkeyp
     """Neither a column nor a word is left out."""
     monkeypatch.setenv("COLUMNS", "40")
     edit(work / "part-1" / "train.csv")
-    faults = verify(work / "part-1").faults
+    (fault,) = verify(work / "part-1").faults.to_numpy().tolist()
     assert main(["verify", str(work / "part-1")]) == 1
     text = capsys.readouterr().out
-    assert all(
-        str(value) in text for row in faults.to_numpy().tolist() for value in row
-    )
+    assert all(str(value) in text for value in fault)
