@@ -73,8 +73,8 @@ a shard is damaged or deleted
   test_writer.py::test_a_second_run_writes
 a setting that changes the bytes
   test_writer.py::test_overwrite_replaces
-parts of an earlier plan are still in
-  test_writer.py::test_overwrite_removes_parts
+parts of another plan are in
+  test_writer.py::test_parts_of_another_plan
   test_shards.py::test_parts_of_different_plans
 """
 

@@ -10,24 +10,15 @@ import logging
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from support.notebooks import run_notebook
+
 SIZES = {"TRAIN_SIZE": 32, "BATCH_SIZE": 8, "EPOCHS": 1}
 MISSING = "fastprogress imagehash cv2 sklearn scipy joblib papermill dask"
 
 
 def run_training(work, until="", **values):
     """Return the names that 06 leaves. until: the id of the last cell to run."""
-    values = {**SIZES, "WORK_DIR": str(work), **values}
-    names = {"display": print}
-    content = json.loads((ROOT / "notebooks" / "06_train.ipynb").read_text())
-    for cell in content["cells"]:
-        if cell["cell_type"] == "code":
-            exec("".join(cell["source"]), names)
-        if "parameters" in cell["metadata"].get("tags", []):
-            names |= values
-        if cell["id"] == until:
-            break
-    return names
+    return run_notebook("06", {**SIZES, "WORK_DIR": str(work), **values}, until)
 
 
 def train_by_jax(work, part):

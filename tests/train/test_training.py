@@ -109,7 +109,7 @@ def processes(root, part, tmp_path_factory):
     return train_by
 
 
-WAYS = ["tensorflow", "mirrored/2", "jax/8", "jax/1"]
+WAYS = ["tensorflow", "mirrored/2", "jax/8"]
 
 
 @pytest.fixture(params=WAYS)
