@@ -76,6 +76,8 @@ a setting that changes the bytes
 parts of another plan are in
   test_writer.py::test_parts_of_another_plan
   test_shards.py::test_parts_of_different_plans
+two runs write the same part
+  test_writer.py::test_two_runs
 """
 
 
