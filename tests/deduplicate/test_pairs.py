@@ -7,7 +7,7 @@ from support.brute_force import find_by_brute_force
 from support.scenes import scene
 from support.splits import make_hashes
 
-from kaggle_tfr.deduplicate.pairs import find_first, find_pairs
+from kaggle_tfr.deduplicate.pairs import find_pairs
 from kaggle_tfr.images.hashing import (
     BITS_BY_ORIENTATION,
     FLAT,
@@ -82,13 +82,3 @@ def test_pairs_are_those_of_brute_force(rotated_bits):
     expected = find_by_brute_force(hashes, 25, rotated_bits)
     assert pairs.to_numpy().tolist() == expected
     assert len(expected) > 600
-
-
-def test_the_first_image_with_equal_hashes_is_found():
-    """Flat images are equal if their files are, and damaged ones are like none."""
-    codes = np.array([0, 7, 0, 0, 7, 0, 0])[:, None].repeat(32, axis=1)
-    hashes = make_hashes(codes.astype(np.uint8)).assign(digest=[*"abcdeff"])
-    hashes.loc[3, "problem"] = "broken"
-    hashes.loc[[4, 5, 6], "texture"] = FLAT - 1
-
-    assert find_first(hashes).tolist() == [0, 1, 0, -1, 4, 5, 5]
