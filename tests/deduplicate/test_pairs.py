@@ -7,7 +7,7 @@ from support.brute_force import find_by_brute_force
 from support.scenes import scene
 from support.splits import make_hashes
 
-from kaggle_tfr.deduplicate.pairs import find_pairs
+from kaggle_tfr.deduplicate.pairs import find_first, find_pairs
 from kaggle_tfr.images.hashing import (
     BITS_BY_ORIENTATION,
     FLAT,
@@ -82,3 +82,11 @@ def test_pairs_are_those_of_brute_force(rotated_bits):
     expected = find_by_brute_force(hashes, 25, rotated_bits)
     assert pairs.to_numpy().tolist() == expected
     assert len(expected) > 600
+
+
+def test_images_without_texture_are_equal_if_their_files_are():
+    """Their hashes are noise."""
+    hashes = make_hashes(np.zeros((4, 32), np.uint8)).assign(digest=[*"abbc"])
+    hashes["texture"] = [*[FLAT - 1] * 3, FLAT]
+
+    assert find_first(hashes).tolist() == [0, 1, 1, 3]
