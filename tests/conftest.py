@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import settings
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -37,6 +38,23 @@ def _no_step() -> None:
     from kaggle_tfr import notebook  # after the variables above
 
     notebook.end()
+
+
+@pytest.fixture(scope="session")
+def sample(tmp_path_factory) -> Path:
+    """Return a folder with the small sample, in/, and its dataset, work/sample/.
+
+    One process writes it for all.
+    """
+    from support.chain import write_sample_dataset
+
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with FileLock(folder / "sample.lock"):
+        if not (folder / "sample").exists():
+            write_sample_dataset(folder / "sample")
+    return folder / "sample"
 
 
 @pytest.fixture(scope="session")

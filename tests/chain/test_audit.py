@@ -18,10 +18,9 @@ from support.readers import make_example, write_shard
 from support.scenes import saved
 
 import kaggle_tfr
-from kaggle_tfr import deduplicate, explore
+from kaggle_tfr import deduplicate
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.explore.table import load_images
-from kaggle_tfr.parameters import DEFAULTS
 
 WRITTEN = {"audit.html", "audit.md", "audit.json", "copies.csv"}
 
@@ -210,10 +209,9 @@ def leaves(photos, pictures, at):
         save_picture(ImageOps.mirror(pictures[number]), folder / f"x/m{number}.jpg")
     for number, picture in enumerate(draw_pictures(53, 120, 160)[40:]):
         save_picture(picture, folder / f"y/other-{number}.jpg")
-    work = at / "work"
-    values = {**DEFAULTS, "INPUT_DIR": str(folder), "N_JOBS": 2}
-    explore.run({**values, "WORK_DIR": str(work)})
-    images, _ = load_images(str(work))
+    main(["audit", "theirs"])
+    work = "audit-theirs/cache"
+    images, _ = load_images(work)
     splits = np.where(images["image_id"].str.contains("m"), "test", "train")
     part = publish_images(at / "leaves/part-1", images, work, split=splits)
     shutil.rmtree(folder)

@@ -20,7 +20,7 @@ from kaggle_tfr.driver import summarize
 from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS
 from kaggle_tfr_sample import DUPLICATES
 
-SMALL = {"IMAGE_SIZE": 160, "N_FOLDS": 3, "N_SHARDS": 7, "EPOCHS": 1}
+SMALL = {"IMAGE_SIZE": 160, "N_FOLDS": 2, "N_SHARDS": 5, "EPOCHS": 1}
 
 
 @pytest.fixture(scope="module")

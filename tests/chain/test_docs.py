@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from support.chain import run_chain, write_small_sample
+from support.chain import write_small_sample
 from support.dask_cluster import start_cluster
 from support.docs import list_blocks, write_inputs, write_recipe
 from support.gcs import serve_bucket
@@ -44,48 +44,28 @@ RUNS = {"01": explore.run, "02": deduplicate.run, "03": plan.run}
 SECONDS = 900  # for one block
 
 
-@pytest.fixture(scope="module")
-def competition(tmp_path_factory):
-    """Return the folder of the sample with a sixth of its images."""
-    folder = tmp_path_factory.mktemp("competition")
-    write_small_sample(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def sample_work(competition, tmp_path_factory):
-    """Return the sample's output, which all pages read."""
-    work = tmp_path_factory.mktemp("sample") / "sample"
-    [more] = load_recipe(str(driver.PROJECT / "recipes" / "sample.yaml"))["MORE_INPUTS"]
-    more = more | {"INPUT_DIR": f"{competition}/more"}
-    run_chain("sample", str(work), INPUT_DIR=str(competition), MORE_INPUTS=[more])
-    # `publish` needs a license, and `COMPARE_WITH` the hashes.
-    write_parts(str(work), license_name="other", publish_hashes=True)
-    return work
-
-
 @pytest.fixture
-def folder(request, competition, sample_work, tmp_path, monkeypatch):
+def folder(request, sample, tmp_path, monkeypatch):
     """Return a reader's folder with the inputs, which is the current folder."""
     folder = tmp_path / "reader"
     folder.mkdir()
-    write_inputs(folder, competition)
+    write_inputs(folder, sample / "in")
     write_clone(folder)
     if request.node.callspec.params["page"] != "README.md":
-        shutil.copytree(sample_work, folder / "work" / "sample")
+        shutil.copytree(sample / "work", folder / "work")
     monkeypatch.chdir(folder)
     return folder
 
 
 @pytest.fixture
-def kernels(kaggle, sample_work, tmp_path):
+def kernels(kaggle, sample, tmp_path):
     """Leave the output of every kernel that is pushed to the stub of Kaggle."""
 
     def leave_output(request):
         slug = request["slug"]
         output = tmp_path / "outputs" / slug
         if not output.exists():
-            write_output(sample_work, output, slug)
+            write_output(sample / "work/sample", output, slug)
         kaggle.outputs[slug] = output
 
     kaggle.on_save = leave_output
@@ -117,13 +97,13 @@ def write_output(sample_work, output, slug):
 
 
 @pytest.fixture
-def functions(monkeypatch, sample_work):
+def functions(monkeypatch, sample):
     """Replace the notebooks of `kaggle-tfr run` by their functions, on few images."""
 
     def run_recipe(values, notebooks):
         work = os.path.abspath(values.get("WORK_DIR") or f"work/{values['NAME']}")
         if not values.get("INPUT_DIR"):
-            shutil.copytree(sample_work, work, dirs_exist_ok=True)
+            shutil.copytree(sample / "work/sample", work, dirs_exist_ok=True)
         else:
             run_steps(DEFAULTS | values | FEW_IMAGES, work, notebooks)
         return work

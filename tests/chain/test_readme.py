@@ -73,9 +73,11 @@ a shard is damaged or deleted
   test_writer.py::test_a_second_run_writes
 a setting that changes the bytes
   test_writer.py::test_overwrite_replaces
-parts of an earlier plan are still in
-  test_writer.py::test_overwrite_removes_parts
+parts of another plan are in
+  test_writer.py::test_parts_of_another_plan
   test_shards.py::test_parts_of_different_plans
+two runs write the same part
+  test_writer.py::test_two_runs
 """
 
 
@@ -217,4 +219,4 @@ def test_the_generated_pages_are_up_to_date(root):
     """`make docs` was run after the last change of a parameter or a function."""
     parameters = (root / "docs" / "parameters.md").read_text()
     assert parameters == f"# Parameters\n\n{format_parameters(*MARKDOWN_FORMATS)}\n"
-    assert (root / "docs" / "functions.md").read_text() == format_page(root)
+    assert (root / "docs" / "functions.md").read_text() == format_page()

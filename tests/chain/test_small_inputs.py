@@ -1,6 +1,5 @@
 """The notebooks on inputs with almost nothing to display."""
 
-import ast
 import json
 import re
 
@@ -9,34 +8,11 @@ import pandas as pd
 import pytest
 from support import layouts
 from support.inputs import put
-
-from kaggle_tfr.parameters import NOTEBOOKS
+from support.notebooks import run_notebook
 
 # Of a table that a notebook shows.
 TAGS = {"<table", "<thead", "<tbody", "<tr", "<th", "<td", "<div", "<style", "<p"}
 SMALL = {"IMAGE_SIZE": 32, "N_FOLDS": 0, "BATCH_SIZE": 4, "N_JOBS": 1}
-
-
-def run_notebook(root, number, values):
-    """The names that a notebook's code cells leave, run without a kernel."""
-    (name,) = [name for name in NOTEBOOKS if name.startswith(number)]
-    content = json.loads((root / "notebooks" / f"{name}.ipynb").read_text())
-    names = {"display": show}
-    for cell in content["cells"]:
-        if cell["cell_type"] == "code":
-            run_cell("".join(cell["source"]), names)
-        if "parameters" in cell["metadata"].get("tags", []):
-            names |= {key: value for key, value in values.items() if key in names}
-    return names
-
-
-def run_cell(source, names):
-    *statements, last = ast.parse(source).body
-    exec(compile(ast.Module(statements, []), "<cell>", "exec"), names)
-    if isinstance(last, ast.Expr):
-        show(eval(compile(ast.Expression(last.value), "<cell>", "eval"), names))
-    else:
-        exec(compile(ast.Module([last], []), "<cell>", "exec"), names)
 
 
 def show(value):
@@ -47,14 +23,15 @@ def show(value):
     if isinstance(value, plt.Figure):
         value.draw_without_rendering()
         print("figure:", value.get_suptitle())
+        plt.close(value)
 
 
-def test_rejects_are_saved_where_no_image_is_good(root, tmp_path):
+def test_rejects_are_saved_where_no_image_is_good(tmp_path):
     """01 ends with the most frequent reason; the file lists all images."""
     put(tmp_path / "in", [], {"a/0.jpg": "no image", "a/1.jpg": "", "a/2.jpg": ""})
     values = {"INPUT_DIR": str(tmp_path / "in"), "WORK_DIR": str(tmp_path / "work")}
     with pytest.raises(ValueError, match=r"2 of the images, 67%, .*: empty file"):
-        run_notebook(root, "01", SMALL | values)
+        run_notebook("01", SMALL | values, show=show)
     rejects = pd.read_csv(tmp_path / "work" / "rejects.csv")
     assert rejects["problem"].str.startswith("empty file").sum() == 2
     assert len(rejects) == 3
@@ -74,10 +51,10 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_cell_stands_a_small_input(root, tmp_path, case, capsys):
+def test_every_cell_stands_a_small_input(tmp_path, case, capsys):
     """01 to 05 run, and 06 and 07 name what they need."""
     folder = tmp_path / "in"
-    values = {"INPUT_DIR": str(folder), "WORK_DIR": str(tmp_path / "work")}
+    values = {**SMALL, "INPUT_DIR": str(folder), "WORK_DIR": str(tmp_path / "work")}
     n_images = 1 if case == "one image" else 3
     name = "$a$<img src=x onerror=alert(1)>"
     layouts.put(layouts.many(f"{folder}/{name}/{{}}.jpg", n_images))
@@ -89,7 +66,7 @@ def test_every_cell_stands_a_small_input(root, tmp_path, case, capsys):
         values |= {"LABEL_COLUMN": []}
     notebooks, last, error = CASES[case]
     for number in notebooks:
-        names = run_notebook(root, number, SMALL | values)
+        names = run_notebook(number, values, show=show)
     if "05" in notebooks:
         assert len(names["ids"]) == len(set(names["ids"])) == n_images  # no padding
     printed = capsys.readouterr().out
@@ -101,9 +78,9 @@ def test_every_cell_stands_a_small_input(root, tmp_path, case, capsys):
     assert (covered in printed) == (case == "several labels")
     if last:
         with pytest.raises(ValueError, match=error):
-            run_notebook(root, last, SMALL | values)
+            run_notebook(last, values, show=show)
     if case == "several labels":  # at last, since it is another plan
-        run_notebook(root, "03", SMALL | values | {"N_FOLDS": 3})
+        run_notebook("03", values | {"N_FOLDS": 3}, show=show)
         printed = capsys.readouterr().out
         assert re.search(r"Class cat \(.*; dog \(", printed)
         assert "figure: 3 classes; missing from a fold (red): cat, dog" in printed

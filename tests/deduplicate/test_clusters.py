@@ -141,16 +141,6 @@ def test_conflicts_decides_which_image_of_several_labels_is_kept(
     assert is_conflict.any() == (clusters["conflict"].any() and conflicts != "keep")
 
 
-def test_an_image_that_the_user_keeps_stays_beside_the_best():
-    """In a cluster with a test image too, whatever LEAKS is."""
-    images = make_images(["rose", "rose", "test"], [30, 20, 10])
-    images["decision"] = ["", "keep", ""]
-    pairs = make_pairs("ab", "bc")
-
-    assert kept_ids(decide(images, pairs)) == "abc"
-    assert kept_ids(decide(images, pairs, leaks="drop")) == "bc"
-
-
 @settings(max_examples=12)
 @given(SEEDS, KEEP, CONFLICTS)
 def test_every_cluster_keeps_at_most_one_image_unless_all_are_kept(

@@ -4,16 +4,12 @@ import pytest
 from support.splits import make_codes, make_images, make_pairs
 
 from kaggle_tfr.deduplicate.clusters import find_clusters
-from kaggle_tfr.deduplicate.leaks import find_leaks
 from kaggle_tfr.deduplicate.outcomes import (
     DuplicateSettings,
     choose_rows,
     count_outcomes,
     load_clusters,
-    save_clusters,
 )
-
-HEADER = "test_id,image_id,label_name,distance,test_split,split,keep,dataset"
 
 
 @pytest.fixture
@@ -74,21 +70,6 @@ def test_a_plan_without_an_image_is_an_error():
     clusters = decide(images, make_pairs("01"))
     with pytest.raises(ValueError, match=r"conflicts dropped': 2.* Set CONFLICTS"):
         choose_rows(images, clusters)
-
-
-def test_the_files_are_read_again(images, tmp_path):
-    """A setting that the file lacks has its default."""
-    expected = DuplicateSettings(leaks="drop")
-    clusters = decide(images, make_pairs("56"))
-    leaks = find_leaks(clusters, make_codes(*[0] * len(images)))
-
-    save_clusters(clusters, leaks, expected, str(tmp_path))
-
-    assert (tmp_path / "leaks.csv").read_text() == f"{HEADER}\n"
-    (tmp_path / "duplicates.json").write_text('{"leaks": "drop"}')
-    found, settings = load_clusters(str(tmp_path))
-    assert found.to_dict("records") == clusters.to_dict("records")
-    assert settings == expected
 
 
 def test_without_clusters_the_error_names_the_step_to_run(tmp_path):

@@ -5,10 +5,7 @@ import io
 import numpy as np
 import pandas as pd
 import pytest
-from support.chain import write_small_sample
-from support.plans import digests
 
-from kaggle_tfr import deduplicate, explore, plan
 from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.outcomes import (
     DuplicateSettings,
@@ -22,8 +19,7 @@ from kaggle_tfr.deduplicate.overrides import (
 )
 from kaggle_tfr.deduplicate.pairs import read_codes
 from kaggle_tfr.images.hashing import FLAT, HASHES, ROTATION_BITS
-from kaggle_tfr.parameters import DEFAULTS, load_recipe
-from kaggle_tfr.plan import assign_folds, check_leakage, read_plan
+from kaggle_tfr.plan import assign_folds, check_leakage
 from kaggle_tfr.schema import Labels
 
 CLASSES = ("lily", "rose", "tulip")
@@ -187,58 +183,3 @@ def test_kept_copies_and_groups_stay_in_one_fold(decide):
         assert check_leakage(folded)["clusters_across_folds"] == 0
     with pytest.raises(ValueError, match="clusters_across_folds': "):
         check_leakage(folded.assign(fold=range(len(folded))))
-
-
-@pytest.fixture(scope="module")
-def explored(tmp_path_factory):
-    """The small sample after 01: its parameters, the work folder and the truth."""
-    folder = tmp_path_factory.mktemp("overrides")
-    truth = write_small_sample(folder / "in")
-    changes = {"INPUT_DIR": str(folder / "in"), "MORE_INPUTS": [], "N_FOLDS": 2}
-    changes |= {"OVERRIDES": "", "COMPARE_WITH": []}
-    values = {**DEFAULTS, **load_recipe("sample"), **changes}
-    values["WORK_DIR"] = str(folder / "work")
-    explore.run(values)
-    return values, folder / "work", truth
-
-
-def test_every_action_reaches_the_plan_and_the_accounting(explored, tmp_path):
-    """03 uses the new labels, pairs and groups; a rerun gives equal bytes."""
-    values, work, truth = explored
-    before = read_counts(values)
-    leaks = pd.read_csv(work / "leaks.csv")
-    folds = pd.read_csv(work / "folds.csv", dtype=str).set_index("image_id")
-    copy = folds.index[folds["reason"] == "duplicate"][0]
-    one, other = truth["label_conflicts"][0]
-    is_single = (folds["cluster"] == "-1") & (folds["keep"] == "True")
-    is_single &= folds["label_name"] == folds["label_name"][one]
-    dropped, first, second = folds.index[is_single][:3]
-    rows = ["image_id,action,value", f"{copy},keep,", f"{dropped},drop,"]
-    rows += [f"{one},label,{folds['label_name'][other]}", f"{first},group,site"]
-    rows += [f"{leaks['test_id'][0]},different,{leaks['image_id'][0]}"]
-    rows += [f"{second},group,site", f"{first},same,{second}"]
-    (tmp_path / "mine.csv").write_text("\n".join(rows))
-
-    values = {**values, "OVERRIDES": str(tmp_path / "mine.csv")}
-    after = read_counts(values)
-
-    assert after["dropped by overrides"] == 1
-    assert after["conflicts dropped"] < before["conflicts dropped"]
-    assert sum(after.values()) == sum(before.values())
-    assert len(pd.read_csv(work / "leaks.csv")) == len(leaks) - 1
-    folds = pd.read_csv(work / "folds.csv", dtype=str).set_index("image_id")
-    assert folds["label_name"][one] == folds["label_name"][other]
-    assert folds["reason"][dropped] == "override: dropped"
-    assert folds["reason"][copy] == "override: kept"
-    assert sorted(folds["keep"][[first, second]]) == ["False", "True"]
-
-    first_run = digests(work)
-    assert read_counts(values) == after
-    assert digests(work) == first_run
-
-
-def read_counts(values):
-    """Run 02 and 03, and return the outcomes of the plan."""
-    deduplicate.run(values)
-    plan.run(values)
-    return read_plan(values["WORK_DIR"]).outcomes

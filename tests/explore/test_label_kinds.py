@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
-from support.inputs import put, put_csv, read, read_cells, rows_of
+from support.inputs import put_csv, read, read_cells, rows_of
 
 from kaggle_tfr.explore.labels import read_labels
 from kaggle_tfr.explore.settings import InputSettings
@@ -65,19 +65,6 @@ def test_classes_that_differ_only_by_blanks_or_case_are_named(capsys):
     assert labels.classes == ("Red Leaf",)
     assert images["label"].tolist() == [0, 0, -1]
     assert images["problem"].tolist() == ["", "", "left out by LABEL_MAP"]
-
-
-def test_a_label_map_in_a_file_sets_the_labels():
-    """It has all classes; LIMIT samples all rows."""
-    names = [f"train/{name}.JPEG" for name in ("cat/1", "cat/2", "dog/3", "dog/4")]
-    put(".", names, {"map.json": '{"dog": 0, "cat": 2, "cow": 1}'})
-
-    images, labels = read(label_map="map.json")
-
-    assert rows_of(images, "label") == dict(zip(names, [2, 2, 0, 0], strict=True))
-    assert labels.classes == ("dog", "cow", "cat")
-    limited, _ = read(label_map="map.json", limit=2)
-    assert limited["image_id"].tolist() == names[::2]
 
 
 def test_plain_ids_have_one_mask_class():

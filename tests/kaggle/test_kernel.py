@@ -233,8 +233,8 @@ def test_the_first_cell_knows_every_requirement(root):
     lines = re.compile(r"^ *(?:import|from) (\w+)", re.MULTILINE)
     imported = {name for source in sources for name in lines.findall(source)}
     others = (
-        "cloudpickle dask jupyter_client kaggle kagglehub nbconvert nbformat papermill "
-        "traitlets kaggle_tfr kaggle_tfr_sample"
+        "cloudpickle dask distributed jupyter_client kaggle kagglehub nbconvert "
+        "nbformat papermill traitlets kaggle_tfr kaggle_tfr_sample"
     )
     unknown = (
         imported - set(MODULES.values()) - sys.stdlib_module_names - set(others.split())
@@ -280,32 +280,22 @@ def write_wheel(folder, name, version, source):
             archive.writestr(file, text)
 
 
-def test_what_the_image_lacks_is_taken_from_attached_wheels(poor, tmp_path):
-    """With the internet off, a dataset of wheels below /kaggle/input is enough."""
+@pytest.mark.parametrize("version", [__version__, "0.0.1"])
+def test_attached_wheels_bring_what_the_image_lacks(poor, tmp_path, version):
+    """With the internet off, a dataset of wheels below /kaggle/input is enough.
+
+    One of this version replaces the copy in the cell; another one is left alone.
+    """
+    source = "session = type('', (), {'prepare': print})\nsize = 'tiny'\n"
+    write_wheel(tmp_path / "wheels", "kaggle_tfr", version, source)
     write_wheel(tmp_path / "wheels", "tinyleaf", "1.0", "colour = 'green'\n")
     script = format_carrier({"tinyleaf": "tinyleaf"})
-    script += "\nimport tinyleaf\nprint(tinyleaf.colour)"
+    script += "\nimport tinyleaf\nsize = getattr(sys.modules['kaggle_tfr'], 'size', 0)"
+    script += "\nprint(tinyleaf.colour, size)"
     attached = {"datasets/ada/w": tmp_path / "wheels"}
     done = run_python(poor, script, tmp_path / "out", attached)
-    assert done.stdout.split()[-1:] == ["green"], done.stderr[-3000:]
-
-
-@pytest.mark.parametrize("version", [__version__, "0.0.1"])
-def test_an_attached_wheel_of_this_version_replaces_the_copy(poor, tmp_path, version):
-    """Its requirements are not installed again; another version is left alone."""
-    source = (
-        "from types import SimpleNamespace\nsession = SimpleNamespace(prepare=print)"
-    )
-    write_wheel(
-        tmp_path / "wheels", "kaggle_tfr", version, f"{source}\nsize = 'tiny'\n"
-    )
-    script = (
-        format_carrier({}) + "\nprint(getattr(sys.modules['kaggle_tfr'], 'size', 0))"
-    )
-    attached = {"datasets/ada/w": tmp_path / "wheels"}
-    done = run_python(poor, script, tmp_path / "out", attached)
-    expected = "tiny" if version == __version__ else "0"
-    assert done.stdout.split()[-1:] == [expected], done.stderr[-3000:]
+    expected = ["green", "tiny" if version == __version__ else "0"]
+    assert done.stdout.split()[-2:] == expected, done.stderr[-3000:]
 
 
 def test_the_checkouts_own_kernel_follows_its_sources(root, tmp_path):

@@ -8,7 +8,6 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from support.chain import run_chain, write_small_sample
 from support.processes import call_python
 
 # In this order: processes that torch forks should not inherit the threads of others.
@@ -35,15 +34,14 @@ for name, code in {examples!r}.items():
 
 
 @pytest.fixture(scope="module")
-def printed(root, tmp_path_factory):
+def printed(root, sample, tmp_path_factory):
     """Return the output of each example, run beside a part of the sample.
 
     It has test images without labels. On eight devices of JAX, and with the libraries
     of Kaggle's TPU image where `make test-kaggle` has created them.
     """
     folder = tmp_path_factory.mktemp("docs")
-    write_small_sample(folder / "in")
-    run_chain("sample", str(folder / "work" / "sample"), INPUT_DIR=str(folder / "in"))
+    (folder / "work").symlink_to(sample / "work")
     page = (root / "docs" / "reading.md").read_text()
     examples = dict(
         re.findall(r"^## (.*?)\n.*?```python\n(.*?)```", page, re.DOTALL | re.MULTILINE)

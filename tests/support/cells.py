@@ -1,12 +1,10 @@
 """Run single cells of the notebooks, for the code that a reader copies."""
 
-import json
-
 import numpy as np
 import pandas as pd
 
 from kaggle_tfr import explore, figures, notebook
-from support.chain import ROOT
+from support.notebooks import list_cells
 
 IMPORTED = {
     "display": print,
@@ -20,9 +18,7 @@ IMPORTED = {
 
 def run_cells(*ids, **names):
     """Return the names after these cells of a notebook, which begin with `names`."""
-    [path] = ROOT.glob(f"notebooks/{ids[0][:2]}_*.ipynb")
-    content = json.loads(path.read_text())
-    cells = {cell["id"]: "".join(cell["source"]) for cell in content["cells"]}
+    cells = {cell["id"]: "".join(cell["source"]) for cell in list_cells(ids[0][:2])}
     names |= IMPORTED
     for cell_id in ids:
         exec(cells[cell_id], names)

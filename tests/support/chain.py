@@ -63,6 +63,17 @@ def write_small_sample(folder):
     return write_sample(str(folder))
 
 
+def write_sample_dataset(folder):
+    """Write the small sample to in/, and run 01 to 04 on it in work/sample/."""
+    inputs = folder / "in"
+    work = str(folder / "work" / "sample")
+    write_small_sample(inputs)
+    more = load_recipe("sample")["MORE_INPUTS"]
+    run_chain("sample", work, INPUT_DIR=str(inputs), MORE_INPUTS=more)
+    # `publish` needs a license, and `COMPARE_WITH` the hashes.
+    write_parts(work, license_name="other", publish_hashes=True)
+
+
 def draw_pictures(count, height, width):
     """Return different images of this size, with coloured areas and fine details."""
     pictures = []

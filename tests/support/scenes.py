@@ -4,7 +4,7 @@ import io
 import struct
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageCms
 
 from kaggle_tfr.images.convert import ImageSettings, make_pixels
 from kaggle_tfr.images.header import read_header
@@ -57,8 +57,8 @@ def list_photos(data_dir):
     return [file.read_bytes() for file in files]
 
 
-D50 = (0.9642, 1.0, 0.8249)  # white in CIE XYZ
-# Columns: red, green, blue of Display P3 in CIE XYZ under D50; here with gamma 2.2.
+SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+# Columns: red, green, blue of Display P3 in CIE XYZ under D50, white of profiles.
 P3_TO_XYZ = np.array(
     [
         [0.51512, 0.29198, 0.15710],
@@ -76,57 +76,36 @@ XYZ_TO_SRGB = np.array(
 
 
 def wide_profile():
-    """The bytes of a small ICC profile: the primaries of Display P3, gamma 2.2."""
-    red, green, blue = P3_TO_XYZ.T
-    gamma = b"curv\0\0\0\0" + struct.pack(">IH", 1, round(2.2 * 256)) + b"\0\0"
-    tags = {
-        b"rXYZ": _encode_xyz(red),
-        b"gXYZ": _encode_xyz(green),
-        b"bXYZ": _encode_xyz(blue),
-        b"wtpt": _encode_xyz(D50),
-        b"rTRC": gamma,
-        b"gTRC": gamma,
-        b"bTRC": gamma,
-    }
-    return _join_profile(b"RGB ", b"Wide", tags)
+    """Return the ICC profile of Display P3: that of sRGB with other primaries."""
+    profile = bytearray(SRGB)
+    for tag, color in zip((b"rXYZ", b"gXYZ", b"bXYZ"), P3_TO_XYZ.T, strict=True):
+        _write_fixed(profile, tag, 8, color)
+    return bytes(profile)
 
 
-def grey_profile(gamma=None):
-    """Return a small grey ICC profile, with this gamma or the curve of sRGB."""
-    levels = np.linspace(0, 1, 1024)
-    srgb = np.where(
-        levels <= 0.04045, levels / 12.92, ((levels + 0.055) / 1.055) ** 2.4
-    )
-    values = srgb if gamma is None else levels**gamma
-    points = (65535 * values).round().astype(">u2").tobytes()
-    curve = b"curv\0\0\0\0" + struct.pack(">I", len(levels)) + points
-    return _join_profile(b"GRAY", b"Grey", {b"wtpt": _encode_xyz(D50), b"kTRC": curve})
+def grey_profile(gamma=2.4):
+    """Return a grey ICC profile: the curve of sRGB, or one with this exponent."""
+    profile = bytearray(SRGB)
+    _write_fixed(profile, b"rTRC", 12, [gamma])
+    profile[16:20] = b"GRAY"
+    return bytes(profile.replace(b"rTRC", b"kTRC"))
 
 
-def _encode_xyz(color):
-    return b"XYZ \0\0\0\0" + struct.pack(">3i", *(round(v * 65536) for v in color))
-
-
-def _join_profile(space, name, tags):
-    text = b"desc\0\0\0\0" + struct.pack(">I", 5) + name.ljust(5 + 12 + 67, b"\0")
-    tags = {b"desc": text, b"cprt": b"text\0\0\0\0none\0\0\0\0", **tags}
-    table = b""
-    body = b""
-    start = 128 + 4 + 12 * len(tags)
-    for tag, data in tags.items():
-        table += tag + struct.pack(">II", start + len(body), len(data))
-        body += data + bytes(-len(data) % 4)
-    size = start + len(body)
-    head = struct.pack(">I4sI12s", size, b"none", 0x02100000, b"mntr" + space + b"XYZ ")
-    head += bytes(12) + b"acsp" + bytes(28) + _encode_xyz(D50)[8:]
-    return head.ljust(128, b"\0") + struct.pack(">I", len(tags)) + table + body
+def _write_fixed(profile, tag, offset, numbers):
+    """Write numbers at an offset of a tag's data, with 16 bits after the point."""
+    entry = profile.index(tag)
+    (start,) = struct.unpack_from(">I", profile, entry + 4)
+    fixed = [round(number * 65536) for number in numbers]
+    struct.pack_into(f">{len(fixed)}i", profile, start + offset, *fixed)
 
 
 def wide_to_srgb(pixels):
     """uint8 pixels of `wide_profile` as uint8 sRGB, by the textbook."""
-    light = ((np.asarray(pixels) / 255.0) ** 2.2 @ (XYZ_TO_SRGB @ P3_TO_XYZ).T).clip(
-        0, 1
+    levels = np.asarray(pixels) / 255
+    light = np.where(
+        levels <= 0.04045, levels / 12.92, ((levels + 0.055) / 1.055) ** 2.4
     )
+    light = (light @ (XYZ_TO_SRGB @ P3_TO_XYZ).T).clip(0, 1)
     srgb = np.where(
         light <= 0.0031308, 12.92 * light, 1.055 * light ** (1 / 2.4) - 0.055
     )

@@ -1,8 +1,8 @@
 """Run the cells of 06 in this process, or in one with other devices.
 
-python -m support.training WAY WORK_DIR PART, where WAY is "jax" (on eight devices, in
-WORK_DIR/8, then on one, in WORK_DIR/1) or "mirrored" (by TensorFlow on two replicas, in
-WORK_DIR/2, without the packages that Kaggle's TPU image lacks).
+python -m support.training WAY WORK_DIR PART, where WAY is "jax" (on eight devices) or
+"mirrored" (by TensorFlow on two replicas, without the packages that Kaggle's TPU image
+lacks).
 """
 
 import json
@@ -10,28 +10,19 @@ import logging
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from support.notebooks import run_notebook
+
 SIZES = {"TRAIN_SIZE": 32, "BATCH_SIZE": 8, "EPOCHS": 1}
 MISSING = "fastprogress imagehash cv2 sklearn scipy joblib papermill dask"
 
 
 def run_training(work, until="", **values):
     """Return the names that 06 leaves. until: the id of the last cell to run."""
-    values = {**SIZES, "WORK_DIR": str(work), **values}
-    names = {"display": print}
-    content = json.loads((ROOT / "notebooks" / "06_train.ipynb").read_text())
-    for cell in content["cells"]:
-        if cell["cell_type"] == "code":
-            exec("".join(cell["source"]), names)
-        if "parameters" in cell["metadata"].get("tags", []):
-            names |= values
-        if cell["id"] == until:
-            break
-    return names
+    return run_notebook("06", {**SIZES, "WORK_DIR": str(work), **values}, until)
 
 
 def train_by_jax(work, part):
-    """Train on eight devices, then on one; save how often the step was compiled."""
+    """Train on eight devices; save how often the step was compiled."""
     import jax
 
     compiled = []
@@ -40,11 +31,7 @@ def train_by_jax(work, part):
     logging.getLogger("jax").addHandler(watch)
     logging.getLogger("jax").propagate = False
     jax.config.update("jax_log_compiles", True)
-    devices = jax.devices("cpu")
-    for count in (len(devices), 1):
-        jax.devices = lambda *_, count=count: devices[:count]
-        compiled.clear()
-        save_facts(f"{work}/{count}", part, compiled)
+    save_facts(work, part, compiled)
 
 
 def train_mirrored(work, part):
@@ -60,7 +47,7 @@ def train_mirrored(work, part):
     tf.config.set_logical_device_configuration(cpu, two)
     mirrored = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     train.find_devices = lambda _: train.Devices("gpu", "two", 2, mirrored)
-    save_facts(f"{work}/2", part, [])
+    save_facts(work, part, [])
 
 
 def save_facts(work, part, compiled):

@@ -12,16 +12,11 @@ NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory):
+def work(request):
     """The sample's parts, where `make test-kaggle` has made that environment."""
     if "TPU_PYTHON" not in os.environ:
         pytest.skip("TPU_PYTHON is not set: `make test-kaggle` makes that environment")
-    from support.chain import run_chain, write_small_sample
-
-    folder = tmp_path_factory.mktemp("tpu") / "work"
-    write_small_sample(folder / "sample")
-    run_chain("sample", str(folder), INPUT_DIR=str(folder / "sample"))
-    return folder
+    return request.getfixturevalue("sample") / "work" / "sample"
 
 
 @pytest.mark.parametrize(
