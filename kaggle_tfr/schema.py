@@ -32,6 +32,7 @@ SOURCES = {
     "image_id": "bytes",
     "split": "bytes",
 }
+COLUMN_TYPES = {"i": "int64", "u": "int64", "b": "int64", "f": "float"}  # else bytes
 RAGGED = -1  # the size of a list of any length
 LABELS = {"label", "label_name", "labels", "one_hot"}
 TYPES = {"bytes": "O", "int64": "<q", "float": "<f"}  # as NumPy and `struct` name them
@@ -210,8 +211,7 @@ def load_schema(
     """Return a schema, fitted to a table of images if there is one.
 
     schema: the name of a preset, a RecordSchema, {feature: source}, or
-        {feature: {from, type, size}}; `from` may be a list. A column without a type is
-        "bytes".
+        {feature: {from, type, size}}; `from` may be a list.
     images, labels: of `explore.read_table`. The field from `label` becomes a list
         for several labels, one field per class for masks, and a float for a quantity;
         without any class there is none. The values of all columns are checked.
@@ -223,7 +223,7 @@ def load_schema(
         lines = PRESETS[schema] if isinstance(schema, str) else schema
         fields: list[Field] = []
         for name, line in lines.items():
-            fields += _make_fields(name, line, labels)
+            fields += _make_fields(name, line, labels, images)
         [field.source for field in fields].index("image")  # else it raises an error
         schema = RecordSchema(
             tuple(fields), labels.kind, len(labels.classes), labels.label_columns
@@ -237,7 +237,9 @@ def load_schema(
         ) from None
 
 
-def _make_fields(name: str, line: Any, labels: Labels) -> list[Field]:
+def _make_fields(
+    name: str, line: Any, labels: Labels, images: pd.DataFrame | None
+) -> list[Field]:
     """Return the fields of one line of a description, for these labels.
 
     Raises: KeyError, TypeError, ValueError: it has an unknown key, type or size.
@@ -258,7 +260,10 @@ def _make_fields(name: str, line: Any, labels: Labels) -> list[Field]:
         sources = source
         source = tuple(source)
         size = len(source)
-    type_ = options.pop("type", SOURCES.get(sources[0], "bytes"))
+    default = "bytes"
+    if images is not None and sources[0] in images:
+        default = COLUMN_TYPES.get(images[sources[0]].dtype.kind, default)
+    type_ = options.pop("type", SOURCES.get(sources[0], default))
     size = options.pop("size", size)
     size = RAGGED if size == "ragged" else int(size)
     if type_ not in TYPES:
@@ -382,7 +387,10 @@ def _convert_value(value: Any, field: Field, source: str, image_id: Any) -> list
     try:
         if not field.size or source != field.source:
             return [_to_python(value, field.type)]
-        items = value.split() if isinstance(value, str) else value
+        items = value
+        if isinstance(value, str):
+            is_json = value.startswith("[")
+            items = json.loads(value) if is_json else value.split()
         if field.size not in (RAGGED, len(items)):
             raise ValueError  # noqa: TRY301
         return [_to_python(item, field.type) for item in items]
