@@ -78,7 +78,7 @@ def start(step: str, values: Values) -> str:
 
         use_style(shell)
         shell.events.register("post_run_cell", _release_after_error)
-    work = work_dir(values["WORK_DIR"], values["NAME"])
+    work = work_dir(values["WORK_DIR"], values.get("NAME", ""))
     print(f"work folder: {work}")
     if "N_JOBS" in values:  # the other notebooks only read
         from kaggle_tfr.parallel import use_backend

@@ -28,6 +28,8 @@ AHEAD = 8  # items for each worker of this machine: results wait while one is us
 EXTRA_TASKS = 32
 SECONDS_BETWEEN_LINES = 30
 Function = Callable[[Any], Any]
+Split = Callable[[Any], list[list[Any]]]  # of a group, into blocks
+Join = Callable[[Any, Iterator[Any]], Any]  # of a group, with a result for each block
 RESUME_HINT = "Finished work is kept; run the same notebook again, and it resumes."
 # The choice of `use_backend`: backend and n_jobs of joblib, and a Dask client.
 _active: dict[str, Any] = {}
@@ -147,9 +149,9 @@ def run(
 
 
 def run_groups(
-    split: Callable[[Any], list[list[Any]]],
+    split: Split,
     function: Function,
-    join: Callable[[Any, Iterator[Any]], Any],
+    join: Join,
     groups: Iterable[Any],
     *,
     label: str,
@@ -177,12 +179,7 @@ def run_groups(
             yield join(group, _watch(results, blocks, move))
 
 
-def _run_group(
-    split: Callable[[Any], list[list[Any]]],
-    function: Function,
-    join: Callable[[Any, Iterator[Any]], Any],
-    group: Any,
-) -> Any:
+def _run_group(split: Split, function: Function, join: Join, group: Any) -> Any:
     """Return what `join` returns for one group, all in this process."""
     return join(group, map(function, split(group)))
 

@@ -409,7 +409,11 @@ def load_recipe(path: str) -> dict[str, Any]:
         values = yaml.safe_load(text) or {}
         check_parameters(values)
     except (ValueError, AttributeError, yaml.YAMLError) as error:
-        raise ValueError(f"The recipe '{recipe}' cannot be used: {error}") from None
+        problem = " ".join(str(error).split())
+        raise ValueError(
+            f"The recipe '{recipe}' cannot be used: {problem}. Put texts with "
+            "braces or colons in quotes."
+        ) from None
     return values
 
 

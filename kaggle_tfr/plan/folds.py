@@ -181,15 +181,9 @@ def _choose_bins(
     """
     rng = np.random.default_rng(seed)
     class_sizes = counts.sum(axis=0).A1 + loads.sum(axis=1)
-    rank = class_sizes + rng.random(len(class_sizes))
-    # Large groups first. Of equal size, groups of several classes, the rarest first;
-    # then those of one class, class by class, which can make up for the others; then
-    # those without a class, which can make up for all.
     sizes = counts[:, -1].toarray().ravel()
-    rarest = np.minimum.reduceat(rank[counts.indices], counts.indptr[:-1])
     n_columns = np.diff(counts.indptr)
-    rarest[n_columns == 2] *= -1
-    order = np.lexsort((rng.random(len(sizes)), rarest, -n_columns, -sizes))
+    order = _draw_order(counts, sizes, class_sizes, rng)
 
     is_unequal = shares[0] < 1
     is_single = counts.sum() == 2 * sizes.sum()
@@ -215,10 +209,7 @@ def _choose_bins(
         # Here, `images` are all of the group.
         overall = lacking[-1].copy()
         if is_rounded[number]:
-            unit = sum(deficits)
-            for k, lack in enumerate(overall):
-                has_room = lack >= images - max_excess
-                deficits[k] = ceil(deficits[k] / unit - 1e-9) if has_room else -inf
+            deficits = _count_groups(deficits, overall, images - max_excess)
         overall[-1] += phase * min(images, max_shifted)
         ranks = list(zip(deficits, overall, strict=True))
         chosen = ranks.index(max(ranks))
@@ -226,6 +217,33 @@ def _choose_bins(
         for label, images in classes:
             lacking[label][chosen] -= images * sum(shares)
     return bins
+
+
+def _draw_order(
+    counts: csr_matrix, sizes: Array, class_sizes: Array, rng: np.random.Generator
+) -> Array:
+    """Return the groups in the order of assignment, large ones first.
+
+    Of equal size, groups of several classes, the rarest first; then those of one class,
+    class by class, which can make up for the others; then those without a class, which
+    can make up for all.
+    """
+    rank = class_sizes + rng.random(len(class_sizes))
+    rarest = np.minimum.reduceat(rank[counts.indices], counts.indptr[:-1])
+    n_columns = np.diff(counts.indptr)
+    rarest[n_columns == 2] *= -1
+    return np.lexsort((rng.random(len(sizes)), rarest, -n_columns, -sizes))
+
+
+def _count_groups(
+    deficits: list[float], overall: list[float], least_room: float
+) -> list[float]:
+    """Return the deficits in whole groups, rounded up; -inf without enough room."""
+    unit = sum(deficits)
+    return [
+        ceil(deficit / unit - 1e-9) if lack >= least_room else -inf
+        for deficit, lack in zip(deficits, overall, strict=True)
+    ]
 
 
 def assign_shards(

@@ -25,7 +25,7 @@ from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.records import FRAME_BYTES, DamagedRecord, read_image_bytes
 from kaggle_tfr.schema import RecordSchema, encode
 
-MIN_SAMPLE = 30  # images
+MIN_SAMPLE = 100  # images
 MAX_SAMPLE = 1000
 BLOCK = 8  # images of one task
 N_RESAMPLED = 1000  # no error in so many is larger: 99.9 % confidence

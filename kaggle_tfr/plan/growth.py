@@ -61,7 +61,8 @@ def drop_between(
     New images are dropped if earlier images of their group are in two folds or splits;
     or, unless `extra_in_validation`, if they are of MORE_INPUTS and their group is in a
     fold. fold is NA for new images without earlier ones in their group.
-    rows: of `choose_rows`. clusters: of 02. Both are returned.
+    rows: of `choose_rows`. clusters: of 02. Both are returned; a cluster whose earlier
+    images are in two folds is none in them.
     """
     if "part" not in rows:
         return rows, clusters
@@ -78,7 +79,12 @@ def drop_between(
     dropped = pd.DataFrame(outcome, rows.index[is_new & is_between])
     clusters = pd.concat([clusters.drop(dropped.index, errors="ignore"), dropped])
     place["split"] = place["split"].fillna(rows["split"])
-    return rows.assign(**place).drop(dropped.index), clusters
+    rows = rows.assign(**place).drop(dropped.index)
+    recorded = rows[mark_recorded(rows) & (rows["split"] != "test")]
+    places = recorded.groupby("cluster")[["split", "fold"]].nunique()
+    none = dict.fromkeys(places.index[(places > 1).any(axis=1)], -1)
+    clusters = clusters.assign(cluster=clusters["cluster"].replace(none))
+    return rows.assign(cluster=rows["cluster"].replace(none)), clusters
 
 
 def select_new(folded: pd.DataFrame) -> pd.DataFrame:

@@ -282,9 +282,11 @@ def write_shard(
             if row.bytes != bounds[-1]:
                 raise OSError(f"'{temporary}' is shorter than what was written.")
             index = format_index(bounds)
-            storage.write_atomically(f"{part_dir}/index/{row.file}.idx", index.encode())
+            index_path = storage.join(part_dir, f"index/{row.file}.idx")
+            storage.write_atomically(index_path, index.encode())
+        path = storage.join(part_dir, row.file)
         journal.add_row(part_dir, row)
-        storage.publish_file(temporary, f"{part_dir}/{row.file}")
+        storage.publish_file(temporary, path)
     finally:
         storage.remove(temporary)
     return row

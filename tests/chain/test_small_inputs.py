@@ -82,5 +82,7 @@ def test_every_cell_stands_a_small_input(tmp_path, case, capsys):
     if case == "several labels":  # at last, since it is another plan
         run_notebook("03", values | {"N_FOLDS": 3}, show=show)
         printed = capsys.readouterr().out
-        assert re.search(r"Class cat \(.*; dog \(", printed)
+        assert re.search(
+            r"! \d of 3 classes are not in every fold and split: .*dog", printed
+        )
         assert "figure: 3 classes; missing from a fold (red): cat, dog" in printed

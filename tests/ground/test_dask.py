@@ -8,7 +8,6 @@ import shutil
 import signal
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.dask_cluster import start_cluster, wait_until, worker_dies
@@ -142,21 +141,6 @@ def test_after_an_interrupt_the_workers_stop_too(work, on_cluster, tmp_path):
     assert count() - named <= 2  # those between the look and the name
     assert all(len(read_plainly([path])) == 4 for path in part.glob("*.tfrec"))
     write_parts(str(folder), str(tmp_path))
-    assert digests(tmp_path) == digests(folder / "whole")
-
-
-def test_a_second_run_of_a_part_ends_and_the_first_one_goes_on(
-    work, on_cluster, tmp_path
-):
-    """Two runs on one part do not mix."""
-    folder, _ = work
-    with ThreadPoolExecutor(1) as thread:
-        first = thread.submit(write_parts, str(folder), str(tmp_path))
-        wait_until(lambda: list(tmp_path.glob("part-1/*.tfrec")), "a shard")
-        with pytest.raises(RuntimeError, match="another run writes part-1"):
-            write_parts(str(folder), str(tmp_path))
-
-        assert len(first.result(60)) == SHARDS
     assert digests(tmp_path) == digests(folder / "whole")
 
 

@@ -138,7 +138,7 @@ def test_a_plan_of_version_0_2_is_read(planned, tmp_path):
 
 def test_the_error_for_a_missing_plan_names_the_notebook(tmp_path):
     """It names the file and the step to run."""
-    with pytest.raises(ValueError, match=r"plan.json' is not .*Run 03_plan"):
+    with pytest.raises(FileNotFoundError, match=r"no plan.json in .*Run 03_plan"):
         read_plan(str(tmp_path))
 
 
