@@ -3,10 +3,12 @@
 import pandas as pd
 
 from kaggle_tfr.figures.folds import NEVER_VALIDATES
-from kaggle_tfr.figures.words import NO_LABEL, list_names
+from kaggle_tfr.figures.words import NO_LABEL, shorten
 from kaggle_tfr.notebook import note
 from kaggle_tfr.plan.fold_checks import name_places
 from kaggle_tfr.tables import join_words
+
+MAX_NAMED = 3  # classes in a sentence
 
 
 def note_folds(
@@ -17,7 +19,7 @@ def note_folds(
     by_fold: of `count_by_fold`. checks: of `check_leakage`, with hashes and max_bits.
     """
     sizes = name_places(folded).value_counts().sort_index()
-    listed = [f"{n:,} in {place}" for place, n in sizes.items()]
+    listed = [f"{n:,} in {place}".replace("\n", " ") for place, n in sizes.items()]
     note(
         "✓",
         f"Images: {join_words(listed)}. Test and earlier images aside, no cluster of "
@@ -28,12 +30,16 @@ def note_folds(
     counts = by_fold.drop(
         index=NO_LABEL, columns=["test", NEVER_VALIDATES], errors="ignore"
     )
-    missing = counts.index[(counts == 0).any(axis=1)]
-    if len(missing):
+    missing = counts[(counts == 0).any(axis=1)]
+    named = []
+    for name in missing.index[:MAX_NAMED]:
+        places = missing.columns[missing.loc[name] == 0]
+        named.append(f"{shorten(name)} (none in {join_words([*places])})")
+    if named:
         note(
             "!",
             f"{len(missing):,} of {len(counts):,} classes are not in every fold and "
-            f"split: {list_names(missing)}.",
+            f"split, such as {'; '.join(named)}.",
             "folds: classes",
             "Scores there do not cover them. Add images, or use fewer folds.",
         )

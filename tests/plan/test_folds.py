@@ -150,8 +150,8 @@ def test_label_columns_that_a_fold_or_validation_lacks_are_named(capsys):
     by_fold = count_by_fold(table, Labels("multi", columns, columns))
     note_folds(table, by_fold, check_leakage(table, hashes=make_hashes()), 25)
 
-    text = "! 1 of 2 classes are not in every fold and split: ship."
-    assert text in capsys.readouterr().out
+    text = "1 of 2 classes are not in every fold and split, such as ship (none in "
+    assert f"! {text}fold 1 and validation)." in capsys.readouterr().out
 
 
 def test_a_large_cluster_is_held_out_with_the_requested_probability():
