@@ -22,7 +22,7 @@ from kaggle_tfr.plan.folds_csv import FoldsFile
 from kaggle_tfr.plan.forecast import forecast_groups
 from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
 from kaggle_tfr.shards import PlanId, sha256_of_text, upgrade_plan
-from kaggle_tfr.tables import format_bytes
+from kaggle_tfr.tables import count_of, format_bytes
 
 # The order of the records. A row group of plan.parquet is a shard.
 ORDER = ["part", "split", "fold", "shard", "position"]
@@ -337,8 +337,9 @@ def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
     high = format_bytes(plan.forecast["high"] * len(table))
     note(
         "·",
-        f"Planned images: {len(table):,}; shards: {len(plan.shards):,}; parts: "
-        f"{plan.n_parts}; size: at most {high}.",
+        f"Planned: {count_of(len(table), 'image')} in "
+        f"{count_of(len(plan.shards), 'shard')}, {count_of(plan.n_parts, 'part')}, at "
+        f"most {high}.",
         "plan",
     )
 
