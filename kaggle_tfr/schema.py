@@ -376,6 +376,8 @@ def _find_value(
         case "extension":
             return image.format.lower().replace("jpeg", "jpg")
         case "one_hot" if schema.kind != "multi":
+            if row["label"] < 0:
+                raise ValueError(f"image '{row['image_id']}' has no label")
             return np.eye(1, schema.n_classes, row["label"])[0]
         case "labels" | "one_hot":
             return [row[name] for name in schema.label_columns]

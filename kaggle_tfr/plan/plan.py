@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from kaggle_tfr import storage
 from kaggle_tfr.images.convert import ImageSettings
-from kaggle_tfr.naming import check_template, format_shard_name
+from kaggle_tfr.naming import OVERRIDE_GROUP, check_template, format_shard_name
 from kaggle_tfr.notebook import note
 from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
@@ -46,6 +46,17 @@ PART_FILES = (
     "dataset-metadata.json",
     "sample_submission.csv",
 )
+# Columns that may change although the records stay the same. `digest` identifies the
+# file; versions of a decoder may change its brightness.
+NOT_DECISIVE = [
+    "path",
+    "cluster",
+    "note",
+    "problem",
+    "brightness",
+    "sharpness",
+    OVERRIDE_GROUP,
+]
 LARGEST_SHARD_MB = 400  # before another part is used
 # A split and a path: what Kaggle accepts, and a file system with the endings of an
 # index and of temporary files; not the names of a part's other files and folders.
@@ -184,9 +195,9 @@ def make_plan(
     groups = forecast_groups(forecast, [table[name] for name in ORDER[:-1]])
     table = table.sort_values(ORDER, ignore_index=True)
 
-    # The other settings decide the bytes through the table only, and a path does not:
-    # `digest` is that of the file.
-    hashes = pd.util.hash_pandas_object(table.drop(columns="path"), index=False)
+    # The other settings decide the bytes through the table only.
+    decisive_columns = table.drop(columns=NOT_DECISIVE, errors="ignore")
+    hashes = pd.util.hash_pandas_object(decisive_columns, index=False)
     decisive = [
         labels,
         schema,

@@ -22,8 +22,8 @@ from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, ShardRow
 from kaggle_tfr.write.metadata import DATASET_FILE, renew_metadata
 
-# Columns of plan.parquet that a field from a source of that name does not have: it has
-# the height, width and format of the image in the record.
+# In plan.parquet these are of the original, in a record of the image that it contains.
+# A CSV has them by other names, if at all.
 RENAMED = {name: f"source_{name}" for name in ("height", "width", "format", "split")}
 
 

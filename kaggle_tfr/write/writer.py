@@ -103,7 +103,7 @@ def write_parts(
 
 
 def _check_plan(plan: Plan, part: int, work_dir: str) -> None:
-    """Check the part and the names of a plan, and that folds.csv is the plan's.
+    """Check that the plan has the part, and that folds.csv is the plan's.
 
     Warn of other versions of the packages that decide the bytes. Raises: ValueError.
     """
@@ -199,7 +199,10 @@ def _list_tasks(work_dir: str, missing: Sequence[Shard]) -> Iterator[Task]:
 
 
 def cut_rows(task: Task) -> list[list[Row]]:
-    """Return the rows of a shard in blocks of at most 2 MiB or one image."""
+    """Return the rows of a shard in blocks of 16 images and 2 MiB of files at most.
+
+    A block has one image if the largest file is beyond that.
+    """
     _, rows = task
     largest = max(1, int(rows["n_bytes"].max()))
     size = min(BLOCK_IMAGES, max(1, BLOCK_BYTES // largest))
@@ -221,8 +224,12 @@ def _encode(row: Row, data: bytes | OSError, plan: Plan) -> bytes | Reject:
         problem = str(data)
     elif isinstance(data, OSError):
         raise data
-    # 01 does not know the digest of every image.
-    elif row.get("digest") in (None, "", storage.digest(data)):
+    # 01 does not know size and digest of every image.
+    elif row["n_bytes"] in (0, len(data)) and row.get("digest") in (
+        None,
+        "",
+        storage.digest(data),
+    ):
         try:
             return encode(row, convert(data, plan.image), plan.schema, plan.image)
         except RejectedImage as rejection:

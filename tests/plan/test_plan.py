@@ -87,7 +87,7 @@ def test_names_that_shards_cannot_have_are_errors(planned, template, name, messa
 
 
 def test_the_fingerprint_is_of_what_changes_the_bytes_of_records(planned, tmp_path):
-    """Folders are not: `digest` is of the file."""
+    """Folders, clusters and brightness are not: `digest` is of the file."""
     table = planned[2].drop(columns=["shard", "part", "position"])
     path = table["path"].str.replace("images/", "images/../images/")
 
@@ -95,7 +95,8 @@ def test_the_fingerprint_is_of_what_changes_the_bytes_of_records(planned, tmp_pa
         return plan_images(table, tmp_path, **changes)[0].fingerprint
 
     expected = identify()
-    assert identify(table.assign(path=path)) == expected
+    moved = table.assign(path=path, brightness=99.5, cluster=7)
+    assert identify(moved) == expected
     different = {
         identify(table.assign(label=0)),
         identify(table.iloc[::-1].reset_index(drop=True)),

@@ -405,25 +405,28 @@ def test_an_image_that_was_damaged_since_the_plan_is_rejected(tmp_path, capsys):
 
 
 def test_images_that_were_replaced_since_the_plan_are_rejected(tmp_path):
-    """Another valid image under the same name is found by its digest."""
+    """Another valid image under the same name is found by its size or its digest."""
     table = make_images(tmp_path / "images", 24)
     paths = [Path(path) for path in table["path"]]
     table["digest"] = [
         hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest() for path in paths
     ]
-    table.loc[7, "digest"] = ""  # unknown
+    table.loc[[7, 9], "digest"] = ""  # unknown
     plan_images(table, tmp_path, n_shards=3)
     paths[3].write_bytes(paths[4].read_bytes())
+    paths[9].write_bytes(paths[9].read_bytes() + b"0")
     for number in (5, 7):
         data = bytearray(paths[number].read_bytes())
         data[15] ^= 1  # dots per inch
         paths[number].write_bytes(data)
 
-    assert write(tmp_path)["count"].sum() == 22
+    assert write(tmp_path)["count"].sum() == 21
 
     rejects = pd.read_csv(tmp_path / "part-1" / "rejects.csv", dtype=str)
     problems = dict(zip(rejects["image_id"], rejects["problem"], strict=True))
-    assert problems == dict.fromkeys(["0003", "0005"], "changed since 01_explore")
+    assert problems == dict.fromkeys(
+        ["0003", "0005", "0009"], "changed since 01_explore"
+    )
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
