@@ -203,30 +203,22 @@ def new_file(path: AnyPath) -> Iterator[str]:
     with explain_os_errors(path):
         make_folder(os.path.dirname(temporary))
         try:
-            with create_locked(temporary, _lock_if_possible):
+            with _create_locked(temporary):
                 yield temporary
                 publish_file(temporary, str(path))
         finally:
             remove(temporary)
 
 
-def create_locked(path: str, lock: Callable[[TextIO], None]) -> TextIO:
-    """Return a new or existing file after `lock` locked it; closing it unlocks it."""
+def _create_locked(path: str) -> TextIO:
+    """Return a new file that is locked, if its file system can; closing it unlocks."""
     while True:
         file = open(path, "a+", encoding="utf-8")  # noqa: SIM115
-        try:
-            lock(file)
-        except BaseException:
-            file.close()
-            raise
+        with contextlib.suppress(OSError):  # this file system has no locks
+            fcntl.flock(file, fcntl.LOCK_EX)
         if os.fstat(file.fileno()).st_nlink:
             return file
         file.close()  # another process removed it before it was locked
-
-
-def _lock_if_possible(file: TextIO) -> None:
-    with contextlib.suppress(OSError):  # this file system has no locks
-        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def publish_file(temporary: str, path: str) -> None:
