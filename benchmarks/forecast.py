@@ -52,9 +52,9 @@ def draw_table(pixels, noise, trend, rng):
     return table
 
 
-def look_up(_function, blocks, **_options):
+def look_up(_function, rows, **_options):
     """Return the bytes of each row's record."""
-    return [block["bytes"] for block in blocks]
+    return [row["bytes"] for row in rows]
 
 
 def forecast_draws(table, n_draws, sample):

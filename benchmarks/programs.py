@@ -49,8 +49,6 @@ def plan_files(files, work, *, name="bench", **parameters):
 
     from kaggle_tfr.explore.table import measure
     from kaggle_tfr.parameters import make_settings
-    from kaggle_tfr.plan.folds_csv import FoldsFile
-    from kaggle_tfr.plan.forecast import make_forecast
     from kaggle_tfr.plan.plan import PlanSettings, make_plan, save_plan
     from kaggle_tfr.schema import Labels, load_schema
     from kaggle_tfr.shards import PlanId
@@ -67,16 +65,7 @@ def plan_files(files, work, *, name="bench", **parameters):
     settings = make_settings(
         PlanSettings, {"N_FOLDS": 0, "N_SHARDS": SHARDS, **parameters}
     )
-    forecast = make_forecast(table, schema, settings.image)
-    planned = make_plan(
-        table,
-        forecast,
-        labels,
-        schema,
-        settings,
-        folds_file=FoldsFile(),
-        earlier=PlanId(),
-    )
+    planned = make_plan(table, labels, schema, settings, earlier=PlanId())
     save_plan(*planned, work)
 
 

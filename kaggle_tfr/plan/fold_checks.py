@@ -1,6 +1,6 @@
-"""Check finished folds: their shares, classes that are missing, and leakage."""
+"""Check finished folds, and note their sizes, leakage, and classes that they lack."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -8,12 +8,16 @@ import pandas as pd
 from kaggle_tfr.earlier import mark_recorded
 from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.figures.folds import NEVER_VALIDATES
-from kaggle_tfr.figures.words import NO_LABEL, list_marks
+from kaggle_tfr.figures.words import NO_LABEL, list_marks, shorten
 from kaggle_tfr.images.hashing import FLAT, HASHES
-from kaggle_tfr.plan.folds import number_groups
+from kaggle_tfr.naming import OVERRIDE_GROUP
+from kaggle_tfr.notebook import note
 from kaggle_tfr.schema import Labels
+from kaggle_tfr.tables import join_words
 
 N_SAMPLED = 300
+MAX_NAMED = 3  # classes in a sentence
+Numbers = dict[str, int]
 
 
 def count_by_fold(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
@@ -25,13 +29,13 @@ def count_by_fold(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
     is_labelled = folded["label_name"] != ""
     folded = folded[is_labelled | (folded["split"] != "test")]
     place = name_places(folded)
-    names = [*number_names(labels.classes)]
     if labels.class_columns:
         marks = list_marks(folded, labels.class_columns)
-        counts = marks.groupby(place).sum().T.set_axis(names)
+        counts = marks.groupby(place).sum().T
     else:
         counts = pd.crosstab(folded["label_name"].replace("", NO_LABEL), place)
-        counts = counts.reindex(counts.index.union(names), fill_value=0)
+        names = counts.index.union([*number_names(labels.classes)])
+        counts = counts.reindex(names, fill_value=0)
     totals = counts.drop(columns="test", errors="ignore").sum(axis=1)
     return counts.iloc[np.argsort(-totals, kind="stable")]
 
@@ -44,74 +48,106 @@ def name_places(folded: pd.DataFrame) -> pd.Series:
     return split.mask(folded["fold"] >= 0, "fold " + folded["fold"].astype(str))
 
 
-def check_leakage(
-    table: pd.DataFrame,
-    *,
-    hashes: pd.DataFrame | None = None,
-    max_bits: int = 25,
-    group_column: str = "",
-    cut_pairs: Sequence[tuple[str, str]] = (),
-) -> pd.Series:
-    """Count what crosses the folds of a finished table: a Series of numbers.
+def check_leakage(folded: pd.DataFrame, group_column: str = "") -> Numbers:
+    """Count what crosses the folds of a finished table.
 
     clusters_across_folds: clusters and other groups; must be 0. A split counts as a
         fold; test does not, and groups of earlier images alone do not count.
     clusters_across_test: clusters with test rows and other rows.
-    max_share_deviation: largest difference between a class's share of a fold and its
-        mean share.
-    sampled_…: only with `hashes` (of `load_hashes`; the table has their index). 300
-        images are compared with all others, test images and images of almost no texture
-        aside: pairs within `max_bits` bits across_folds, which must be 0. Each pair is
-        counted once; cut_pairs (of `load_corrected`) and pairs of earlier images are
-        not.
     Raises: ValueError: a number that must be 0 is not.
     """
-    rows = table.assign(place=name_places(table), is_new=~mark_recorded(table))
-    groups = rows.groupby(number_groups(table, group_column))
-    is_crossing = groups["is_new"].any() & groups["place"].nunique().gt(1)
-    is_test = (table["split"] == "test")[table["cluster"] >= 0]
-    is_leak = is_test.groupby(table["cluster"]).nunique().gt(1)
-    train = table[table["fold"] >= 0]
-    shares = pd.crosstab(train["label"], train["fold"], normalize="columns").T
-    deviation = (shares - shares.mean()).abs().to_numpy()
-    numbers = {
-        "clusters_across_folds": int(is_crossing.sum()),
-        "clusters_across_test": int(is_leak.sum()),
-        "max_share_deviation": float(deviation.max(initial=0)),
-    }
-    if hashes is not None:
-        numbers |= _count_near_pairs(rows, hashes, max_bits, cut_pairs)
-
-    checks = pd.Series(numbers, name="folds", dtype=object)
-    leaks = checks.filter(like="_across_folds")
-    if leaks.any():
+    is_test = folded["split"] == "test"
+    rows = folded[~is_test].assign(place=name_places(folded))
+    rows["is_new"] = ~mark_recorded(rows)
+    n_crossing = 0
+    for column in rows.columns.intersection(["cluster", OVERRIDE_GROUP, group_column]):
+        no_value = -1 if column == "cluster" else ""
+        groups = rows[rows[column] != no_value].groupby(column)
+        is_crossing = groups["is_new"].any() & groups["place"].nunique().gt(1)
+        n_crossing += int(is_crossing.sum())
+    if n_crossing:
         raise ValueError(
-            f"The folds leak into one another: {leaks.to_dict()}. "
-            "Run 02_deduplicate and 03_plan again."
+            f"The folds leak into one another: {n_crossing} clusters or groups are in "
+            "two of them. Run 02_deduplicate and 03_plan again."
         )
-    return checks
+
+    is_leak = is_test[folded["cluster"] >= 0].groupby(folded["cluster"]).nunique().gt(1)
+    return {
+        "clusters_across_folds": n_crossing,
+        "clusters_across_test": int(is_leak.sum()),
+    }
 
 
-def _count_near_pairs(
-    rows: pd.DataFrame,
+def compare_sample(
+    folded: pd.DataFrame,
     hashes: pd.DataFrame,
     max_bits: int,
-    cut_pairs: Sequence[tuple[str, str]],
-) -> dict[str, int]:
-    """Compare sampled rows with all others. rows: with columns place and is_new."""
-    rows = rows.join(hashes[[*HASHES, "texture"]])
+    cut_pairs: Iterable[tuple[str, str]] = (),
+) -> Numbers:
+    """Compare 300 new images with all others, without the clusters of 02.
+
+    Test images and images of almost no texture are left out.
+    hashes: of `load_hashes`; the table has their index. cut_pairs: of `load_corrected`;
+        these do not count.
+    Raises: ValueError: a pair within `max_bits` bits is in two folds or splits.
+    """
+    rows = folded.join(hashes[[*HASHES, "texture"]])
     rows = rows[(rows["texture"] >= FLAT) & (rows["split"] != "test")]
-    words = np.ascontiguousarray(rows[[*HASHES]].to_numpy().T)
-    sampled = np.random.default_rng(0).permutation(len(rows))[:N_SAMPLED]
+    place, _ = pd.factorize(name_places(rows))
+    paths = rows["path"].to_numpy()
+    words = rows[[*HASHES]].to_numpy().T
+    new = np.flatnonzero(~mark_recorded(rows))
+    sampled = np.random.default_rng(0).permutation(new)[:N_SAMPLED]
     pairs = set[frozenset[str]]()  # each pair once
     for number in sampled:
         n_bits = np.bitwise_count(words ^ words[:, [number]]).sum(axis=0)
-        row = rows.iloc[number]
-        near = rows[n_bits <= max_bits]
-        near = near[(near["place"] != row["place"]) & (near["is_new"] | row["is_new"])]
-        pairs |= {frozenset([row["path"], path]) for path in near["path"]}
+        is_leak = (n_bits <= max_bits) & (place != place[number])
+        pairs |= {frozenset([paths[number], path]) for path in paths[is_leak]}
     pairs.difference_update(map(frozenset, cut_pairs))
-    return {
-        "sampled_images": len(sampled),
-        "sampled_pairs_across_folds": len(pairs),
-    }
+    if pairs:
+        raise ValueError(
+            f"The folds leak into one another: {len(pairs)} pairs of near-duplicates "
+            "are in two of them. Run 02_deduplicate and 03_plan again."
+        )
+    return {"sampled_images": len(sampled), "sampled_pairs_across_folds": 0}
+
+
+def note_folds(
+    folded: pd.DataFrame, labels: Labels, checks: Numbers, max_bits: int
+) -> None:
+    """Note the folds of a table that was checked.
+
+    checks: of `check_leakage` and `compare_sample`, with max_bits.
+    """
+    sizes = name_places(folded).value_counts().sort_index()
+    listed = [f"{n:,} in {place}".replace("\n", " ") for place, n in sizes.items()]
+    note(
+        "✓",
+        f"Images: {join_words(listed)}. Test and earlier images aside, no cluster of "
+        "near-duplicates and no group is in two folds or splits. Clusters that contain "
+        f"test images and others: {checks['clusters_across_test']:,}.",
+        "folds",
+    )
+    counts = count_by_fold(folded, labels).drop(
+        index=NO_LABEL, columns=["test", NEVER_VALIDATES], errors="ignore"
+    )
+    missing = counts[(counts == 0).any(axis=1)]
+    named = []
+    for name in missing.index[:MAX_NAMED]:
+        places = missing.columns[missing.loc[name] == 0]
+        named.append(f"{shorten(name)} (none in {join_words([*places])})")
+    if named:
+        note(
+            "!",
+            f"{len(missing):,} of {len(counts):,} classes are not in every fold and "
+            f"split, such as {'; '.join(named)}.",
+            "folds: classes",
+            "Scores there do not cover them. Add images, or use fewer folds.",
+        )
+    note(
+        "✓",
+        f"{checks['sampled_images']:,} images were compared with all others, bit by "
+        f"bit. Pairs within {max_bits} bits in two folds or splits, test images and "
+        f"pairs of earlier images aside: {checks['sampled_pairs_across_folds']}.",
+        "folds: sample",
+    )

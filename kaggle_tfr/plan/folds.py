@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import csgraph, csr_matrix, hstack
+from scipy.sparse import csgraph, csr_matrix, hstack, identity
 
 from kaggle_tfr.figures.words import list_marks
 from kaggle_tfr.naming import OVERRIDE_GROUP
@@ -95,7 +95,7 @@ def number_groups(table: pd.DataFrame, group_column: str = "") -> pd.Series:
             "01_explore with it first."
         )
     rows = pd.Series(range(len(table)), table.index)
-    links = csr_matrix((len(rows), len(rows)))
+    links = identity(len(rows), format="csr")
     for column in ("cluster", OVERRIDE_GROUP, group_column):
         if column in table:
             no_value = -1 if column == "cluster" else ""
@@ -121,9 +121,7 @@ def mark_labels(table: pd.DataFrame, label_columns: Sequence[str]) -> csr_matrix
 
 def _mark(columns: Array | pd.Series, n_columns: int) -> csr_matrix:
     """Return a sparse matrix (n, n_columns) with a 1 in one column of each row."""
-    n_rows = len(columns)
-    entries = (np.ones(n_rows), columns, np.arange(n_rows + 1))
-    return csr_matrix(entries, shape=(n_rows, n_columns))
+    return identity(n_columns, format="csr")[np.asarray(columns, int)]
 
 
 def fill_bins(
@@ -239,7 +237,7 @@ def _count_groups(
     deficits: list[float], overall: list[float], least_room: float
 ) -> list[float]:
     """Return the deficits in whole groups, rounded up; -inf without enough room."""
-    unit = sum(deficits)
+    unit = sum(deficits) or 1  # of a group without a class
     return [
         ceil(deficit / unit - 1e-9) if lack >= least_room else -inf
         for deficit, lack in zip(deficits, overall, strict=True)
@@ -253,7 +251,7 @@ def assign_shards(
     *,
     seed: int,
 ) -> pd.DataFrame:
-    """Add int64 columns shard, part and position to the table, in the same order.
+    """Return the table with int64 columns shard, part and position, in their order.
 
     n_shards: number for each (split, fold), at most its number of images. Shards of one
         fold have the same number of images, also of each class, to within one; parts
@@ -262,20 +260,17 @@ def assign_shards(
         shard.
     """
     dealt = []
-    n_before = 0
     for number, (place, rows) in enumerate(table.groupby(["split", "fold"])):
         rng = np.random.default_rng([seed, number])
         # Dealt like cards: sorted by label, each shard gets every n-th image.
-        shard = _sort_shuffled(rows["label"], rng)
+        shuffled = rows["label"].iloc[rng.permutation(len(rows))]
+        shard = shuffled.sort_values(kind="stable")
         shard[:] = np.arange(len(rows)) % n_shards[place]
-        shard = _sort_shuffled(shard.reindex(rows.index), rng)
-        part = (n_before + shard) % n_parts + 1
-        position = shard.groupby(shard).cumcount()
-        dealt.append(pd.DataFrame({"shard": shard, "part": part, "position": position}))
-        n_before += n_shards[place]
-    return table.assign(**pd.concat(dealt))
+        shuffled = shard[rows.index].iloc[rng.permutation(len(rows))]
+        dealt.append(shuffled.sort_values(kind="stable"))
 
-
-def _sort_shuffled(values: pd.Series, rng: np.random.Generator) -> pd.Series:
-    """Return the values in order; equal values are in random order."""
-    return values.iloc[rng.permutation(len(values))].sort_values(kind="stable")
+    shard = pd.concat(dealt)
+    table = table.loc[shard.index].assign(shard=shard)
+    shards = table.groupby(["split", "fold", "shard"])
+    part = shards.ngroup() % n_parts + 1
+    return table.assign(part=part, position=shards.cumcount())

@@ -1,7 +1,7 @@
 """folds.csv: what became of every input image, for all frameworks."""
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pandas as pd
 
@@ -9,10 +9,8 @@ from kaggle_tfr import storage
 from kaggle_tfr.deduplicate.outcomes import match_clusters
 from kaggle_tfr.earlier import GONE, mark_recorded
 from kaggle_tfr.naming import FOLDS_FILE
-from kaggle_tfr.plan.folds import number_groups
 from kaggle_tfr.tables import format_csv
 
-ROWS_AT_ONCE = 50_000  # as text in memory
 COLUMNS = [
     "image_id",
     "source",
@@ -25,14 +23,6 @@ COLUMNS = [
     "keep",
     "reason",
 ]
-
-
-@dataclass(frozen=True)
-class FoldsFile:
-    """The folds.csv of a plan."""
-
-    n_bytes: int = 0
-    sha256: str = ""
 
 
 def list_folds(
@@ -63,15 +53,19 @@ def list_folds(
         reason = reason.mask(mark_recorded(images), record)
 
     # Copies that are dropped go with those that are kept: all rows together have no
-    # copy in two folds.
+    # copy in two folds, unless earlier parts have.
     place = folded[["split", "fold"]].reindex(table.index)
-    number = number_groups(table[["cluster", "split"]])
-    place = place.fillna(place.groupby(number).transform("first"))
+    is_test = table["split"] == "test"
+    group = table["cluster"].where(table["cluster"] >= 0, -1 - table.index)
+    places = place.mask(is_test).groupby(group)
+    is_torn = (places.transform("nunique") > 1).any(axis=1)
+    place = place.fillna(places.transform("first").mask(is_test | is_torn))
     is_gone = images["path"].str.startswith(GONE)
     paths = images.groupby("input_dir", observed=True)["path"]
     path = paths.transform(lambda paths: paths.str.removeprefix(f"{paths.name}/"))
     table = table.assign(
         path=path.mask(is_gone, ""),
+        cluster=table["cluster"].mask(is_torn, -1),
         split=place["split"].fillna(table["split"]),
         fold=place["fold"].fillna(-1).astype("int64"),
         keep=table["keep"] & is_good & ~is_gone,
@@ -80,16 +74,11 @@ def list_folds(
     return table[[*COLUMNS, *label_columns]]
 
 
-def save_folds(folds: pd.DataFrame, work_dir: str) -> FoldsFile:
-    """Write folds.csv, and return its size and checksum for `make_plan`.
+def save_folds(folds: pd.DataFrame, work_dir: str) -> tuple[int, str]:
+    """Write folds.csv, and return its bytes and its SHA-256.
 
     folds: of `list_folds`.
     """
-    with storage.new_file(storage.join(work_dir, FOLDS_FILE)) as temporary:
-        with open(temporary, "wb") as file:
-            for start in range(0, len(folds), ROWS_AT_ONCE):
-                rows = folds.iloc[start : start + ROWS_AT_ONCE]
-                file.write(format_csv(rows, header=start == 0).encode())
-            n_bytes = file.tell()
-        sha256 = storage.sha256_of(temporary)
-    return FoldsFile(n_bytes, sha256)
+    data = format_csv(folds).encode()
+    storage.write_atomically(storage.join(work_dir, FOLDS_FILE), data)
+    return len(data), hashlib.sha256(data).hexdigest()

@@ -2,13 +2,13 @@
 
 An image is drawn with a chance in proportion to its predicted size. The mean ratio of
 measured to predicted sizes is extrapolated; its bound is the largest error of many
-means of resampled ratios.
-Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 6.
+means with random weights.
+Source: Rubin, "The Bayesian Bootstrap" (1981).
 """
 
 from contextlib import suppress
 from functools import partial
-from math import ceil, prod
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,10 @@ from kaggle_tfr.images.convert import (
 )
 from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.records import FRAME_BYTES, DamagedRecord, read_image_bytes
-from kaggle_tfr.schema import RecordSchema, encode
+from kaggle_tfr.schema import RecordSchema, Row, encode
 
 MIN_SAMPLE = 100  # images
 MAX_SAMPLE = 1000
-BLOCK = 8  # images of one task
 N_RESAMPLED = 1000  # no error in so many is larger: 99.9 % confidence
 RECORD_BYTES = 200  # what a record has besides its image, roughly
 
@@ -55,23 +54,26 @@ def make_forecast(
     chance = n_images * sizes / sizes.sum()
     drawn = np.flatnonzero(rng.random(len(table)) < chance)
 
-    blocks = parallel.blocks(table.iloc[drawn], BLOCK)
     measure = partial(_measure, schema, image)
-    sizes_of_blocks = parallel.run(measure, blocks, label="Sampling sizes")
-    n_bytes = np.concatenate([*sizes_of_blocks])
+    rows = table.iloc[drawn].to_dict("records")
+    n_bytes = np.array([*parallel.run(measure, rows, label="Sampling sizes")])
 
     ratios = (n_bytes - known[drawn]) / chance[drawn]
     # A row that is drawn for sure stands for no other one.
     weights = 1 - chance[drawn].clip(max=0.999)
-    n = ceil(weights.sum())
-    means = rng.choice(ratios, (N_RESAMPLED, n), p=weights / weights.sum()).mean(axis=1)
-    mean = means.mean()
+    means = rng.dirichlet(weights, N_RESAMPLED) @ ratios
+    mean = np.average(ratios, weights=weights)
     expected = known + mean * chance
     spread = np.abs(means - mean).max() * chance
     expected[drawn] = n_bytes
     spread[drawn] = 0
     return pd.DataFrame(
-        {"count": 1, "expected": expected, "spread": spread, "variance": n * spread**2},
+        {
+            "count": 1,
+            "expected": expected,
+            "spread": spread,
+            "variance": weights.sum() * spread**2,
+        },
         table.index,
     )
 
@@ -92,19 +94,12 @@ def predict(table: pd.DataFrame, image: ImageSettings) -> tuple[Array, Array]:
     return known, np.where(is_passed, RECORD_BYTES, sizes)
 
 
-def _measure(
-    schema: RecordSchema, image: ImageSettings, rows: pd.DataFrame
-) -> list[int]:
-    """Return the bytes of each record, 0 for a rejected image."""
-    sizes = []
-    row: Any
-    for row in rows.to_dict("records"):
-        size = 0
-        with suppress(RejectedImage, DamagedRecord):
-            encoded = convert(read_image_bytes(row["path"]), image)
-            size = FRAME_BYTES + len(encode(row, encoded, schema, image))
-        sizes.append(size)
-    return sizes
+def _measure(schema: RecordSchema, image: ImageSettings, row: Row) -> int:
+    """Return the bytes of a row's record, 0 for a rejected image."""
+    with suppress(RejectedImage, DamagedRecord):
+        encoded = convert(read_image_bytes(row["path"]), image)
+        return FRAME_BYTES + len(encode(row, encoded, schema, image))
+    return 0
 
 
 def forecast_groups(rows: pd.DataFrame, keys: Any) -> pd.DataFrame:

@@ -1,12 +1,9 @@
-"""A plan that continues earlier parts: what is new, and what cannot be."""
+"""A plan that continues earlier parts: what cannot be, and where new images go."""
 
-import json
-from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
 
-from kaggle_tfr.earlier import mark_recorded
 from kaggle_tfr.plan.folds import number_groups
 from kaggle_tfr.plan.plan import PlanSettings
 from kaggle_tfr.schema import RecordSchema
@@ -39,9 +36,9 @@ def check_growth(
         )
     if not earlier:
         return
-    before = earlier["settings"] | {"schema": earlier["schema"]}
-    now = vars(settings) | {"schema": asdict(schema)}
-    for name, value in json.loads(json.dumps(now)).items():
+    before = earlier["settings"]
+    before["schema"] = RecordSchema.from_dict(earlier["schema"])
+    for name, value in {**vars(settings), "schema": schema}.items():
         if name not in FREE and before.get(name, value) != value:
             raise ValueError(
                 f"{name.upper()} is {value!r:.99}, but the parts of FOLDS_FROM have "
@@ -50,52 +47,28 @@ def check_growth(
 
 
 def drop_between(
-    rows: pd.DataFrame,
-    clusters: pd.DataFrame,
-    group_column: str = "",
-    *,
-    extra_in_validation: bool = False,
+    rows: pd.DataFrame, clusters: pd.DataFrame, settings: PlanSettings
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Give new images the split and fold of the earlier images in their group.
 
     New images are dropped if earlier images of their group are in two folds or splits;
-    or, unless `extra_in_validation`, if they are of MORE_INPUTS and their group is in a
+    or, unless EXTRA_IN_VALIDATION, if they are of MORE_INPUTS and their group is in a
     fold. fold is NA for new images without earlier ones in their group.
-    rows: of `choose_rows`. clusters: of 02. Both are returned; a cluster whose earlier
-    images are in two folds is none in them.
+    rows: of `choose_rows`. clusters: of 02. Both are returned.
     """
     if "part" not in rows:
         return rows, clusters
     is_new = rows["part"] == 0
     place = rows[["split", "fold"]].mask(is_new)
-    groups = place.groupby(number_groups(rows, group_column))
+    groups = place.groupby(number_groups(rows, settings.group_column))
     is_between = (groups.transform("nunique") > 1).any(axis=1)
     place = place.fillna(groups.transform("first"))
     # Without folds, all images of train are in fold 0.
-    if rows["fold"].max() > 0 and not extra_in_validation:
+    if settings.n_folds > 1 and not settings.extra_in_validation:
         is_between |= (rows["source"] > 0) & (place["fold"] >= 0)
 
     outcome = {"cluster": -1, "keep": False, "reason": "between folds"}
     dropped = pd.DataFrame(outcome, rows.index[is_new & is_between])
-    clusters = pd.concat([clusters.drop(dropped.index, errors="ignore"), dropped])
     place["split"] = place["split"].fillna(rows["split"])
     rows = rows.assign(**place).drop(dropped.index)
-    recorded = rows[mark_recorded(rows) & (rows["split"] != "test")]
-    places = recorded.groupby("cluster")[["split", "fold"]].nunique()
-    none = dict.fromkeys(places.index[(places > 1).any(axis=1)], -1)
-    clusters = clusters.assign(cluster=clusters["cluster"].replace(none))
-    return rows.assign(cluster=rows["cluster"].replace(none)), clusters
-
-
-def select_new(folded: pd.DataFrame) -> pd.DataFrame:
-    """Return the images to write: those without a record in an earlier part.
-
-    folded: of `assign_folds`. Raises: ValueError: there is none.
-    """
-    new = folded[~mark_recorded(folded)].reset_index(drop=True)
-    if new.empty:
-        raise ValueError(
-            f"No image is new: all {len(folded):,} are in earlier parts. folds.csv is "
-            "up to date."
-        )
-    return new.drop(columns="part", errors="ignore")
+    return rows, dropped.combine_first(clusters)

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kaggle_tfr import storage
+from kaggle_tfr.earlier import mark_recorded
 from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.naming import OVERRIDE_GROUP, check_template, format_shard_name
 from kaggle_tfr.notebook import note
 from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.plan.folds import assign_shards
-from kaggle_tfr.plan.folds_csv import FoldsFile
-from kaggle_tfr.plan.forecast import forecast_groups
+from kaggle_tfr.plan.forecast import forecast_groups, make_forecast
 from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
 from kaggle_tfr.shards import PlanId, sha256_of_text, upgrade_plan
 from kaggle_tfr.tables import count_of, format_bytes
@@ -149,7 +149,7 @@ class Plan(PlanId):
     outcomes: dict[str, int]
     checks: dict[str, Any]
     versions: dict[str, str]
-    folds_sha256: str
+    folds_sha256: str = ""
     shards: list[Shard]
 
     @classmethod
@@ -168,46 +168,46 @@ class Plan(PlanId):
 
 
 def make_plan(
-    table: pd.DataFrame,
-    forecast: pd.DataFrame,
+    folded: pd.DataFrame,
     labels: Labels,
     schema: RecordSchema,
     settings: PlanSettings,
     *,
-    folds_file: FoldsFile,
     earlier: PlanId,
+    folds_bytes: int = 0,
 ) -> tuple[Plan, pd.DataFrame]:
     """Return the plan, and its table with the columns shard, part and position.
 
-    The rows of the table are in the order of the records. The caller adds the plan's
-    outcomes and checks.
-    table: the images to write, with split and fold. forecast: of this table and schema.
-    folds_file: of `save_folds`, which the first part gets.
-    earlier: the plan that this one continues.
-    Raises: ValueError: no number of parts satisfies the limits, or SHARD_NAME cannot
-        name the shards.
+    The rows of the table are the images without a record in an earlier part, in the
+    order of the new records. The caller adds outcomes, checks and folds_sha256.
+    folded: of `assign_folds`. earlier: the plan that this one continues.
+    folds_bytes: of folds.csv, which the first part gets.
+    Raises: ValueError: no image is new, no number of parts satisfies the limits, or
+        SHARD_NAME cannot name the shards.
     """
-    table, shard_limit_bytes = _fit_parts(table, forecast, settings, folds_file.n_bytes)
+    table = folded[~mark_recorded(folded)].drop(columns="part", errors="ignore")
+    if table.empty:
+        raise ValueError(
+            f"No image is new: all {len(folded):,} are in earlier parts. folds.csv is "
+            "up to date."
+        )
+    forecast = make_forecast(table, schema, settings.image, seed=settings.seed)
+    table, shard_limit_bytes = _fit_parts(table, forecast, settings, folds_bytes)
     n_parts = table["part"].nunique()
     first_part = earlier.part_numbers.stop
     table["part"] += first_part - 1
     total = forecast_groups(forecast, np.zeros(len(table)))
     groups = forecast_groups(forecast, [table[name] for name in ORDER[:-1]])
     table = table.sort_values(ORDER, ignore_index=True)
-
-    # The other settings decide the bytes through the table only.
-    decisive_columns = table.drop(columns=NOT_DECISIVE, errors="ignore")
-    hashes = pd.util.hash_pandas_object(decisive_columns, index=False)
-    decisive = [
+    fingerprint = _identify(
+        table,
         labels,
         schema,
         settings.image,
         settings.compression,
         settings.shard_name,
         earlier.dataset_id,
-        hashes.to_numpy().tobytes(),
-    ]
-    fingerprint = sha256_of_text(repr(decisive))
+    )
     shards = groups.reset_index(names=[*ORDER[:3], "index"])
     plan = Plan(
         labels=labels,
@@ -223,13 +223,22 @@ def make_plan(
         outcomes={},
         checks={},
         versions=package_versions(),
-        folds_sha256=folds_file.sha256,
         fingerprint=fingerprint,
         dataset_id=earlier.dataset_id or fingerprint,
         first_part=first_part,
         shards=number_shards(shards, settings.shard_name, labels.name),
     )
     return plan, table
+
+
+def _identify(table: pd.DataFrame, *values: Any) -> str:
+    """Return a fingerprint of what decides the bytes of the records.
+
+    values: with those settings that do not decide them through the table.
+    """
+    decisive_columns = table.drop(columns=NOT_DECISIVE, errors="ignore")
+    hashes = pd.util.hash_pandas_object(decisive_columns, index=False)
+    return sha256_of_text(repr([*values, hashes.to_numpy().tobytes()]))
 
 
 def number_shards(shards: pd.DataFrame, template: str, name: str) -> list[Shard]:

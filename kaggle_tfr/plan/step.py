@@ -8,12 +8,10 @@ from kaggle_tfr import deduplicate, explore, notebook
 from kaggle_tfr.earlier import load_earlier
 from kaggle_tfr.fingerprints import add_fingerprints
 from kaggle_tfr.parameters import Values, make_settings
-from kaggle_tfr.plan.findings import note_folds
-from kaggle_tfr.plan.fold_checks import check_leakage, count_by_fold
+from kaggle_tfr.plan.fold_checks import check_leakage, compare_sample, note_folds
 from kaggle_tfr.plan.folds import assign_folds
 from kaggle_tfr.plan.folds_csv import list_folds, save_folds
-from kaggle_tfr.plan.forecast import make_forecast
-from kaggle_tfr.plan.growth import check_growth, drop_between, select_new
+from kaggle_tfr.plan.growth import check_growth, drop_between
 from kaggle_tfr.plan.plan import Plan, PlanSettings, make_plan, save_plan
 from kaggle_tfr.schema import load_schema
 from kaggle_tfr.shards import PlanId
@@ -49,12 +47,7 @@ def run(values: Values) -> Planned:
     settings = make_settings(PlanSettings, {**values, "BIT_DEPTH": labels.bit_depth})
     schema = load_schema(values["SCHEMA"], rows, labels)
     check_growth(earlier, rows, settings, schema)
-    rows, clusters = drop_between(
-        rows,
-        clusters,
-        settings.group_column,
-        extra_in_validation=settings.extra_in_validation,
-    )
+    rows, clusters = drop_between(rows, clusters, settings)
 
     folded = assign_folds(
         rows,
@@ -66,30 +59,25 @@ def run(values: Values) -> Planned:
         extra_in_validation=settings.extra_in_validation,
     )
     hashes = explore.load_hashes(images, work)
-    checks = check_leakage(
-        folded,
-        hashes=hashes,
-        max_bits=duplicates.max_bits,
-        group_column=settings.group_column,
-        cut_pairs=cut_pairs,
-    )
-    by_fold = count_by_fold(folded, labels)
-    note_folds(folded, by_fold, checks, duplicates.max_bits)
-    outcomes = deduplicate.count_outcomes(images, clusters)
+    checks = check_leakage(folded, settings.group_column)
+    checks |= compare_sample(folded, hashes, duplicates.max_bits, cut_pairs)
+    note_folds(folded, labels, checks, duplicates.max_bits)
     folds = list_folds(images, clusters, folded, labels.label_columns)
-    folds_file = save_folds(folds, work)
+    folds_bytes, folds_sha256 = save_folds(folds, work)
 
-    new = select_new(folded)
-    forecast = make_forecast(new, schema, settings.image, seed=settings.seed)
     plan, table = make_plan(
-        new,
-        forecast,
+        folded,
         labels,
         schema,
         settings,
-        folds_file=folds_file,
         earlier=PlanId.from_dict(earlier),
+        folds_bytes=folds_bytes,
     )
-    plan = replace(plan, outcomes=outcomes, checks={**vars(duplicates), **checks})
+    plan = replace(
+        plan,
+        outcomes=deduplicate.count_outcomes(images, clusters),
+        checks=vars(duplicates) | checks,
+        folds_sha256=folds_sha256,
+    )
     save_plan(plan, add_fingerprints(table, hashes), work)
     return Planned(folds, folded, plan, table)

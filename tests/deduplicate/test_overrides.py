@@ -181,5 +181,5 @@ def test_kept_copies_and_groups_stay_in_one_fold(decide):
         assert len(together) == 5
         assert len(set(together["fold"])) == 1
         assert check_leakage(folded)["clusters_across_folds"] == 0
-    with pytest.raises(ValueError, match="clusters_across_folds': "):
+    with pytest.raises(ValueError, match="clusters or groups are in two"):
         check_leakage(folded.assign(fold=range(len(folded))))

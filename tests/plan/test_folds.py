@@ -5,11 +5,15 @@ import pytest
 from hypothesis import given, reject, settings
 
 from kaggle_tfr.images.hashing import HASHES
-from kaggle_tfr.plan.findings import note_folds
-from kaggle_tfr.plan.fold_checks import check_leakage, count_by_fold
+from kaggle_tfr.plan.fold_checks import check_leakage, compare_sample, note_folds
 from kaggle_tfr.plan.folds import assign_folds, assign_shards
 from kaggle_tfr.schema import Labels
 
+NO_LEAK = {
+    "clusters_across_test": 1,
+    "sampled_images": 2,
+    "sampled_pairs_across_folds": 0,
+}
 LABELS = Labels(classes=tuple(f"class {number}" for number in range(4)))
 QUICK = settings(max_examples=25, deadline=None)
 
@@ -147,8 +151,7 @@ def test_label_columns_that_a_fold_or_validation_lacks_are_named(capsys):
     table = table.assign(ship=["1 3", "", "", ""], oil=[1, 0, 1, 1], path=[*"abcd"])
     columns = ("ship", "oil")
 
-    by_fold = count_by_fold(table, Labels("multi", columns, columns))
-    note_folds(table, by_fold, check_leakage(table, hashes=make_hashes()), 25)
+    note_folds(table, Labels("multi", columns, columns), NO_LEAK, 25)
 
     text = "1 of 2 classes are not in every fold and split, such as ship (none in "
     assert f"! {text}fold 1 and validation)." in capsys.readouterr().out
@@ -255,14 +258,24 @@ def test_the_leakage_check_stops_at_clusters_and_pairs_across_folds():
     A flat image is not compared.
     """
     table = make_four_images(fold=[0, 1, 0, 1])
-    leaks = "'clusters_across_folds': 1, 'sampled_pairs_across_folds': 1}. Run 02_d"
 
-    with pytest.raises(ValueError, match=leaks):
-        check_leakage(table, hashes=make_hashes(), max_bits=2)
+    with pytest.raises(ValueError, match="1 clusters or groups are in two"):
+        check_leakage(table)
+    with pytest.raises(ValueError, match="1 pairs of near-duplicates are in two"):
+        compare_sample(table, make_hashes(), 2)
+    assert compare_sample(table, make_hashes(), 1)["sampled_images"] == 3
+    cut = [("b", "a")]
+    assert compare_sample(table, make_hashes(), 2, cut)["sampled_images"] == 3
 
-    assert check_leakage(table.assign(cluster=-1))["max_share_deviation"] == 0
-    by_class = table.assign(fold=[0, 0, 1, 1])
-    assert check_leakage(by_class)["max_share_deviation"] == 0.5
+
+def test_the_leakage_check_finds_what_a_wrong_number_of_groups_would_hide():
+    """It does not share the code that finds the groups."""
+    table = make_four_images(fold=[0, 0, 0, 1], site=["", "", "x", "x"])
+    table["override_group"] = [None, None, "y", "y"]
+
+    with pytest.raises(ValueError, match="2 clusters or groups are in two"):
+        check_leakage(table, "site")
+    assert check_leakage(table.drop(columns="override_group"))
 
 
 def test_the_leakage_check_counts_test_images_separately(capsys):
@@ -273,8 +286,8 @@ def test_the_leakage_check_counts_test_images_separately(capsys):
     split = ["train", "test", "train", "test"]
     table = make_four_images(fold=[0, -1, 1, -1], split=split)
 
-    leakage = check_leakage(table, hashes=make_hashes(), max_bits=2)
-    note_folds(table, count_by_fold(table, LABELS), leakage, 2)
+    checks = check_leakage(table) | compare_sample(table, make_hashes(), 2)
+    note_folds(table, LABELS, checks, 2)
 
     sizes, *_, sample = capsys.readouterr().out.splitlines()
     assert sizes.startswith("✓ Images: 1 in fold 0, 1 in fold 1 and 2 in test. Test")
@@ -301,7 +314,7 @@ def test_shards_are_equal_to_within_one_image(labels, n_shards, n_parts):
         assert np.ptp(counts, axis=1).max() <= 1
         assert np.ptp(counts.sum()) <= 1
         numbers = rows.sort_values("position").groupby("shard").cumcount()
-        assert (numbers.sort_index() == rows["position"]).all()
+        assert (numbers == rows["position"][numbers.index]).all()
         shards = rows[["shard", "part"]].drop_duplicates()
         assert len(shards) == n_shards
         # Each part is a small copy of the whole.

@@ -9,8 +9,6 @@ from support.plans import LABELS, make_images, plan_images
 
 from kaggle_tfr import deduplicate, explore, parallel, plan
 from kaggle_tfr.parameters import DEFAULTS, make_settings
-from kaggle_tfr.plan.folds_csv import FoldsFile
-from kaggle_tfr.plan.forecast import make_forecast
 from kaggle_tfr.plan.plan import SIDECAR_FILES, PlanSettings, count_shards, make_plan
 from kaggle_tfr.schema import load_schema
 from kaggle_tfr.shards import PlanId
@@ -45,26 +43,17 @@ def make_table(n_bytes, folds, ratios):
     )
 
 
-def look_up(_, blocks, **__):
+def look_up(_, rows, **__):
     """Return what measuring would: the bytes of each record."""
-    return [block["bytes"] for block in blocks]
+    return [row["bytes"] for row in rows]
 
 
-def plan_sizes(table, seed=0, **parameters):
+def plan_sizes(table, **parameters):
     """Return the plan of records whose sizes are known, and its table."""
     schema = load_schema("default", table.assign(cluster=-1), LABELS)
     settings = choose(resize="none", **parameters)
     with mock.patch.object(parallel, "run", look_up):
-        forecast = make_forecast(table, schema, settings.image, seed=seed)
-    return make_plan(
-        table,
-        forecast,
-        LABELS,
-        schema,
-        settings,
-        folds_file=FoldsFile(),
-        earlier=PlanId(),
-    )
+        return make_plan(table, LABELS, schema, settings, earlier=PlanId())
 
 
 def draw_sizes(name, rng):
@@ -88,11 +77,11 @@ def test_parts_of_very_unequal_sizes_fit_and_the_interval_holds_the_truth(
     limit_gb = 0.45 * table["bytes"].sum() / 1e9
     n_right = 0
     for seed in range(n_draws):
-        whole, rows = plan_sizes(table, seed, part_limit_gb=limit_gb)
+        whole, rows = plan_sizes(table, seed=seed, part_limit_gb=limit_gb)
         mean, high = whole.forecast.values()
         n_right += abs(table["bytes"].mean() - mean) <= high - mean
         assert high < 1.1 * mean
-        assert whole.n_parts == 3
+        assert 3 <= whole.n_parts <= 4  # the largest file has a tenth of the bytes
         assert rows.groupby("part")["bytes"].sum().max() <= whole.shard_limit_bytes
         assert whole.shard_limit_bytes < limit_gb * 1e9
         assert set(rows["image_id"]) == set(table["image_id"])

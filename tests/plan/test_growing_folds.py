@@ -1,14 +1,19 @@
 """The folds of a dataset that grows: what cannot be kept is dropped or is named."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from kaggle_tfr.images.hashing import HASHES
-from kaggle_tfr.plan import assign_folds, check_leakage
+from kaggle_tfr.parameters import make_settings
+from kaggle_tfr.plan import PlanSettings, assign_folds, check_leakage
+from kaggle_tfr.plan.fold_checks import compare_sample
 from kaggle_tfr.plan.growth import drop_between
 
 CLUSTERS = pd.DataFrame(columns=["cluster", "keep", "reason"])
+PATIENTS = make_settings(PlanSettings, {"GROUP_COLUMN": "patient"})
 
 
 def list_rows(n_earlier, n_new, **columns):
@@ -30,7 +35,7 @@ def list_rows(n_earlier, n_new, **columns):
 def test_a_new_image_that_connects_two_folds_is_dropped():
     """It is a copy of an image of one fold, and of the patient of another."""
     rows = list_rows(3, 2, patient=list("pqrpt"), cluster=[-1, 0, -1, 0, -1])
-    kept, changed = drop_between(rows, CLUSTERS, "patient")
+    kept, changed = drop_between(rows, CLUSTERS, PATIENTS)
     assert kept.index.tolist() == [0, 1, 2, 4]
     assert changed.loc[3].tolist() == [-1, False, "between folds"]
 
@@ -40,7 +45,7 @@ def test_records_of_one_cluster_or_group_in_two_folds_stay():
     rows = list_rows(4, 4, cluster=[0, 0, 1, -1, 0, 1, -1, -1])
     rows["patient"] = list("abccdefc")
 
-    kept, _ = drop_between(rows, CLUSTERS, "patient")
+    kept, _ = drop_between(rows, CLUSTERS, PATIENTS)
     folded = assign_folds(kept, n_folds=3, seed=0, group_column="patient")
     checks = check_leakage(folded, group_column="patient")
 
@@ -48,15 +53,17 @@ def test_records_of_one_cluster_or_group_in_two_folds_stay():
     assert folded["fold"][:4].tolist() == [0, 1, 2, 0]
     assert checks["clusters_across_folds"] == 0
     folded.loc[6, ["patient", "fold"]] = ["a", 2]
-    with pytest.raises(ValueError, match="clusters_across_folds': 1"):
+    with pytest.raises(ValueError, match="1 clusters or groups"):
         check_leakage(folded, group_column="patient")
 
 
 def test_an_extra_image_does_not_validate_with_its_group():
     """Images of MORE_INPUTS train in every fold, so it is dropped, unless they may."""
     rows = list_rows(3, 2, patient=list("pqrpt"), source=[0, 0, 0, 1, 1])
-    kept, _ = drop_between(rows, CLUSTERS, "patient")
-    allowed, _ = drop_between(rows, CLUSTERS, "patient", extra_in_validation=True)
+    kept, _ = drop_between(rows, CLUSTERS, PATIENTS)
+    allowed, _ = drop_between(
+        rows, CLUSTERS, replace(PATIENTS, extra_in_validation=True)
+    )
     assert kept.index.tolist() == [0, 1, 2, 4]
     assert len(allowed) == 5
 
@@ -71,9 +78,8 @@ def test_copies_among_earlier_images_are_no_error():
     hashes.loc[1, [*HASHES]] = hashes.loc[0, [*HASHES]]
     folded = rows.assign(fold=np.arange(6) % 3)
 
-    checks = check_leakage(folded, hashes=hashes, max_bits=25)
-    assert checks["sampled_pairs_across_folds"] == 0
+    assert compare_sample(folded, hashes, 25)["sampled_images"] == 3
 
     hashes.loc[4, [*HASHES]] = hashes.loc[0, [*HASHES]]
-    with pytest.raises(ValueError, match="sampled_pairs_across_folds"):
-        check_leakage(folded, hashes=hashes, max_bits=25)
+    with pytest.raises(ValueError, match="1 pairs of near-duplicates"):
+        compare_sample(folded, hashes, 25)

@@ -12,8 +12,6 @@ import pandas as pd
 import pytest
 
 from kaggle_tfr.parameters import make_settings
-from kaggle_tfr.plan.folds_csv import FoldsFile
-from kaggle_tfr.plan.forecast import make_forecast
 from kaggle_tfr.plan.plan import PlanSettings, make_plan, save_plan
 from kaggle_tfr.schema import Labels, load_schema
 from kaggle_tfr.shards import PlanId
@@ -88,16 +86,8 @@ def plan_images(
     chosen = make_settings(PlanSettings, parameters)
     record = load_schema(schema, table, labels)
     labels = replace(labels, name=name)
-    forecast = make_forecast(table, record, chosen.image)
-    plan, planned = make_plan(
-        table,
-        forecast,
-        labels,
-        record,
-        chosen,
-        folds_file=FoldsFile(),
-        earlier=PlanId(dataset_id, first_part=first_part),
-    )
+    earlier = PlanId(dataset_id, first_part=first_part)
+    plan, planned = make_plan(table, labels, record, chosen, earlier=earlier)
     save_plan(plan, planned, str(work))
     return plan, planned
 
