@@ -1,6 +1,7 @@
 """Check finished folds, and note their sizes, leakage, and classes that they lack."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,8 +24,8 @@ Numbers = dict[str, int]
 def count_by_fold(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
     """Count the images of each class (rows) in each fold and split (columns).
 
-    folded: the result of `assign_folds`. The class with most images that are not test
-        images is first. Images without a label are a row, but not test images.
+    folded: the result of `assign_folds`. The class with most images is first.
+        Images without a label are a row, but not test images.
     """
     is_labelled = folded["label_name"] != ""
     folded = folded[is_labelled | (folded["split"] != "test")]
@@ -36,8 +37,7 @@ def count_by_fold(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
         counts = pd.crosstab(folded["label_name"].replace("", NO_LABEL), place)
         names = counts.index.union([*number_names(labels.classes)])
         counts = counts.reindex(names, fill_value=0)
-    totals = counts.drop(columns="test", errors="ignore").sum(axis=1)
-    return counts.iloc[np.argsort(-totals, kind="stable")]
+    return counts.iloc[np.argsort(-counts.sum(axis=1), kind="stable")]
 
 
 def name_places(folded: pd.DataFrame) -> pd.Series:
@@ -112,12 +112,10 @@ def compare_sample(
     return {"sampled_images": len(sampled), "sampled_pairs_across_folds": 0}
 
 
-def note_folds(
-    folded: pd.DataFrame, labels: Labels, checks: Numbers, max_bits: int
-) -> None:
+def note_folds(folded: pd.DataFrame, labels: Labels, checks: dict[str, Any]) -> None:
     """Note the folds of a table that was checked.
 
-    checks: of `check_leakage` and `compare_sample`, with max_bits.
+    checks: of `check_leakage` and `compare_sample`, and max_bits.
     """
     sizes = name_places(folded).value_counts().sort_index()
     listed = [f"{n:,} in {place}".replace("\n", " ") for place, n in sizes.items()]
@@ -147,7 +145,7 @@ def note_folds(
     note(
         "✓",
         f"{checks['sampled_images']:,} images were compared with all others, bit by "
-        f"bit. Pairs within {max_bits} bits in two folds or splits, test images and "
+        f"bit. Pairs within {checks['max_bits']} bits in two folds or splits, test images and "
         f"pairs of earlier images aside: {checks['sampled_pairs_across_folds']}.",
         "folds: sample",
     )

@@ -15,9 +15,8 @@ When a dataset grows, `growth` puts the groups of earlier images into their fold
 other groups are distributed as if these images had come first.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import ceil, inf
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -95,15 +94,14 @@ def number_groups(table: pd.DataFrame, group_column: str = "") -> pd.Series:
             "01_explore with it first."
         )
     rows = pd.Series(range(len(table)), table.index)
-    links = identity(len(rows), format="csr")
-    for column in ("cluster", OVERRIDE_GROUP, group_column):
-        if column in table:
-            no_value = -1 if column == "cluster" else ""
-            is_alone = (table["split"] == "test") | table[column].isin([no_value])
-            # Objects, because floats cannot represent large numbers.
-            values = table[column].astype(object).mask(is_alone)
-            first_rows = rows.groupby(values).transform("first").fillna(rows)
-            links += _mark(first_rows, len(rows))
+    links = identity(len(rows))
+    for column in table.columns.intersection(["cluster", OVERRIDE_GROUP, group_column]):
+        no_value = -1 if column == "cluster" else ""
+        is_alone = (table["split"] == "test") | table[column].isin([no_value])
+        # Objects, because floats cannot represent large numbers.
+        values = table[column].astype(object).mask(is_alone)
+        first_rows = rows.groupby(values).transform("first").fillna(rows)
+        links += _mark(first_rows, len(rows))
     _, number = csgraph.connected_components(links, directed=False)
     return pd.Series(number, table.index)
 
@@ -207,7 +205,10 @@ def _choose_bins(
         # Here, `images` are all of the group.
         overall = lacking[-1].copy()
         if is_rounded[number]:
-            deficits = _count_groups(deficits, overall, images - max_excess)
+            unit = sum(deficits) or 1  # 0 for a group without a class
+            for k, lack in enumerate(overall):
+                has_room = lack >= images - max_excess
+                deficits[k] = ceil(deficits[k] / unit - 1e-9) if has_room else -inf
         overall[-1] += phase * min(images, max_shifted)
         ranks = list(zip(deficits, overall, strict=True))
         chosen = ranks.index(max(ranks))
@@ -233,20 +234,9 @@ def _draw_order(
     return np.lexsort((rng.random(len(sizes)), rarest, -n_columns, -sizes))
 
 
-def _count_groups(
-    deficits: list[float], overall: list[float], least_room: float
-) -> list[float]:
-    """Return the deficits in whole groups, rounded up; -inf without enough room."""
-    unit = sum(deficits) or 1  # of a group without a class
-    return [
-        ceil(deficit / unit - 1e-9) if lack >= least_room else -inf
-        for deficit, lack in zip(deficits, overall, strict=True)
-    ]
-
-
 def assign_shards(
     table: pd.DataFrame,
-    n_shards: Mapping[Any, int],
+    n_shards: pd.Series,
     n_parts: int,
     *,
     seed: int,

@@ -1,7 +1,6 @@
 """folds.csv: what became of every input image, for all frameworks."""
 
 import hashlib
-from collections.abc import Sequence
 
 import pandas as pd
 
@@ -29,7 +28,7 @@ def list_folds(
     images: pd.DataFrame,
     clusters: pd.DataFrame,
     folded: pd.DataFrame,
-    label_columns: Sequence[str] = (),
+    label_columns: tuple[str, ...],
 ) -> pd.DataFrame:
     """Return one row per input image, none missing, in the order of `images`.
 

@@ -30,8 +30,6 @@ MAX_SAMPLE = 1000
 N_RESAMPLED = 1000  # no error in so many is larger: 99.9 % confidence
 RECORD_BYTES = 200  # what a record has besides its image, roughly
 
-Array = np.ndarray
-
 
 def make_forecast(
     table: pd.DataFrame,
@@ -52,46 +50,41 @@ def make_forecast(
     rng = np.random.default_rng(seed)
     known, sizes = predict(table, image)
     chance = n_images * sizes / sizes.sum()
-    drawn = np.flatnonzero(rng.random(len(table)) < chance)
+    is_drawn = rng.random(len(table)) < chance
 
     measure = partial(_measure, schema, image)
-    rows = table.iloc[drawn].to_dict("records")
+    rows = table[is_drawn].to_dict("records")
     n_bytes = np.array([*parallel.run(measure, rows, label="Sampling sizes")])
 
-    ratios = (n_bytes - known[drawn]) / chance[drawn]
+    ratios = (n_bytes - known[is_drawn]) / chance[is_drawn]
     # A row that is drawn for sure stands for no other one.
-    weights = 1 - chance[drawn].clip(max=0.999)
-    means = rng.dirichlet(weights, N_RESAMPLED) @ ratios
+    weights = 1 - chance[is_drawn].clip(upper=0.999)
     mean = np.average(ratios, weights=weights)
+    errors = rng.dirichlet(weights, N_RESAMPLED) @ (ratios - mean)
     expected = known + mean * chance
-    spread = np.abs(means - mean).max() * chance
-    expected[drawn] = n_bytes
-    spread[drawn] = 0
+    spread = np.abs(errors).max() * chance
+    expected[is_drawn] = n_bytes
+    spread[is_drawn] = 0
+    variance = weights.sum() * spread**2
     return pd.DataFrame(
-        {
-            "count": 1,
-            "expected": expected,
-            "spread": spread,
-            "variance": weights.sum() * spread**2,
-        },
-        table.index,
+        {"count": 1, "expected": expected, "spread": spread, "variance": variance}
     )
 
 
-def predict(table: pd.DataFrame, image: ImageSettings) -> tuple[Array, Array]:
-    """Predict the sizes of records: float (n,), twice.
+def predict(table: pd.DataFrame, image: ImageSettings) -> tuple[pd.Series, pd.Series]:
+    """Predict the sizes of records.
 
     First the bytes of an original that passes through, else 0; then the size of what
     the record has beyond them, in proportion to other records.
     """
     sides = zip(table["height"], table["width"], strict=True)
-    after = np.array([prod(output_size(*pair, image)) for pair in sides])
+    after = [prod(output_size(*pair, image)) for pair in sides]
     before = table["height"] * table["width"]
     is_passed = table["format"].isin(PASSED_FORMATS.get(image.resize, ()))
-    is_passed &= (after == before) & (table["orientation"] == 1)
-    sizes = RECORD_BYTES + after * np.sqrt(table["n_bytes"] / before)
-    known = np.where(is_passed, table["n_bytes"], 0)
-    return known, np.where(is_passed, RECORD_BYTES, sizes)
+    is_passed &= (before == after) & (table["orientation"] == 1)
+    known = table["n_bytes"].where(is_passed, 0.0)
+    converted = np.sqrt(table["n_bytes"] / before) * after
+    return known, RECORD_BYTES + converted.mask(is_passed, 0)
 
 
 def _measure(schema: RecordSchema, image: ImageSettings, row: Row) -> int:

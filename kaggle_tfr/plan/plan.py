@@ -193,7 +193,6 @@ def make_plan(
         )
     forecast = make_forecast(table, schema, settings.image, seed=settings.seed)
     table, shard_limit_bytes = _fit_parts(table, forecast, settings, folds_bytes)
-    n_parts = table["part"].nunique()
     first_part = earlier.part_numbers.stop
     table["part"] += first_part - 1
     total = forecast_groups(forecast, np.zeros(len(table)))
@@ -214,7 +213,7 @@ def make_plan(
         schema=schema,
         image=settings.image,
         settings=settings,
-        n_parts=n_parts,
+        n_parts=table["part"].nunique(),
         shard_limit_bytes=shard_limit_bytes,
         forecast={
             "bytes_per_image": forecast["expected"].mean(),
@@ -287,13 +286,7 @@ def _fit_parts(
     # shard has a row in plan.json.
     rows = table.head(500)
     row_bytes = 300 + 2 * len(rows.to_csv().encode()) / len(rows)
-    # Shards grow before there are more parts.
-    sizes = (settings.shard_mb, LARGEST_SHARD_MB)
-    for n_parts, shard_mb in product(range(fewest, 2 * fewest + 10), sizes):
-        n_images = settings.shard_images or shard_mb * 1e6 * len(table) / n_bytes
-        n_shards = count_shards(counts, n_parts, n_images, settings)
-        if not n_shards:
-            continue
+    for n_parts, n_shards in list_layouts(counts, n_bytes, fewest, settings):
         planned = assign_shards(table, n_shards, n_parts, seed=settings.seed)
         fullest = forecast_groups(forecast, planned["part"]).max()
         table_bytes = int(fullest["count"] * row_bytes)
@@ -309,35 +302,36 @@ def _fit_parts(
     )
 
 
-def count_shards(
-    counts: pd.Series,
-    n_parts: int,
-    images_per_shard: float,
-    settings: PlanSettings,
-) -> dict[Any, int]:
-    """Return the number of shards of each (split, fold), {} if no number fits.
+def list_layouts(
+    counts: pd.Series, n_bytes: float, fewest: int, settings: PlanSettings
+) -> Iterator[tuple[int, pd.Series]]:
+    """Yield numbers of parts, with the number of shards of each (split, fold).
 
-    counts: images of each (split, fold). images_per_shard: unless N_SHARDS is set.
+    They satisfy the limits of shards and files. counts: images of each (split, fold).
+    n_bytes: of all. fewest: parts to begin with.
     """
     labelled = counts.drop("test", errors="ignore")
     if labelled.empty:
         labelled = counts
-    if settings.n_shards:
-        images_per_shard = labelled.sum() / settings.n_shards
-    n_shards = np.ceil(counts / images_per_shard).clip(n_parts)
-    if settings.n_shards:
-        # The next one goes to the fullest shards. Source: Adams' method of
-        # apportionment (smallest divisors).
-        n_shards[labelled.index] = 0
-        for _ in range(settings.n_shards):
-            n_shards[(labelled / n_shards).idxmax()] += 1
-    # A part may have no test image: there can be fewer of them than parts.
-    n_shards = n_shards.clip(upper=counts)
-    at_top = n_shards[labelled.index]
-    n_files = SIDECAR_FILES + np.ceil(at_top / n_parts).sum()
-    if at_top.min() < n_parts or n_files > settings.max_part_files:
-        return {}
-    return n_shards.astype(int).to_dict()
+    # Shards grow before there are more parts.
+    sizes = (settings.shard_mb, LARGEST_SHARD_MB)
+    for n_parts, shard_mb in product(range(fewest, 2 * fewest + 10), sizes):
+        n_images = settings.shard_images or shard_mb * 1e6 * counts.sum() / n_bytes
+        if settings.n_shards:
+            n_images = labelled.sum() / settings.n_shards
+        n_shards = np.ceil(counts / n_images).clip(n_parts)
+        if settings.n_shards:
+            # The next one goes to the fullest shards. Source: Adams' method of
+            # apportionment (smallest divisors).
+            n_shards[labelled.index] = 0
+            for _ in range(settings.n_shards):
+                n_shards[(labelled / n_shards).idxmax()] += 1
+        # A part may have no test image: there can be fewer of them than parts.
+        n_shards = n_shards.clip(upper=counts)
+        at_top = n_shards[labelled.index]
+        n_files = SIDECAR_FILES + np.ceil(at_top / n_parts).sum()
+        if at_top.min() >= n_parts and n_files <= settings.max_part_files:
+            yield n_parts, n_shards.astype(int)
 
 
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:

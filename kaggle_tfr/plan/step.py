@@ -1,6 +1,10 @@
-"""03 in one call: assign folds, forecast the size, and plan the shards."""
+"""03 in one call: assign folds, forecast the size, and plan the shards.
+
+A plan may continue earlier parts: their images keep their folds.
+"""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 
@@ -9,12 +13,21 @@ from kaggle_tfr.earlier import load_earlier
 from kaggle_tfr.fingerprints import add_fingerprints
 from kaggle_tfr.parameters import Values, make_settings
 from kaggle_tfr.plan.fold_checks import check_leakage, compare_sample, note_folds
-from kaggle_tfr.plan.folds import assign_folds
+from kaggle_tfr.plan.folds import assign_folds, number_groups
 from kaggle_tfr.plan.folds_csv import list_folds, save_folds
-from kaggle_tfr.plan.growth import check_growth, drop_between
 from kaggle_tfr.plan.plan import Plan, PlanSettings, make_plan, save_plan
-from kaggle_tfr.schema import load_schema
+from kaggle_tfr.schema import RecordSchema, load_schema
 from kaggle_tfr.shards import PlanId
+
+# Settings that may differ from those of the earlier parts.
+FREE = {
+    "shard_mb",
+    "n_shards",
+    "shard_images",
+    "shard_name",
+    "part_limit_gb",
+    "max_part_files",
+}
 
 
 @dataclass(frozen=True)
@@ -59,9 +72,9 @@ def run(values: Values) -> Planned:
         extra_in_validation=settings.extra_in_validation,
     )
     hashes = explore.load_hashes(images, work)
-    checks = check_leakage(folded, settings.group_column)
+    checks = vars(duplicates) | check_leakage(folded, settings.group_column)
     checks |= compare_sample(folded, hashes, duplicates.max_bits, cut_pairs)
-    note_folds(folded, labels, checks, duplicates.max_bits)
+    note_folds(folded, labels, checks)
     folds = list_folds(images, clusters, folded, labels.label_columns)
     folds_bytes, folds_sha256 = save_folds(folds, work)
 
@@ -76,8 +89,62 @@ def run(values: Values) -> Planned:
     plan = replace(
         plan,
         outcomes=deduplicate.count_outcomes(images, clusters),
-        checks=vars(duplicates) | checks,
+        checks=checks,
         folds_sha256=folds_sha256,
     )
     save_plan(plan, add_fingerprints(table, hashes), work)
     return Planned(folds, folded, plan, table)
+
+
+def check_growth(
+    earlier: dict[str, Any],
+    rows: pd.DataFrame,
+    settings: PlanSettings,
+    schema: RecordSchema,
+) -> None:
+    """Raise a ValueError where parameters of 03 contradict the earlier parts.
+
+    earlier: of `load_earlier`. rows: of `choose_rows`.
+    """
+    if "part" in rows and rows["fold"].max() >= max(1, settings.n_folds):
+        raise ValueError(
+            f"N_FOLDS is {settings.n_folds}, but FOLDS_FROM has images in fold "
+            f"{rows['fold'].max()}. Set it to the number of folds that they have."
+        )
+    if not earlier:
+        return
+    before = earlier["settings"]
+    before["schema"] = RecordSchema.from_dict(earlier["schema"])
+    for name, value in {**vars(settings), "schema": schema}.items():
+        if name not in FREE and before.get(name, value) != value:
+            raise ValueError(
+                f"{name.upper()} is {value!r:.99}, but the parts of FOLDS_FROM have "
+                f"{before[name]!r:.99}. Set it to that, or make a new dataset."
+            )
+
+
+def drop_between(
+    rows: pd.DataFrame, clusters: pd.DataFrame, settings: PlanSettings
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Give new images the split and fold of the earlier images in their group.
+
+    New images are dropped if earlier images of their group are in two folds or splits;
+    or, unless EXTRA_IN_VALIDATION, if they are of MORE_INPUTS and their group is in a
+    fold. fold is NA for new images without earlier ones in their group.
+    rows: of `choose_rows`. clusters: of 02. Both are returned.
+    """
+    if "part" not in rows:
+        return rows, clusters
+    is_new = rows["part"] == 0
+    place = rows[["split", "fold"]].mask(is_new)
+    groups = place.groupby(number_groups(rows, settings.group_column))
+    is_between = (groups.transform("nunique") > 1).any(axis=1)
+    place = place.fillna(groups.transform("first")).fillna(rows[["split"]])
+    # Without folds, all images of train are in fold 0.
+    if settings.n_folds > 1 and not settings.extra_in_validation:
+        is_between |= (rows["source"] > 0) & (place["fold"] >= 0)
+
+    outcome = {"cluster": -1, "keep": False, "reason": "between folds"}
+    dropped = pd.DataFrame(outcome, rows.index[is_new & is_between])
+    rows = rows.assign(**place).drop(dropped.index)
+    return rows, dropped.combine_first(clusters)

@@ -10,6 +10,7 @@ from kaggle_tfr.plan.folds import assign_folds, assign_shards
 from kaggle_tfr.schema import Labels
 
 NO_LEAK = {
+    "max_bits": 25,
     "clusters_across_test": 1,
     "sampled_images": 2,
     "sampled_pairs_across_folds": 0,
@@ -151,7 +152,7 @@ def test_label_columns_that_a_fold_or_validation_lacks_are_named(capsys):
     table = table.assign(ship=["1 3", "", "", ""], oil=[1, 0, 1, 1], path=[*"abcd"])
     columns = ("ship", "oil")
 
-    note_folds(table, Labels("multi", columns, columns), NO_LEAK, 25)
+    note_folds(table, Labels("multi", columns, columns), NO_LEAK)
 
     text = "1 of 2 classes are not in every fold and split, such as ship (none in "
     assert f"! {text}fold 1 and validation)." in capsys.readouterr().out
@@ -224,6 +225,14 @@ def test_multi_label_images_are_spread_evenly():
     assert (marks[held_out].sum() - 0.3 * marks.sum()).abs().max() <= 1
 
 
+def test_images_without_a_label_may_be_as_many_as_further_labels():
+    """Together, the images then have as many labels as images of one class would."""
+    table = make_table([0] * 40).assign(dog=[1, 0] * 20, cat=[1, 0] * 20)
+    is_held_out = hold_out(table, 0.25, label_columns=["dog", "cat"])
+    assert is_held_out.sum() == 10
+    assert table["dog"][is_held_out].sum() == 5
+
+
 @pytest.mark.parametrize(
     ("settings_", "message"),
     [
@@ -287,7 +296,7 @@ def test_the_leakage_check_counts_test_images_separately(capsys):
     table = make_four_images(fold=[0, -1, 1, -1], split=split)
 
     checks = check_leakage(table) | compare_sample(table, make_hashes(), 2)
-    note_folds(table, LABELS, checks, 2)
+    note_folds(table, LABELS, checks | {"max_bits": 2})
 
     sizes, *_, sample = capsys.readouterr().out.splitlines()
     assert sizes.startswith("✓ Images: 1 in fold 0, 1 in fold 1 and 2 in test. Test")

@@ -109,7 +109,7 @@ def strange():
         columns=["image_id", "split", "cluster", "keep", "reason", "label_name"]
     )
     folded = images[1:].assign(fold=np.arange(n_images - 1) % 2)
-    return images, list_folds(images, clusters, folded, ["dog"])
+    return images, list_folds(images, clusters, folded, ("dog",))
 
 
 def test_strange_names_are_read_back(strange, tmp_path):

@@ -9,7 +9,7 @@ from support.plans import LABELS, make_images, plan_images
 
 from kaggle_tfr import deduplicate, explore, parallel, plan
 from kaggle_tfr.parameters import DEFAULTS, make_settings
-from kaggle_tfr.plan.plan import SIDECAR_FILES, PlanSettings, count_shards, make_plan
+from kaggle_tfr.plan.plan import SIDECAR_FILES, PlanSettings, list_layouts, make_plan
 from kaggle_tfr.schema import load_schema
 from kaggle_tfr.shards import PlanId
 
@@ -120,10 +120,11 @@ def test_a_part_s_limit_of_files_is_of_those_at_its_top():
     """Test shards share one folder, so any number of them counts as one file."""
     counts = pd.Series({("test", -1): 900, ("train", 0): 900})
 
-    by_number = choose(max_part_files=24)
-    assert count_shards(counts, 1, 100, by_number) == dict.fromkeys(counts.index, 9)
-    too_few = choose(max_part_files=23)
-    assert count_shards(counts, 1, 100, too_few) == {}
+    _, n_shards = next(list_layouts(counts, 36e8, 1, choose(max_part_files=24)))
+    assert n_shards.to_dict() == dict.fromkeys(counts.index, 9)
+
+    _, fewer = next(list_layouts(counts, 36e8, 1, choose(max_part_files=23)))
+    assert fewer.to_dict() == dict.fromkeys(counts.index, 5)
 
 
 @pytest.mark.parametrize(
