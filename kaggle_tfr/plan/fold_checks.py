@@ -145,7 +145,8 @@ def note_folds(folded: pd.DataFrame, labels: Labels, checks: dict[str, Any]) -> 
     note(
         "✓",
         f"{checks['sampled_images']:,} images were compared with all others, bit by "
-        f"bit. Pairs within {checks['max_bits']} bits in two folds or splits, test images and "
-        f"pairs of earlier images aside: {checks['sampled_pairs_across_folds']}.",
+        f"bit. Pairs within {checks['max_bits']} bits in two folds or splits, test "
+        "images and pairs of earlier images aside: "
+        f"{checks['sampled_pairs_across_folds']}.",
         "folds: sample",
     )

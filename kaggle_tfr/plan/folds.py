@@ -243,19 +243,19 @@ def assign_shards(
 ) -> pd.DataFrame:
     """Return the table with int64 columns shard, part and position, in their order.
 
-    n_shards: number for each (split, fold), at most its number of images. Shards of one
+    n_shards: for each (split, fold), sorted; at most its number of images. Shards of one
         fold have the same number of images, also of each class, to within one; parts
         have the same number of shards.
     shard: from 0 within its split and fold. part: from 1. position: from 0 in the
         shard.
     """
     dealt = []
-    for number, (place, rows) in enumerate(table.groupby(["split", "fold"])):
+    for number, (_, rows) in enumerate(table.groupby(["split", "fold"])):
         rng = np.random.default_rng([seed, number])
         # Dealt like cards: sorted by label, each shard gets every n-th image.
         shuffled = rows["label"].iloc[rng.permutation(len(rows))]
         shard = shuffled.sort_values(kind="stable")
-        shard[:] = np.arange(len(rows)) % n_shards[place]
+        shard[:] = np.arange(len(rows)) % n_shards.iloc[number]
         shuffled = shard[rows.index].iloc[rng.permutation(len(rows))]
         dealt.append(shuffled.sort_values(kind="stable"))
 

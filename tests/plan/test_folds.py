@@ -313,7 +313,7 @@ def test_the_leakage_check_counts_test_images_separately(capsys):
 def test_shards_are_equal_to_within_one_image(labels, n_shards, n_parts):
     """So are their images of each class, and the number of shards in the parts."""
     table = make_table(labels, fold=np.arange(len(labels)) % 2)
-    n_shards_of = {("train", 0): n_shards, ("train", 1): n_shards}
+    n_shards_of = pd.Series({("train", 0): n_shards, ("train", 1): n_shards})
 
     planned = assign_shards(table, n_shards_of, n_parts, seed=1)
 
