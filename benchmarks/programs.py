@@ -65,7 +65,9 @@ def plan_files(files, work, *, name="bench", **parameters):
     settings = make_settings(
         PlanSettings, {"N_FOLDS": 0, "N_SHARDS": SHARDS, **parameters}
     )
-    planned = make_plan(table, labels, schema, settings, earlier=PlanId())
+    planned = make_plan(
+        table, labels, schema, settings, earlier=PlanId(), outcomes={}, checks={}
+    )
     save_plan(*planned, work)
 
 

@@ -1,6 +1,5 @@
 """Check finished folds, and note their sizes, leakage, and classes that they lack."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from kaggle_tfr.schema import Labels
 from kaggle_tfr.tables import join_words
 
 N_SAMPLED = 300
-MAX_NAMED = 3  # classes in a sentence
 Numbers = dict[str, int]
 
 
@@ -27,8 +25,7 @@ def count_by_fold(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
     folded: the result of `assign_folds`. The class with most images is first.
         Images without a label are a row, but not test images.
     """
-    is_labelled = folded["label_name"] != ""
-    folded = folded[is_labelled | (folded["split"] != "test")]
+    folded = folded[(folded["label_name"] != "") | (folded["split"] != "test")]
     place = name_places(folded)
     if labels.class_columns:
         marks = list_marks(folded, labels.class_columns)
@@ -82,7 +79,7 @@ def compare_sample(
     folded: pd.DataFrame,
     hashes: pd.DataFrame,
     max_bits: int,
-    cut_pairs: Iterable[tuple[str, str]] = (),
+    cut_pairs: list[tuple[str, str]],
 ) -> Numbers:
     """Compare 300 new images with all others, without the clusters of 02.
 
@@ -130,15 +127,13 @@ def note_folds(folded: pd.DataFrame, labels: Labels, checks: dict[str, Any]) -> 
         index=NO_LABEL, columns=["test", NEVER_VALIDATES], errors="ignore"
     )
     missing = counts[(counts == 0).any(axis=1)]
-    named = []
-    for name in missing.index[:MAX_NAMED]:
+    if not missing.empty:
+        name = missing.index[0]
         places = missing.columns[missing.loc[name] == 0]
-        named.append(f"{shorten(name)} (none in {join_words([*places])})")
-    if named:
         note(
             "!",
             f"{len(missing):,} of {len(counts):,} classes are not in every fold and "
-            f"split, such as {'; '.join(named)}.",
+            f"split, such as {shorten(name)} (none in {join_words([*places])}).",
             "folds: classes",
             "Scores there do not cover them. Add images, or use fewer folds.",
         )

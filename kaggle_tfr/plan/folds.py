@@ -243,9 +243,9 @@ def assign_shards(
 ) -> pd.DataFrame:
     """Return the table with int64 columns shard, part and position, in their order.
 
-    n_shards: for each (split, fold), sorted; at most its number of images. Shards of one
-        fold have the same number of images, also of each class, to within one; parts
-        have the same number of shards.
+    n_shards: for each (split, fold), sorted; at most its number of images. Shards of
+        one fold have the same number of images, also of each class, to within one;
+        parts have the same number of shards.
     shard: from 0 within its split and fold. part: from 1. position: from 0 in the
         shard.
     """

@@ -150,7 +150,7 @@ class Plan(PlanId):
     checks: dict[str, Any]
     versions: dict[str, str]
     folds_sha256: str = ""
-    shards: list[Shard]
+    shards: tuple[Shard, ...]
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -164,7 +164,7 @@ class Plan(PlanId):
 
     def for_worker(self) -> Self:
         """Return the plan without shards and classes, which grow with the data."""
-        return replace(self, labels=replace(self.labels, classes=()), shards=[])
+        return replace(self, labels=replace(self.labels, classes=()), shards=())
 
 
 def make_plan(
@@ -175,13 +175,15 @@ def make_plan(
     *,
     earlier: PlanId,
     folds_bytes: int = 0,
+    **report: Any,
 ) -> tuple[Plan, pd.DataFrame]:
     """Return the plan, and its table with the columns shard, part and position.
 
     The rows of the table are the images without a record in an earlier part, in the
-    order of the new records. The caller adds outcomes, checks and folds_sha256.
+    order of the new records.
     folded: of `assign_folds`. earlier: the plan that this one continues.
-    folds_bytes: of folds.csv, which the first part gets.
+    folds_bytes: of folds.csv, which the first part gets. report: the plan's outcomes,
+        checks and folds_sha256.
     Raises: ValueError: no image is new, no number of parts satisfies the limits, or
         SHARD_NAME cannot name the shards.
     """
@@ -219,13 +221,12 @@ def make_plan(
             "bytes_per_image": forecast["expected"].mean(),
             "high": total["bytes_high"].sum() / len(table),
         },
-        outcomes={},
-        checks={},
         versions=package_versions(),
         fingerprint=fingerprint,
         dataset_id=earlier.dataset_id or fingerprint,
         first_part=first_part,
         shards=number_shards(shards, settings.shard_name, labels.name),
+        **report,
     )
     return plan, table
 
@@ -240,7 +241,7 @@ def _identify(table: pd.DataFrame, *values: Any) -> str:
     return sha256_of_text(repr([*values, hashes.to_numpy().tobytes()]))
 
 
-def number_shards(shards: pd.DataFrame, template: str, name: str) -> list[Shard]:
+def number_shards(shards: pd.DataFrame, template: str, name: str) -> tuple[Shard, ...]:
     """Return the shards with `number`, `i` and `n`, which count equal other fields.
 
     shards: the other fields of each, in order. name: of the dataset.
@@ -264,7 +265,7 @@ def number_shards(shards: pd.DataFrame, template: str, name: str) -> list[Shard]
     numbered: Any = shards.assign(
         number=shards.index, i=by_path.cumcount(), n=by_path.transform("size")
     )
-    return [Shard.from_dict(shard) for shard in numbered.to_dict("records")]
+    return tuple(map(Shard.from_dict, numbered.to_dict("records")))
 
 
 def _fit_parts(
@@ -278,18 +279,16 @@ def _fit_parts(
     Parts are numbered from 1. The upper bound of every part is within the limit, with a
     file of `folds_bytes`.
     """
-    limit_bytes = round(settings.part_limit_gb * 1e9)
     counts = table.groupby(["split", "fold"]).size()
-    n_bytes = forecast["expected"].sum()
-    fewest = 1 + int(n_bytes / (limit_bytes + 1))
     # An image has a row in a CSV and in hashes.parquet, and a line in an index; its
     # shard has a row in plan.json.
     rows = table.head(500)
     row_bytes = 300 + 2 * len(rows.to_csv().encode()) / len(rows)
-    for n_parts, n_shards in list_layouts(counts, n_bytes, fewest, settings):
+    for n_parts, n_shards in list_layouts(counts, forecast["expected"].sum(), settings):
         planned = assign_shards(table, n_shards, n_parts, seed=settings.seed)
         fullest = forecast_groups(forecast, planned["part"]).max()
         table_bytes = int(fullest["count"] * row_bytes)
+        limit_bytes = round(settings.part_limit_gb * 1e9)
         bytes_left = limit_bytes - table_bytes - folds_bytes - FIXED_BYTES
         if fullest["bytes_high"] <= bytes_left:
             return planned, bytes_left
@@ -303,16 +302,17 @@ def _fit_parts(
 
 
 def list_layouts(
-    counts: pd.Series, n_bytes: float, fewest: int, settings: PlanSettings
+    counts: pd.Series, n_bytes: float, settings: PlanSettings
 ) -> Iterator[tuple[int, pd.Series]]:
     """Yield numbers of parts, with the number of shards of each (split, fold).
 
-    They satisfy the limits of shards and files. counts: images of each (split, fold).
-    n_bytes: of all. fewest: parts to begin with.
+    They satisfy the limits of shards and files, the fewest parts first.
+    counts: images of each (split, fold). n_bytes: of all.
     """
     labelled = counts.drop("test", errors="ignore")
     if labelled.empty:
         labelled = counts
+    fewest = 1 + int(n_bytes / (settings.part_limit_gb * 1e9 + 1))
     # Shards grow before there are more parts.
     sizes = (settings.shard_mb, LARGEST_SHARD_MB)
     for n_parts, shard_mb in product(range(fewest, 2 * fewest + 10), sizes):

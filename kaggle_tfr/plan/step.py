@@ -3,7 +3,7 @@
 A plan may continue earlier parts: their images keep their folds.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -59,7 +59,7 @@ def run(values: Values) -> Planned:
     earlier = load_earlier(work)
     settings = make_settings(PlanSettings, {**values, "BIT_DEPTH": labels.bit_depth})
     schema = load_schema(values["SCHEMA"], rows, labels)
-    check_growth(earlier, rows, settings, schema)
+    check_growth(earlier, settings, schema)
     rows, clusters = drop_between(rows, clusters, settings)
 
     folded = assign_folds(
@@ -85,32 +85,21 @@ def run(values: Values) -> Planned:
         settings,
         earlier=PlanId.from_dict(earlier),
         folds_bytes=folds_bytes,
-    )
-    plan = replace(
-        plan,
+        folds_sha256=folds_sha256,
         outcomes=deduplicate.count_outcomes(images, clusters),
         checks=checks,
-        folds_sha256=folds_sha256,
     )
     save_plan(plan, add_fingerprints(table, hashes), work)
     return Planned(folds, folded, plan, table)
 
 
 def check_growth(
-    earlier: dict[str, Any],
-    rows: pd.DataFrame,
-    settings: PlanSettings,
-    schema: RecordSchema,
+    earlier: dict[str, Any], settings: PlanSettings, schema: RecordSchema
 ) -> None:
     """Raise a ValueError where parameters of 03 contradict the earlier parts.
 
-    earlier: of `load_earlier`. rows: of `choose_rows`.
+    earlier: of `load_earlier`.
     """
-    if "part" in rows and rows["fold"].max() >= max(1, settings.n_folds):
-        raise ValueError(
-            f"N_FOLDS is {settings.n_folds}, but FOLDS_FROM has images in fold "
-            f"{rows['fold'].max()}. Set it to the number of folds that they have."
-        )
     if not earlier:
         return
     before = earlier["settings"]
@@ -132,9 +121,15 @@ def drop_between(
     or, unless EXTRA_IN_VALIDATION, if they are of MORE_INPUTS and their group is in a
     fold. fold is NA for new images without earlier ones in their group.
     rows: of `choose_rows`. clusters: of 02. Both are returned.
+    Raises: ValueError: N_FOLDS is too low for the folds that images have.
     """
     if "part" not in rows:
         return rows, clusters
+    if rows["fold"].max() >= max(1, settings.n_folds):
+        raise ValueError(
+            f"N_FOLDS is {settings.n_folds}, but FOLDS_FROM has images in fold "
+            f"{rows['fold'].max()}. Set it to the number of folds that they have."
+        )
     is_new = rows["part"] == 0
     place = rows[["split", "fold"]].mask(is_new)
     groups = place.groupby(number_groups(rows, settings.group_column))

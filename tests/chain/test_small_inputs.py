@@ -83,6 +83,6 @@ def test_every_cell_stands_a_small_input(tmp_path, case, capsys):
         run_notebook("03", values | {"N_FOLDS": 3}, show=show)
         printed = capsys.readouterr().out
         assert re.search(
-            r"! \d of 3 classes are not in every fold and split.*dog", printed
+            r"! \d of 3 classes are not in every fold and split.*cat", printed
         )
         assert "figure: 3 classes; missing from a fold (red): cat, dog" in printed

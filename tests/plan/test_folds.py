@@ -271,8 +271,8 @@ def test_the_leakage_check_stops_at_clusters_and_pairs_across_folds():
     with pytest.raises(ValueError, match="1 clusters or groups are in two"):
         check_leakage(table)
     with pytest.raises(ValueError, match="1 pairs of near-duplicates are in two"):
-        compare_sample(table, make_hashes(), 2)
-    assert compare_sample(table, make_hashes(), 1)["sampled_images"] == 3
+        compare_sample(table, make_hashes(), 2, [])
+    assert compare_sample(table, make_hashes(), 1, [])["sampled_images"] == 3
     cut = [("b", "a")]
     assert compare_sample(table, make_hashes(), 2, cut)["sampled_images"] == 3
 
@@ -295,7 +295,7 @@ def test_the_leakage_check_counts_test_images_separately(capsys):
     split = ["train", "test", "train", "test"]
     table = make_four_images(fold=[0, -1, 1, -1], split=split)
 
-    checks = check_leakage(table) | compare_sample(table, make_hashes(), 2)
+    checks = check_leakage(table) | compare_sample(table, make_hashes(), 2, [])
     note_folds(table, LABELS, checks | {"max_bits": 2})
 
     sizes, *_, sample = capsys.readouterr().out.splitlines()

@@ -53,7 +53,15 @@ def plan_sizes(table, **parameters):
     schema = load_schema("default", table.assign(cluster=-1), LABELS)
     settings = choose(resize="none", **parameters)
     with mock.patch.object(parallel, "run", look_up):
-        return make_plan(table, LABELS, schema, settings, earlier=PlanId())
+        return make_plan(
+            table,
+            LABELS,
+            schema,
+            settings,
+            earlier=PlanId(),
+            outcomes={},
+            checks={},
+        )
 
 
 def draw_sizes(name, rng):
@@ -120,10 +128,10 @@ def test_a_part_s_limit_of_files_is_of_those_at_its_top():
     """Test shards share one folder, so any number of them counts as one file."""
     counts = pd.Series({("test", -1): 900, ("train", 0): 900})
 
-    _, n_shards = next(list_layouts(counts, 36e8, 1, choose(max_part_files=24)))
+    _, n_shards = next(list_layouts(counts, 36e8, choose(max_part_files=24)))
     assert n_shards.to_dict() == dict.fromkeys(counts.index, 9)
 
-    _, fewer = next(list_layouts(counts, 36e8, 1, choose(max_part_files=23)))
+    _, fewer = next(list_layouts(counts, 36e8, choose(max_part_files=23)))
     assert fewer.to_dict() == dict.fromkeys(counts.index, 5)
 
 

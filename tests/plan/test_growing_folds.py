@@ -78,8 +78,8 @@ def test_copies_among_earlier_images_are_no_error():
     hashes.loc[1, [*HASHES]] = hashes.loc[0, [*HASHES]]
     folded = rows.assign(fold=np.arange(6) % 3)
 
-    assert compare_sample(folded, hashes, 25)["sampled_images"] == 3
+    assert compare_sample(folded, hashes, 25, [])["sampled_images"] == 3
 
     hashes.loc[4, [*HASHES]] = hashes.loc[0, [*HASHES]]
     with pytest.raises(ValueError, match="1 pairs of near-duplicates"):
-        compare_sample(folded, hashes, 25)
+        compare_sample(folded, hashes, 25, [])

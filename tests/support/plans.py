@@ -87,7 +87,9 @@ def plan_images(
     record = load_schema(schema, table, labels)
     labels = replace(labels, name=name)
     earlier = PlanId(dataset_id, first_part=first_part)
-    plan, planned = make_plan(table, labels, record, chosen, earlier=earlier)
+    plan, planned = make_plan(
+        table, labels, record, chosen, earlier=earlier, outcomes={}, checks={}
+    )
     save_plan(plan, planned, str(work))
     return plan, planned
 
