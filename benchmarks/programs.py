@@ -66,7 +66,15 @@ def plan_files(files, work, *, name="bench", **parameters):
         PlanSettings, {"N_FOLDS": 0, "N_SHARDS": SHARDS, **parameters}
     )
     planned = make_plan(
-        table, labels, schema, settings, earlier=PlanId(), outcomes={}, checks={}
+        table,
+        labels,
+        schema,
+        settings,
+        earlier=PlanId(),
+        folds_bytes=0,
+        folds_sha256="",
+        outcomes={},
+        checks={},
     )
     save_plan(*planned, work)
 

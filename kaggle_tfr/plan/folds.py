@@ -1,4 +1,4 @@
-"""Assign images to folds and shards: stratified by class, whole clusters, seeded.
+"""Assign images to folds: stratified by class, whole clusters, seeded.
 
 Rows that must share a fold (near-duplicates, images of a patient) form a group. Groups
 are distributed one after the other, the largest first. Each goes to the fold with the
@@ -232,35 +232,3 @@ def _draw_order(
     n_columns = np.diff(counts.indptr)
     rarest[n_columns == 2] *= -1
     return np.lexsort((rng.random(len(sizes)), rarest, -n_columns, -sizes))
-
-
-def assign_shards(
-    table: pd.DataFrame,
-    n_shards: pd.Series,
-    n_parts: int,
-    *,
-    seed: int,
-) -> pd.DataFrame:
-    """Return the table with int64 columns shard, part and position, in their order.
-
-    n_shards: for each (split, fold), sorted; at most its number of images. Shards of
-        one fold have the same number of images, also of each class, to within one;
-        parts have the same number of shards.
-    shard: from 0 within its split and fold. part: from 1. position: from 0 in the
-        shard.
-    """
-    dealt = []
-    for number, (_, rows) in enumerate(table.groupby(["split", "fold"])):
-        rng = np.random.default_rng([seed, number])
-        # Dealt like cards: sorted by label, each shard gets every n-th image.
-        shuffled = rows["label"].iloc[rng.permutation(len(rows))]
-        shard = shuffled.sort_values(kind="stable")
-        shard[:] = np.arange(len(rows)) % n_shards.iloc[number]
-        shuffled = shard[rows.index].iloc[rng.permutation(len(rows))]
-        dealt.append(shuffled.sort_values(kind="stable"))
-
-    shard = pd.concat(dealt)
-    table = table.loc[shard.index].assign(shard=shard)
-    shards = table.groupby(["split", "fold", "shard"])
-    part = shards.ngroup() % n_parts + 1
-    return table.assign(part=part, position=shards.cumcount())

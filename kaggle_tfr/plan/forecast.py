@@ -36,7 +36,7 @@ def make_forecast(
     schema: RecordSchema,
     image: ImageSettings,
     *,
-    seed: int = 0,
+    seed: int,
 ) -> pd.DataFrame:
     """Forecast the records of a table by converting a sample of its images.
 

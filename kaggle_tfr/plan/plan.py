@@ -18,7 +18,6 @@ from kaggle_tfr.naming import OVERRIDE_GROUP, check_template, format_shard_name
 from kaggle_tfr.notebook import note
 from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
-from kaggle_tfr.plan.folds import assign_shards
 from kaggle_tfr.plan.forecast import forecast_groups, make_forecast
 from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
 from kaggle_tfr.shards import PlanId, sha256_of_text, upgrade_plan
@@ -149,7 +148,7 @@ class Plan(PlanId):
     outcomes: dict[str, int]
     checks: dict[str, Any]
     versions: dict[str, str]
-    folds_sha256: str = ""
+    folds_sha256: str
     shards: tuple[Shard, ...]
 
     @classmethod
@@ -174,7 +173,7 @@ def make_plan(
     settings: PlanSettings,
     *,
     earlier: PlanId,
-    folds_bytes: int = 0,
+    folds_bytes: int,
     **report: Any,
 ) -> tuple[Plan, pd.DataFrame]:
     """Return the plan, and its table with the columns shard, part and position.
@@ -236,9 +235,9 @@ def _identify(table: pd.DataFrame, *values: Any) -> str:
 
     values: with those settings that do not decide them through the table.
     """
-    decisive_columns = table.drop(columns=NOT_DECISIVE, errors="ignore")
-    hashes = pd.util.hash_pandas_object(decisive_columns, index=False)
-    return sha256_of_text(repr([*values, hashes.to_numpy().tobytes()]))
+    columns = table.drop(columns=NOT_DECISIVE, errors="ignore")
+    rows = pd.util.hash_pandas_object(columns, index=False).to_numpy()
+    return sha256_of_text(repr([*values, rows.tobytes()]))
 
 
 def number_shards(shards: pd.DataFrame, template: str, name: str) -> tuple[Shard, ...]:
@@ -332,6 +331,38 @@ def list_layouts(
         n_files = SIDECAR_FILES + np.ceil(at_top / n_parts).sum()
         if at_top.min() >= n_parts and n_files <= settings.max_part_files:
             yield n_parts, n_shards.astype(int)
+
+
+def assign_shards(
+    table: pd.DataFrame,
+    n_shards: pd.Series,
+    n_parts: int,
+    *,
+    seed: int,
+) -> pd.DataFrame:
+    """Return the table with int64 columns shard, part and position, in their order.
+
+    n_shards: for each (split, fold), sorted; at most its number of images. Shards of
+        one fold have the same number of images, also of each class, to within one;
+        parts have the same number of shards.
+    shard: from 0 within its split and fold. part: from 1. position: from 0 in the
+        shard.
+    """
+    dealt = []
+    for number, (_, rows) in enumerate(table.groupby(["split", "fold"])):
+        rng = np.random.default_rng([seed, number])
+        # Dealt like cards: sorted by label, each shard gets every n-th image.
+        shuffled = rows["label"].iloc[rng.permutation(len(rows))]
+        shard = shuffled.sort_values(kind="stable")
+        shard[:] = np.arange(len(rows)) % n_shards.iloc[number]
+        shuffled = shard[rows.index].iloc[rng.permutation(len(rows))]
+        dealt.append(shuffled.sort_values(kind="stable"))
+
+    shard = pd.concat(dealt)
+    table = table.loc[shard.index].assign(shard=shard)
+    shards = table.groupby(["split", "fold", "shard"])
+    part = shards.ngroup() % n_parts + 1
+    return table.assign(part=part, position=shards.cumcount())
 
 
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:

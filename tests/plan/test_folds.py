@@ -6,7 +6,8 @@ from hypothesis import given, reject, settings
 
 from kaggle_tfr.images.hashing import HASHES
 from kaggle_tfr.plan.fold_checks import check_leakage, compare_sample, note_folds
-from kaggle_tfr.plan.folds import assign_folds, assign_shards
+from kaggle_tfr.plan.folds import assign_folds
+from kaggle_tfr.plan.plan import assign_shards
 from kaggle_tfr.schema import Labels
 
 NO_LEAK = {

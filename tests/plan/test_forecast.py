@@ -5,7 +5,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 import pytest
-from support.plans import LABELS, make_images, plan_images
+from support.plans import LABELS, NOTHING, make_images, plan_images
 
 from kaggle_tfr import deduplicate, explore, parallel, plan
 from kaggle_tfr.parameters import DEFAULTS, make_settings
@@ -59,8 +59,7 @@ def plan_sizes(table, **parameters):
             schema,
             settings,
             earlier=PlanId(),
-            outcomes={},
-            checks={},
+            **NOTHING,
         )
 
 

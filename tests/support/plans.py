@@ -29,6 +29,8 @@ LITERAL = {
     "image_id": "bytes",
 }
 
+NOTHING = {"outcomes": {}, "checks": {}, "folds_bytes": 0, "folds_sha256": ""}
+
 
 def draw_picture(height, width, seed):
     return np.asarray(scene(height, width, seed))
@@ -87,9 +89,7 @@ def plan_images(
     record = load_schema(schema, table, labels)
     labels = replace(labels, name=name)
     earlier = PlanId(dataset_id, first_part=first_part)
-    plan, planned = make_plan(
-        table, labels, record, chosen, earlier=earlier, outcomes={}, checks={}
-    )
+    plan, planned = make_plan(table, labels, record, chosen, earlier=earlier, **NOTHING)
     save_plan(plan, planned, str(work))
     return plan, planned
 
