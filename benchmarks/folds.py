@@ -17,7 +17,7 @@ import time
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr.plan.fold_checks import check_leakage
+from kaggle_tfr.plan.folded import check_leakage
 from kaggle_tfr.plan.folds import assign_folds
 
 LANDMARK = 1_580_470

@@ -11,7 +11,7 @@ group of 2. Of 6 images each should have 3, so fold 1 gets the next one, and now
 like fold 0. The last image goes to the fold that lacks more images of all classes
 together.
 
-When a dataset grows, `growth` puts the groups of earlier images into their folds. All
+When a dataset grows, 03 first puts the groups of earlier images into their folds. All
 other groups are distributed as if these images had come first.
 """
 
@@ -129,7 +129,7 @@ def fill_bins(
     shares: list[float],
     seed: int,
 ) -> pd.Series:
-    """Return the bin of each row: groups stay whole, classes are spread.
+    """Fill in the bin of each row: groups stay whole, classes are spread.
 
     labels: of `mark_labels`. shares: in proportion; all 1, or two with sum 1.
     bins: NA for the rows to distribute, -1 for rows that stay in no bin. Rows in a bin
@@ -148,9 +148,8 @@ def fill_bins(
     counts = _mark(number, len(groups)).T @ labels[is_free]
     loads = labels[is_placed].T @ _mark(bins[is_placed], len(shares))
     chosen = _choose_bins(counts.tocsr(), loads.toarray(), shares, seed)
-    filled = bins.copy()
-    filled[is_free] = chosen[number]
-    return filled
+    bins[is_free] = chosen[number]
+    return bins
 
 
 def _choose_bins(

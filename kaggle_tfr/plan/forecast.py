@@ -35,7 +35,6 @@ def make_forecast(
     table: pd.DataFrame,
     schema: RecordSchema,
     image: ImageSettings,
-    *,
     seed: int,
 ) -> pd.DataFrame:
     """Forecast the records of a table by converting a sample of its images.

@@ -195,7 +195,7 @@ def make_plan(
     forecast = make_forecast(table, schema, settings.image, seed=settings.seed)
     table, shard_limit_bytes = _fit_parts(table, forecast, settings, folds_bytes)
     first_part = earlier.part_numbers.stop
-    table["part"] += first_part - 1
+    table["part"] += first_part
     total = forecast_groups(forecast, np.zeros(len(table)))
     groups = forecast_groups(forecast, [table[name] for name in ORDER[:-1]])
     table = table.sort_values(ORDER, ignore_index=True)
@@ -275,7 +275,7 @@ def _fit_parts(
 ) -> tuple[pd.DataFrame, int]:
     """Return the table with the fewest parts, and the bytes for the shards of a part.
 
-    Parts are numbered from 1. The upper bound of every part is within the limit, with a
+    Parts are numbered from 0. The upper bound of every part is within the limit, with a
     file of `folds_bytes`.
     """
     counts = table.groupby(["split", "fold"]).size()
@@ -337,7 +337,6 @@ def assign_shards(
     table: pd.DataFrame,
     n_shards: pd.Series,
     n_parts: int,
-    *,
     seed: int,
 ) -> pd.DataFrame:
     """Return the table with int64 columns shard, part and position, in their order.
@@ -345,7 +344,7 @@ def assign_shards(
     n_shards: for each (split, fold), sorted; at most its number of images. Shards of
         one fold have the same number of images, also of each class, to within one;
         parts have the same number of shards.
-    shard: from 0 within its split and fold. part: from 1. position: from 0 in the
+    shard: from 0 within its split and fold. part: from 0. position: from 0 in the
         shard.
     """
     dealt = []
@@ -361,7 +360,7 @@ def assign_shards(
     shard = pd.concat(dealt)
     table = table.loc[shard.index].assign(shard=shard)
     shards = table.groupby(["split", "fold", "shard"])
-    part = shards.ngroup() % n_parts + 1
+    part = shards.ngroup() % n_parts
     return table.assign(part=part, position=shards.cumcount())
 
 

@@ -4,7 +4,6 @@ A plan may continue earlier parts: their images keep their folds.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
@@ -12,9 +11,14 @@ from kaggle_tfr import deduplicate, explore, notebook
 from kaggle_tfr.earlier import load_earlier
 from kaggle_tfr.fingerprints import add_fingerprints
 from kaggle_tfr.parameters import Values, make_settings
-from kaggle_tfr.plan.fold_checks import check_leakage, compare_sample, note_folds
+from kaggle_tfr.plan.folded import (
+    check_leakage,
+    compare_sample,
+    list_folds,
+    note_folds,
+    save_folds,
+)
 from kaggle_tfr.plan.folds import assign_folds, number_groups
-from kaggle_tfr.plan.folds_csv import list_folds, save_folds
 from kaggle_tfr.plan.plan import Plan, PlanSettings, make_plan, save_plan
 from kaggle_tfr.schema import RecordSchema, load_schema
 from kaggle_tfr.shards import PlanId
@@ -59,8 +63,10 @@ def run(values: Values) -> Planned:
     earlier = load_earlier(work)
     settings = make_settings(PlanSettings, {**values, "BIT_DEPTH": labels.bit_depth})
     schema = load_schema(values["SCHEMA"], rows, labels)
-    check_growth(earlier, settings, schema)
-    rows, clusters = drop_between(rows, clusters, settings)
+    if earlier:
+        check_growth(earlier, settings, schema)
+    if "part" in rows:
+        rows, clusters = drop_between(rows, clusters, settings)
 
     folded = assign_folds(
         rows,
@@ -93,15 +99,11 @@ def run(values: Values) -> Planned:
     return Planned(folds, folded, plan, table)
 
 
-def check_growth(
-    earlier: dict[str, Any], settings: PlanSettings, schema: RecordSchema
-) -> None:
+def check_growth(earlier: dict, settings: PlanSettings, schema: RecordSchema) -> None:
     """Raise a ValueError where parameters of 03 contradict the earlier parts.
 
     earlier: of `load_earlier`.
     """
-    if not earlier:
-        return
     before = earlier["settings"]
     before["schema"] = RecordSchema.from_dict(earlier["schema"])
     for name, value in {**vars(settings), "schema": schema}.items():
@@ -123,8 +125,6 @@ def drop_between(
     rows: of `choose_rows`. clusters: of 02. Both are returned.
     Raises: ValueError: N_FOLDS is too low for the folds that images have.
     """
-    if "part" not in rows:
-        return rows, clusters
     if rows["fold"].max() >= max(1, settings.n_folds):
         raise ValueError(
             f"N_FOLDS is {settings.n_folds}, but FOLDS_FROM has images in fold "

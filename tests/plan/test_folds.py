@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, reject, settings
 
 from kaggle_tfr.images.hashing import HASHES
-from kaggle_tfr.plan.fold_checks import check_leakage, compare_sample, note_folds
+from kaggle_tfr.plan.folded import check_leakage, compare_sample, note_folds
 from kaggle_tfr.plan.folds import assign_folds
 from kaggle_tfr.plan.plan import assign_shards
 from kaggle_tfr.schema import Labels
@@ -328,4 +328,4 @@ def test_shards_are_equal_to_within_one_image(labels, n_shards, n_parts):
         shards = rows[["shard", "part"]].drop_duplicates()
         assert len(shards) == n_shards
         # Each part is a small copy of the whole.
-        assert np.ptp(np.bincount(shards["part"], minlength=n_parts + 1)[1:]) <= 1
+        assert np.ptp(np.bincount(shards["part"], minlength=n_parts)) <= 1

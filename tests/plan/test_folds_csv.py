@@ -12,7 +12,7 @@ from support.plans import digests
 
 from kaggle_tfr.parameters import load_recipe
 from kaggle_tfr.plan import read_plan
-from kaggle_tfr.plan.folds_csv import COLUMNS, list_folds, save_folds
+from kaggle_tfr.plan.folded import COLUMNS, list_folds, save_folds
 from kaggle_tfr.write import write_parts
 
 STRANGE = ["=1+1", "a,b", 'a"b', "a\nb", "a\rb", " a ", "", "NA", "007", "ä\u2028;\t'"]

@@ -9,7 +9,7 @@ import pytest
 from kaggle_tfr.images.hashing import HASHES
 from kaggle_tfr.parameters import make_settings
 from kaggle_tfr.plan import PlanSettings, assign_folds, check_leakage
-from kaggle_tfr.plan.fold_checks import compare_sample
+from kaggle_tfr.plan.folded import compare_sample
 from kaggle_tfr.plan.step import drop_between
 
 CLUSTERS = pd.DataFrame(columns=["cluster", "keep", "reason"])

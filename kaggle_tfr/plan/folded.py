@@ -1,21 +1,38 @@
-"""Check finished folds, and note their sizes, leakage, and classes that they lack."""
+"""The result of `assign_folds`: check it, note it, and list it in folds.csv.
 
-from typing import Any
+folds.csv is for all frameworks: it contains what became of every input image.
+"""
+
+import hashlib
 
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr.earlier import mark_recorded
+from kaggle_tfr import storage
+from kaggle_tfr.deduplicate.outcomes import match_clusters
+from kaggle_tfr.earlier import GONE, mark_recorded
 from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.figures.folds import NEVER_VALIDATES
 from kaggle_tfr.figures.words import NO_LABEL, list_marks, shorten
 from kaggle_tfr.images.hashing import FLAT, HASHES
-from kaggle_tfr.naming import OVERRIDE_GROUP
+from kaggle_tfr.naming import FOLDS_FILE, OVERRIDE_GROUP
 from kaggle_tfr.notebook import note
 from kaggle_tfr.schema import Labels
-from kaggle_tfr.tables import join_words
+from kaggle_tfr.tables import format_csv, join_words
 
 N_SAMPLED = 300
+COLUMNS = [  # of folds.csv, besides those of several labels
+    "image_id",
+    "source",
+    "path",
+    "label",
+    "label_name",
+    "split",
+    "fold",
+    "cluster",
+    "keep",
+    "reason",
+]
 Numbers = dict[str, int]
 
 
@@ -95,7 +112,7 @@ def compare_sample(
     words = rows[[*HASHES]].to_numpy().T
     new = np.flatnonzero(~mark_recorded(rows))
     sampled = np.random.default_rng(0).permutation(new)[:N_SAMPLED]
-    pairs = set[frozenset[str]]()  # each pair once
+    pairs = set[frozenset]()  # each pair once
     for number in sampled:
         n_bits = np.bitwise_count(words ^ words[:, [number]]).sum(axis=0)
         is_leak = (n_bits <= max_bits) & (place != place[number])
@@ -109,7 +126,7 @@ def compare_sample(
     return {"sampled_images": len(sampled), "sampled_pairs_across_folds": 0}
 
 
-def note_folds(folded: pd.DataFrame, labels: Labels, checks: dict[str, Any]) -> None:
+def note_folds(folded: pd.DataFrame, labels: Labels, checks: dict) -> None:
     """Note the folds of a table that was checked.
 
     checks: of `check_leakage` and `compare_sample`, and max_bits.
@@ -145,3 +162,62 @@ def note_folds(folded: pd.DataFrame, labels: Labels, checks: dict[str, Any]) -> 
         f"{checks['sampled_pairs_across_folds']}.",
         "folds: sample",
     )
+
+
+def list_folds(
+    images: pd.DataFrame,
+    clusters: pd.DataFrame,
+    folded: pd.DataFrame,
+    label_columns: tuple[str, ...],
+) -> pd.DataFrame:
+    """Return one row per input image, none missing, in the order of `images`.
+
+    With FOLDS_FROM, also one per image of an earlier part whose file is gone.
+
+    images, clusters: of 01 and 02. folded: of `assign_folds`, from the rows that
+    `choose_rows` returns for them. label_columns: as there.
+
+    Columns: `COLUMNS` and `label_columns`. path: below the INPUT_DIR of its source (0:
+    the main input, else the number in MORE_INPUTS). fold: -1 outside the folds. A copy
+    that is dropped has the split and the fold of its cluster. cluster: -1 for none.
+    keep: whether the image is written, or an earlier part has it and its file is here.
+    reason: why, or why not.
+    """
+    table = match_clusters(images, clusters, ["reason"])
+    is_good = images["problem"] == ""
+    reason = table["reason"].fillna("kept: no copy found")
+    reason = reason.mask(~is_good, "rejected: " + images["problem"])
+    if "part" in images:
+        record = "earlier: part " + images["part"].astype(str)
+        reason = reason.mask(mark_recorded(images), record)
+
+    # Copies that are dropped go with those that are kept: all rows together have no
+    # copy in two folds, unless earlier parts have.
+    place = folded[["split", "fold"]].reindex(table.index)
+    is_test = table["split"] == "test"
+    group = table["cluster"].where(table["cluster"] >= 0, -1 - table.index)
+    places = place.mask(is_test).groupby(group)
+    is_torn = (places.transform("nunique") > 1).any(axis=1)
+    place = place.fillna(places.transform("first").mask(is_test | is_torn))
+    is_gone = images["path"].str.startswith(GONE)
+    paths = images.groupby("input_dir", observed=True)["path"]
+    path = paths.transform(lambda paths: paths.str.removeprefix(f"{paths.name}/"))
+    table = table.assign(
+        path=path.mask(is_gone, ""),
+        cluster=table["cluster"].mask(is_torn, -1),
+        split=place["split"].fillna(table["split"]),
+        fold=place["fold"].fillna(-1).astype("int64"),
+        keep=table["keep"] & is_good & ~is_gone,
+        reason=reason,
+    )
+    return table[[*COLUMNS, *label_columns]]
+
+
+def save_folds(folds: pd.DataFrame, work_dir: str) -> tuple[int, str]:
+    """Write folds.csv, and return its bytes and its SHA-256.
+
+    folds: of `list_folds`.
+    """
+    data = format_csv(folds).encode()
+    storage.write_atomically(storage.join(work_dir, FOLDS_FILE), data)
+    return len(data), hashlib.sha256(data).hexdigest()
