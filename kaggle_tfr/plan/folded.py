@@ -33,7 +33,7 @@ COLUMNS = [  # of folds.csv, besides those of several labels
     "keep",
     "reason",
 ]
-Numbers = dict[str, int]
+Numbers = dict[str, float]
 
 
 def count_by_fold(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
@@ -68,6 +68,8 @@ def check_leakage(folded: pd.DataFrame, group_column: str = "") -> Numbers:
     clusters_across_folds: clusters and other groups; must be 0. A split counts as a
         fold; test does not, and groups of earlier images alone do not count.
     clusters_across_test: clusters with test rows and other rows.
+    max_share_deviation: largest difference between a class's share of a fold and its
+        mean share.
     Raises: ValueError: a number that must be 0 is not.
     """
     is_test = folded["split"] == "test"
@@ -78,7 +80,7 @@ def check_leakage(folded: pd.DataFrame, group_column: str = "") -> Numbers:
         no_value = -1 if column == "cluster" else ""
         groups = rows[rows[column] != no_value].groupby(column)
         is_crossing = groups["is_new"].any() & groups["place"].nunique().gt(1)
-        n_crossing += int(is_crossing.sum())
+        n_crossing += is_crossing.sum()
     if n_crossing:
         raise ValueError(
             f"The folds leak into one another: {n_crossing} clusters or groups are in "
@@ -86,9 +88,13 @@ def check_leakage(folded: pd.DataFrame, group_column: str = "") -> Numbers:
         )
 
     is_leak = is_test[folded["cluster"] >= 0].groupby(folded["cluster"]).nunique().gt(1)
+    fold = folded["fold"].where(folded["fold"] >= 0)
+    shares = pd.crosstab(fold, folded["label"], normalize="index")
+    deviation = (shares - shares.mean()).abs().to_numpy()
     return {
-        "clusters_across_folds": n_crossing,
+        "clusters_across_folds": 0,
         "clusters_across_test": int(is_leak.sum()),
+        "max_share_deviation": deviation.max(initial=0),
     }
 
 
@@ -100,28 +106,27 @@ def compare_sample(
 ) -> Numbers:
     """Compare 300 new images with all others, without the clusters of 02.
 
-    Test images and images of almost no texture are left out.
-    hashes: of `load_hashes`; the table has their index. cut_pairs: of `load_corrected`;
-        these do not count.
+    Test images and images of almost no texture are left out, and images that the user
+    calls different from a near one.
+    hashes: of `load_hashes`; the table has their index. cut_pairs: of `load_corrected`.
     Raises: ValueError: a pair within `max_bits` bits is in two folds or splits.
     """
     rows = folded.join(hashes[[*HASHES, "texture"]])
-    rows = rows[(rows["texture"] >= FLAT) & (rows["split"] != "test")]
+    is_cut = rows["path"].isin(np.ravel(cut_pairs))
+    rows = rows[(rows["texture"] >= FLAT) & (rows["split"] != "test") & ~is_cut]
     place, _ = pd.factorize(name_places(rows))
-    paths = rows["path"].to_numpy()
     words = rows[[*HASHES]].to_numpy().T
     new = np.flatnonzero(~mark_recorded(rows))
     sampled = np.random.default_rng(0).permutation(new)[:N_SAMPLED]
-    pairs = set[frozenset]()  # each pair once
+    n_pairs = 0
     for number in sampled:
         n_bits = np.bitwise_count(words ^ words[:, [number]]).sum(axis=0)
         is_leak = (n_bits <= max_bits) & (place != place[number])
-        pairs |= {frozenset([paths[number], path]) for path in paths[is_leak]}
-    pairs.difference_update(map(frozenset, cut_pairs))
-    if pairs:
+        n_pairs += is_leak.sum()
+    if n_pairs:
         raise ValueError(
-            f"The folds leak into one another: {len(pairs)} pairs of near-duplicates "
-            "are in two of them. Run 02_deduplicate and 03_plan again."
+            f"The folds leak into one another: {n_pairs} pairs of near-duplicates are "
+            "in two of them. Run 02_deduplicate and 03_plan again."
         )
     return {"sampled_images": len(sampled), "sampled_pairs_across_folds": 0}
 
@@ -191,26 +196,34 @@ def list_folds(
         record = "earlier: part " + images["part"].astype(str)
         reason = reason.mask(mark_recorded(images), record)
 
-    # Copies that are dropped go with those that are kept: all rows together have no
-    # copy in two folds, unless earlier parts have.
+    is_gone = images["path"].str.startswith(GONE)
+    paths = images.groupby("input_dir", observed=True)["path"]
+    path = paths.transform(lambda paths: paths.str.removeprefix(f"{paths.name}/"))
+    table = _place_copies(table, folded).assign(
+        path=path.mask(is_gone, ""),
+        keep=table["keep"] & is_good & ~is_gone,
+        reason=reason,
+    )
+    return table[[*COLUMNS, *label_columns]]
+
+
+def _place_copies(table: pd.DataFrame, folded: pd.DataFrame) -> pd.DataFrame:
+    """Return all images with split, fold, and cluster.
+
+    Copies that are dropped go with those that are kept: all rows together have no copy
+    in two folds. A cluster that earlier parts have in two folds is none.
+    """
     place = folded[["split", "fold"]].reindex(table.index)
     is_test = table["split"] == "test"
     group = table["cluster"].where(table["cluster"] >= 0, -1 - table.index)
     places = place.mask(is_test).groupby(group)
     is_torn = (places.transform("nunique") > 1).any(axis=1)
     place = place.fillna(places.transform("first").mask(is_test | is_torn))
-    is_gone = images["path"].str.startswith(GONE)
-    paths = images.groupby("input_dir", observed=True)["path"]
-    path = paths.transform(lambda paths: paths.str.removeprefix(f"{paths.name}/"))
-    table = table.assign(
-        path=path.mask(is_gone, ""),
+    return table.assign(
         cluster=table["cluster"].mask(is_torn, -1),
         split=place["split"].fillna(table["split"]),
         fold=place["fold"].fillna(-1).astype("int64"),
-        keep=table["keep"] & is_good & ~is_gone,
-        reason=reason,
     )
-    return table[[*COLUMNS, *label_columns]]
 
 
 def save_folds(folds: pd.DataFrame, work_dir: str) -> tuple[int, str]:
@@ -219,5 +232,5 @@ def save_folds(folds: pd.DataFrame, work_dir: str) -> tuple[int, str]:
     folds: of `list_folds`.
     """
     data = format_csv(folds).encode()
-    storage.write_atomically(storage.join(work_dir, FOLDS_FILE), data)
+    storage.write_atomically(f"{work_dir}/{FOLDS_FILE}", data)
     return len(data), hashlib.sha256(data).hexdigest()

@@ -253,7 +253,7 @@ def number_shards(shards: pd.DataFrame, template: str, name: str) -> tuple[Shard
         path = format_shard_name(template, **shard)
         paths.append(path)
         is_safe = SAFE_NAME.fullmatch(f"{shard['split']}: {path}")
-        if not is_safe or SIDE_BY_SIDE.search(template):
+        if SIDE_BY_SIDE.search(template) or not is_safe:
             raise ValueError(
                 f"SHARD_NAME '{template}' with NAME '{name}' gives a shard the name "
                 f"{path!r}. It must have at most 120 letters, digits, '-', '_' and "
@@ -286,9 +286,8 @@ def _fit_parts(
     for n_parts, n_shards in list_layouts(counts, forecast["expected"].sum(), settings):
         planned = assign_shards(table, n_shards, n_parts, seed=settings.seed)
         fullest = forecast_groups(forecast, planned["part"]).max()
-        table_bytes = int(fullest["count"] * row_bytes)
-        limit_bytes = round(settings.part_limit_gb * 1e9)
-        bytes_left = limit_bytes - table_bytes - folds_bytes - FIXED_BYTES
+        reserved = folds_bytes + FIXED_BYTES + int(fullest["count"] * row_bytes)
+        bytes_left = round(settings.part_limit_gb * 1e9) - reserved
         if fullest["bytes_high"] <= bytes_left:
             return planned, bytes_left
     raise ValueError(
@@ -398,11 +397,6 @@ def read_plan(folder: str) -> Plan:
     if not text:
         raise FileNotFoundError(f"There is no plan.json in '{folder}'. Run 03_plan.")
     return Plan.parse(text, path, "Run 03_plan.")
-
-
-def has_folds(plan: Plan, part: int) -> bool:
-    """Return whether folds.csv goes with a part, which is the plan's first one."""
-    return part == plan.first_part and plan.folds_sha256 != ""
 
 
 def read_rows(

@@ -141,5 +141,4 @@ def drop_between(
 
     outcome = {"cluster": -1, "keep": False, "reason": "between folds"}
     dropped = pd.DataFrame(outcome, rows.index[is_new & is_between])
-    rows = rows.assign(**place).drop(dropped.index)
-    return rows, dropped.combine_first(clusters)
+    return rows.assign(**place).drop(dropped.index), dropped.combine_first(clusters)

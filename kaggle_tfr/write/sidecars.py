@@ -14,7 +14,7 @@ from kaggle_tfr.fingerprints import (
     select_fingerprints,
 )
 from kaggle_tfr.naming import FOLDS_FILE, SUBMISSION
-from kaggle_tfr.plan.plan import Plan, has_folds, read_rows
+from kaggle_tfr.plan.plan import Plan, read_rows
 from kaggle_tfr.records import format_index, list_frames, read_index
 from kaggle_tfr.shards import SUMS, find_changed_files, format_sums
 from kaggle_tfr.tables import format_csv
@@ -108,7 +108,7 @@ def _list_files(work_dir: str, plan: Plan, rows: Sequence[ShardRow]) -> dict[str
     if submission and any(row.split == "test" for row in rows):
         texts[SUBMISSION] = submission
     files = {name: text.encode() for name, text in texts.items()}
-    if has_folds(plan, rows[0].part):
+    if plan.folds_sha256 and rows[0].part == plan.first_part:
         files[FOLDS_FILE] = storage.read_bytes(storage.join(work_dir, FOLDS_FILE))
     return files
 

@@ -19,7 +19,7 @@ from kaggle_tfr import notebook, parallel, session, storage
 from kaggle_tfr.images.convert import convert
 from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.naming import FOLDS_FILE, name_parts
-from kaggle_tfr.plan.plan import Plan, Shard, has_folds, read_plan, read_rows
+from kaggle_tfr.plan.plan import Plan, Shard, read_plan, read_rows
 from kaggle_tfr.records import (
     FRAME_BYTES,
     DamagedRecord,
@@ -112,7 +112,7 @@ def _check_plan(plan: Plan, part: int, work_dir: str) -> None:
             f"PART is {part}, but the plan has {name_parts(plan.part_numbers)}. Set "
             "PART to a number of the plan, or to 0 for all."
         )
-    if has_folds(plan, part or plan.first_part):
+    if plan.folds_sha256 and part in (0, plan.first_part):
         changed = find_changed_files(work_dir, {FOLDS_FILE: plan.folds_sha256})
         if changed:
             raise ValueError(f"'{work_dir}' is not as planned: {changed}. Run 03_plan.")

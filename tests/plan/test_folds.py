@@ -263,19 +263,22 @@ def make_hashes():
 
 
 def test_the_leakage_check_stops_at_clusters_and_pairs_across_folds():
-    """Both images of the pair are sampled, and it is counted once.
+    """Both images of the pair are sampled, so it is counted twice.
 
-    A flat image is not compared.
+    A flat image is not compared, and no image that the user calls different.
     """
     table = make_four_images(fold=[0, 1, 0, 1])
 
     with pytest.raises(ValueError, match="1 clusters or groups are in two"):
         check_leakage(table)
-    with pytest.raises(ValueError, match="1 pairs of near-duplicates are in two"):
+    with pytest.raises(ValueError, match="2 pairs of near-duplicates are in two"):
         compare_sample(table, make_hashes(), 2, [])
     assert compare_sample(table, make_hashes(), 1, [])["sampled_images"] == 3
-    cut = [("b", "a")]
-    assert compare_sample(table, make_hashes(), 2, cut)["sampled_images"] == 3
+    assert compare_sample(table, make_hashes(), 2, [("b", "a")])["sampled_images"] == 1
+
+    assert check_leakage(table.assign(cluster=-1))["max_share_deviation"] == 0
+    by_class = table.assign(fold=[0, 0, 1, 1])
+    assert check_leakage(by_class)["max_share_deviation"] == 0.5
 
 
 def test_the_leakage_check_finds_what_a_wrong_number_of_groups_would_hide():

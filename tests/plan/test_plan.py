@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.plans import make_images, plan_images, two_parts
 
 from kaggle_tfr import storage
-from kaggle_tfr.plan.plan import Shard, has_folds, number_shards, read_plan
+from kaggle_tfr.plan.plan import Shard, number_shards, read_plan
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +118,6 @@ def test_parts_are_numbered_after_those_that_the_plan_continues(planned, tmp_pat
     assert list(plan.part_numbers) == [4, 5]
     assert rows["part"].value_counts().to_dict() == {4: 24, 5: 24}
     assert {plan.file_name(shard, 1)[:3] for shard in plan.shards} == {"p4-", "p5-"}
-    with_folds = replace(plan, folds_sha256="0" * 64)
-    assert [has_folds(with_folds, part) for part in (1, 4, 5)] == [False, True, False]
 
 
 def test_a_plan_of_version_0_2_is_read(planned, tmp_path):
