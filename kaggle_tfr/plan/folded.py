@@ -3,8 +3,6 @@
 folds.csv is for all frameworks: it contains what became of every input image.
 """
 
-import hashlib
-
 import numpy as np
 import pandas as pd
 
@@ -49,8 +47,8 @@ def count_by_fold(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
         counts = marks.groupby(place).sum().T
     else:
         counts = pd.crosstab(folded["label_name"].replace("", NO_LABEL), place)
-        names = counts.index.union([*number_names(labels.classes)])
-        counts = counts.reindex(names, fill_value=0)
+        names = [*number_names(labels.classes)]
+        counts = counts.reindex(counts.index.union(names), fill_value=0)
     return counts.iloc[np.argsort(-counts.sum(axis=1), kind="stable")]
 
 
@@ -73,8 +71,9 @@ def check_leakage(folded: pd.DataFrame, group_column: str = "") -> Numbers:
     Raises: ValueError: a number that must be 0 is not.
     """
     is_test = folded["split"] == "test"
-    rows = folded[~is_test].assign(place=name_places(folded))
-    rows["is_new"] = ~mark_recorded(rows)
+    rows = folded.assign(place=name_places(folded), is_new=~mark_recorded(folded))[
+        ~is_test
+    ]
     n_crossing = 0
     for column in rows.columns.intersection(["cluster", OVERRIDE_GROUP, group_column]):
         no_value = -1 if column == "cluster" else ""
@@ -193,8 +192,9 @@ def list_folds(
     reason = table["reason"].fillna("kept: no copy found")
     reason = reason.mask(~is_good, "rejected: " + images["problem"])
     if "part" in images:
-        record = "earlier: part " + images["part"].astype(str)
-        reason = reason.mask(mark_recorded(images), record)
+        reason = reason.mask(
+            mark_recorded(images), "earlier: part " + images["part"].astype(str)
+        )
 
     is_gone = images["path"].str.startswith(GONE)
     paths = images.groupby("input_dir", observed=True)["path"]
@@ -219,11 +219,8 @@ def _place_copies(table: pd.DataFrame, folded: pd.DataFrame) -> pd.DataFrame:
     places = place.mask(is_test).groupby(group)
     is_torn = (places.transform("nunique") > 1).any(axis=1)
     place = place.fillna(places.transform("first").mask(is_test | is_torn))
-    return table.assign(
-        cluster=table["cluster"].mask(is_torn, -1),
-        split=place["split"].fillna(table["split"]),
-        fold=place["fold"].fillna(-1).astype("int64"),
-    )
+    place = place.fillna(table[["split"]]).fillna(-1).astype({"fold": "int64"})
+    return table.assign(cluster=table["cluster"].mask(is_torn, -1), **place)
 
 
 def save_folds(folds: pd.DataFrame, work_dir: str) -> tuple[int, str]:
@@ -231,6 +228,7 @@ def save_folds(folds: pd.DataFrame, work_dir: str) -> tuple[int, str]:
 
     folds: of `list_folds`.
     """
+    path = f"{work_dir}/{FOLDS_FILE}"
     data = format_csv(folds).encode()
-    storage.write_atomically(f"{work_dir}/{FOLDS_FILE}", data)
-    return len(data), hashlib.sha256(data).hexdigest()
+    storage.write_atomically(path, data)
+    return len(data), storage.sha256_of(path)

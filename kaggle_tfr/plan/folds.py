@@ -82,7 +82,7 @@ def assign_folds(
     return table.assign(split=split, fold=fold.astype(np.int64))
 
 
-def number_groups(table: pd.DataFrame, group_column: str = "") -> pd.Series:
+def number_groups(table: pd.DataFrame, group_column: str) -> pd.Series:
     """Return the number of each row's group, from 0.
 
     Rows of a cluster, or of a group, have the same number; so have overlapping ones.

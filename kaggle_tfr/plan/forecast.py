@@ -64,9 +64,13 @@ def make_forecast(
     spread = np.abs(errors).max() * chance
     expected[is_drawn] = n_bytes
     spread[is_drawn] = 0
-    variance = weights.sum() * spread**2
     return pd.DataFrame(
-        {"count": 1, "expected": expected, "spread": spread, "variance": variance}
+        {
+            "count": 1,
+            "expected": expected,
+            "spread": spread,
+            "variance": weights.sum() * spread**2,
+        }
     )
 
 

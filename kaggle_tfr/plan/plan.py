@@ -196,7 +196,7 @@ def make_plan(
     table, shard_limit_bytes = _fit_parts(table, forecast, settings, folds_bytes)
     first_part = earlier.part_numbers.stop
     table["part"] += first_part
-    total = forecast_groups(forecast, np.zeros(len(table)))
+    parts = forecast_groups(forecast, table["part"])
     groups = forecast_groups(forecast, [table[name] for name in ORDER[:-1]])
     table = table.sort_values(ORDER, ignore_index=True)
     fingerprint = _identify(
@@ -208,7 +208,7 @@ def make_plan(
         settings.shard_name,
         earlier.dataset_id,
     )
-    shards = groups.reset_index(names=[*ORDER[:3], "index"])
+    shards = groups.reset_index().rename(columns={"shard": "index"})
     plan = Plan(
         labels=labels,
         schema=schema,
@@ -218,7 +218,7 @@ def make_plan(
         shard_limit_bytes=shard_limit_bytes,
         forecast={
             "bytes_per_image": forecast["expected"].mean(),
-            "high": total["bytes_high"].sum() / len(table),
+            "high": parts["bytes_high"].sum() / len(table),
         },
         versions=package_versions(),
         fingerprint=fingerprint,
@@ -312,8 +312,9 @@ def list_layouts(
         labelled = counts
     fewest = 1 + int(n_bytes / (settings.part_limit_gb * 1e9 + 1))
     # Shards grow before there are more parts.
-    sizes = (settings.shard_mb, LARGEST_SHARD_MB)
-    for n_parts, shard_mb in product(range(fewest, 2 * fewest + 10), sizes):
+    for n_parts, shard_mb in product(
+        range(fewest, 2 * fewest + 10), (settings.shard_mb, LARGEST_SHARD_MB)
+    ):
         n_images = settings.shard_images or shard_mb * 1e6 * counts.sum() / n_bytes
         if settings.n_shards:
             n_images = labelled.sum() / settings.n_shards
@@ -359,8 +360,7 @@ def assign_shards(
     shard = pd.concat(dealt)
     table = table.loc[shard.index].assign(shard=shard)
     shards = table.groupby(["split", "fold", "shard"])
-    part = shards.ngroup() % n_parts
-    return table.assign(part=part, position=shards.cumcount())
+    return table.assign(part=shards.ngroup() % n_parts, position=shards.cumcount())
 
 
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:

@@ -139,6 +139,8 @@ def drop_between(
     if settings.n_folds > 1 and not settings.extra_in_validation:
         is_between |= (rows["source"] > 0) & (place["fold"] >= 0)
 
-    outcome = {"cluster": -1, "keep": False, "reason": "between folds"}
-    dropped = pd.DataFrame(outcome, rows.index[is_new & is_between])
+    dropped = pd.DataFrame(
+        {"cluster": -1, "keep": False, "reason": "between folds"},
+        rows.index[is_new & is_between],
+    )
     return rows.assign(**place).drop(dropped.index), dropped.combine_first(clusters)
