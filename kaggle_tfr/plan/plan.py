@@ -334,10 +334,7 @@ def list_layouts(
 
 
 def assign_shards(
-    table: pd.DataFrame,
-    n_shards: pd.Series,
-    n_parts: int,
-    seed: int,
+    table: pd.DataFrame, n_shards: pd.Series, n_parts: int, seed: int
 ) -> pd.DataFrame:
     """Return the table with int64 columns shard, part and position, in their order.
 
