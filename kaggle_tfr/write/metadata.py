@@ -13,7 +13,7 @@ from kaggle_tfr import storage
 from kaggle_tfr.mounts import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.plan.plan import Plan
 from kaggle_tfr.tables import escape_markdown
-from kaggle_tfr.write.journal import COLUMNS, ShardRow
+from kaggle_tfr.write.journal import ShardRow
 
 DATASET_FILE = "dataset-metadata.json"
 USER_FIELDS = ("id", "title", "licenses", "keywords")  # which the user may change
@@ -27,29 +27,16 @@ def renew_metadata(
 
     The user's changes of `USER_FIELDS` stay. license_name: "" for the one in the file.
     """
-    present = read_metadata(part_dir)
+    path = f"{part_dir}/{DATASET_FILE}"
+    present: dict[str, Any] = {}
+    with suppress(ValueError):
+        present = storage.parse_json(storage.read_text(path), path, "")
     changes = {name: present[name] for name in USER_FIELDS if name in present}
     if license_name:
         changes["licenses"] = [{"name": license_name}]
     slug = str(changes.get("id", "")).rpartition("/")[2]
     metadata = describe_dataset(plan, rows, slug) | changes
     return "" if metadata == present else json.dumps(metadata, indent=1) + "\n"
-
-
-def read_metadata(part_dir: str) -> dict[str, Any]:
-    """Return the content of a part's dataset-metadata.json, {} if it cannot be read."""
-    path = f"{part_dir}/{DATASET_FILE}"
-    with suppress(ValueError):
-        return storage.parse_json(storage.read_text(path), path, "")
-    return {}
-
-
-def read_license(part_dir: str) -> str:
-    """Return Kaggle's name of a part's license, "" for none."""
-    with suppress(ValueError, TypeError, KeyError):  # the user may change the file
-        (license_of_part,) = read_metadata(part_dir)["licenses"]
-        return str(license_of_part["name"])
-    return ""
 
 
 def describe_dataset(
@@ -61,7 +48,7 @@ def describe_dataset(
     Kaggle's titles and slugs have at most 50 characters.
     Source: https://github.com/Kaggle/kaggle-cli/blob/main/docs/datasets_metadata.md
     """
-    shards = pd.DataFrame(rows, columns=COLUMNS)
+    shards = pd.DataFrame(rows)
     part = rows[0].part
     name = " ".join(plan.labels.name.split()) or "images"
     ending = "TFRecords"

@@ -1,5 +1,6 @@
 """04 in one call: write the parts, read them again, and account for every image."""
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 import pandas as pd
@@ -9,8 +10,8 @@ from kaggle_tfr.mounts import output_dir
 from kaggle_tfr.parameters import Values
 from kaggle_tfr.plan.plan import Plan, read_plan
 from kaggle_tfr.write.stats import (
+    Stats,
     channel_stats_of_files,
-    combine_stats,
     describe_sums,
     save_mean_rgb,
     save_stats,
@@ -58,15 +59,21 @@ def run(values: Values) -> Written:
         publish_hashes=values["PUBLISH_HASHES"],
     )
 
+    if values["LICENSE"]:
+        notebook.note("✓", f"License: {values['LICENSE']}.", "license")
+    else:
+        advice = "To publish, set LICENSE and run 04_write again, which keeps shards."
+        notebook.note("·", "LICENSE is empty.", "license", advice)
     checked = verify_written(shards, parts_dir, work)
-    for part_dir, sums in checked.stats.items():
-        save_stats(sums, f"{part_dir}/stats.json")
-    stats = combine_stats(checked.stats.values())
+    stats: Stats = defaultdict(Counter)
+    for part_dir, stats_of_part in checked.stats.items():
+        save_stats(stats_of_part, part_dir)
+        for split, sums in stats_of_part.items():
+            stats[split].update(sums)
     if values["MEAN_RGB"]:
-        originals = storage.read_parquet(
-            f"{work}/plan.parquet", columns=["path", "split"]
-        )
-        save_mean_rgb(channel_stats_of_files(originals), stats, work)
+        originals = storage.read_parquet(f"{work}/plan.parquet", ["path", "split"])
+        save_mean_rgb(channel_stats_of_files(originals), "files", work)
+        save_mean_rgb(stats, "records", work)
     described = pd.json_normalize([describe_sums(sums) for sums in stats.values()])
     return Written(
         plan=plan,

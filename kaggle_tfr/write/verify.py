@@ -1,12 +1,11 @@
 """Read parts again in one pass: faults by record, a comparison with sources, sums."""
 
 import os
-import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import pairwise
 from math import nan
 from typing import Any, NamedTuple
 
@@ -21,11 +20,11 @@ from kaggle_tfr.images.orientation import INVERSE, ORIENTATIONS, apply_orientati
 from kaggle_tfr.plan.plan import Plan, read_plan
 from kaggle_tfr.records import (
     PER_IMAGE_ERRORS,
-    decompress,
-    is_gzip,
+    DamagedRecord,
     list_frames,
     list_values,
     parse_record,
+    plain_file,
     read_frame,
     read_image_bytes,
 )
@@ -44,14 +43,12 @@ from kaggle_tfr.write.metadata import DATASET_FILE, renew_metadata
 from kaggle_tfr.write.stats import Stats, Sums, sum_channels
 
 METHOD = Image.Resampling.HAMMING
-BLOCK = 16  # records of one task
 MAX_FAULTS = 20  # of a file
 MARGIN_DB = 1.0  # some images look the same rotated: a fault must fit better by this
 SWAPPED = "red and blue are swapped"
 REPAIR = "Run 04_write again; if the fault stays, with OVERWRITE = True."
 # Columns of a split's table that `encode` takes as numbers, and the names of these.
 NUMBERS = {"label": "label", "source_height": "height", "source_width": "width"}
-
 KEYS = ["split", "image_id"]
 
 
@@ -84,8 +81,9 @@ class Verification(NamedTuple):
     stats: dict[str, Stats]
 
 
-# A record: its shard, a plain local file, number, (offset, end) and [row of its table].
-Record = tuple[Any, ...]
+Shard = tuple[ShardRow, pd.DataFrame]  # with the rows of its images
+# Its place with its fault, its bytes (None: they cannot be read), its row or {}.
+Record = tuple[Finding, bytes | None, Row]
 Checked = tuple[list[Finding], Sums]
 
 
@@ -101,22 +99,13 @@ def verify_parts(
     sample: the least number of records of each part to compare with their sources; 0:
         one in a hundred, from 6 to 50.
     """
-    part_dirs = list[str]()
+    stats: dict[str, Stats] = {}
+    findings = list[Finding]()
     for folder in [folders] if isinstance(folders, str) else folders:
         parts = {*list_parts(folder), *list_parts(folder, "plan.json")}
-        part_dirs += sorted(parts) or [folder.rstrip("/")]
-    findings = list[Finding]()
-    # Readers take all parts of a folder for one dataset.
-    for folder, siblings in groupby(part_dirs, os.path.dirname):
-        try:
-            check_one_dataset(list(siblings), advice="Remove one of them.")
-        except ValueError as error:
-            findings.append(Finding(folder, "plan.json", problem=str(error)))
-
-    stats: dict[str, Stats] = {}
-    for part_dir in part_dirs:
-        stats[part_dir] = defaultdict(Counter)
-        findings += _verify_part(part_dir, work_dir, sample, stats[part_dir])
+        for part_dir in sorted(parts) or [folder.rstrip("/")]:
+            stats[part_dir] = defaultdict(Counter)
+            findings += _verify_part(part_dir, work_dir, sample, stats[part_dir])
     columns = [*Finding._fields[:6]]  # of faults
     table = pd.DataFrame(findings, columns=Finding._fields).sort_values(columns)
     faults = table.loc[table["problem"] != "", columns]
@@ -143,29 +132,28 @@ def verify_written(shards: pd.DataFrame, parts_dir: str, work_dir: str) -> Verif
 
 def _verify_part(
     part_dir: str, work_dir: str, sample: int, stats: Stats
-) -> list[Finding]:
-    """Return what is found in a part, and add the sums of its pixels to `stats`."""
+) -> Iterator[Finding]:
+    """Yield what is found in a part, and add the sums of its pixels to `stats`."""
     plan, rows, problems = _open_part(part_dir)
-    findings = [Finding(part_dir, file, problem=problems[file]) for file in problems]
+    for file, problem in problems.items():
+        yield Finding(part_dir, file, problem=problem)
     if not rows:
-        return findings
+        return
     sources = _choose_sources(work_dir, rows[0].part, sample) if work_dir else {}
     tables = _read_images(part_dir, {row.split for row in rows})
-    with tempfile.TemporaryDirectory() as scratch:
-        results = parallel.run_groups(
-            partial(open_shard, part_dir, scratch),
-            partial(check_records, part_dir, plan.for_worker(), sources),
-            partial(close_shard, scratch),
-            [(row, tables.get(row.file, pd.DataFrame())) for row in rows],
-            label=f"Verifying {part_dir}",
-            total=sum(row.count for row in rows),
-            advance=lambda blocks: sum(sums["images"] for _, sums in blocks),
-        )
-        for row, blocks in zip(rows, results, strict=True):
-            for found, sums in blocks:
-                findings += found
-                stats[row.split].update(sums)
-    return findings
+    results = parallel.run_groups(
+        partial(read_shard, part_dir),
+        partial(check_records, plan.for_worker(), sources),
+        _list_blocks,
+        [(row, tables.get(row.file, pd.DataFrame())) for row in rows],
+        label=f"Verifying {part_dir}",
+        total=sum(row.count for row in rows),
+        advance=lambda blocks: sum(sums["images"] for _, sums in blocks),
+    )
+    for row, blocks in zip(rows, results, strict=True):
+        for findings, sums in blocks:
+            yield from findings
+            stats[row.split].update(sums)
 
 
 def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
@@ -173,26 +161,28 @@ def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
 
     The problems are those of all files but these shards, by name.
     """
-    plan = None
+    plan: Any = None
     rows = list[ShardRow]()
-    error = "the part is unfinished, or this file is broken"
+    error = ""
     try:
         plan = read_plan(part_dir)
-        rows = journal.match_plan(journal.read_rows_of_part(part_dir), plan)
+        rows = journal.match_plan(journal.read_rows(part_dir), plan)
+        # Readers take all parts of a folder for one dataset.
+        siblings = list_parts(os.path.dirname(part_dir))
+        check_one_dataset(siblings, advice="Remove one of them.")
     except (*PER_IMAGE_ERRORS, ValueError) as raised:
         error = str(raised)
+    if not (rows and journal.is_closed(part_dir)):
+        error = error or "the part is unfinished, or this file is broken"
+
     sums = read_sums(part_dir)
     shards = {row.file: row.sha256 for row in rows}
     others = {name: sums[name] for name in sums.keys() - shards.keys()}
     problems = find_changed_files(part_dir, others)
+    if error:
+        problems["shards.csv" if plan else "plan.json"] = error
     if not shards.items() <= sums.items():
         problems[SUMS] = "it is missing or broken, or lacks a shard"
-    if plan is None:
-        return plan, rows, {"plan.json": error} | problems
-
-    n_planned = sum(shard.part in {row.part for row in rows} for shard in plan.shards)
-    if len(rows) < max(1, n_planned) or not journal.is_closed(part_dir):
-        problems["shards.csv"] = error
     for path in list_shard_files(part_dir):
         file = os.path.relpath(path, part_dir)
         if rows and file not in shards:
@@ -203,7 +193,7 @@ def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
 
 
 def _choose_sources(work_dir: str, part: int, sample: int) -> dict[Any, str]:
-    """Return a sample of a part's images."""
+    """Return the paths of a sample of a part's images by their `KEYS`."""
     path = storage.join(work_dir, "plan.parquet")
     table = storage.read_parquet(path, ["part", "path", *KEYS])
     table = table[table["part"] == part]
@@ -230,114 +220,101 @@ def _read_images(part_dir: str, splits: Iterable[str]) -> dict[Any, pd.DataFrame
     return tables
 
 
-def open_shard(
-    part_dir: str, scratch: str, shard: tuple[ShardRow, pd.DataFrame]
-) -> list[list[Finding | Record]]:
-    """Return a fault of the whole shard, if it has one, and its records, in blocks."""
+def read_shard(part_dir: str, shard: Shard) -> Iterator[list[Record]]:
+    """Yield the records of a shard in blocks; the last has what is wrong with all."""
     row, images = shard
     path = f"{part_dir}/{row.file}"
-    file: storage.AnyPath = path
+    whole = Finding(part_dir, row.file, split=row.split)
     problem = ""
-    bounds = [0]
-    storage.make_folder(scratch)  # on another machine of a cluster
     try:
-        with storage.local_copy(path) as local:
+        with storage.local_copy(path) as local, plain_file(local) as plain:
+            frames = [*pairwise(list_frames(plain))]
+            counts = {row.count, len(frames), len(images) or row.count}
             if storage.sha256_of(local) != row.sha256:
                 problem = "its sha256 is not that of shards.csv"
-            if storage.is_remote(path) or is_gzip(local):
-                file = decompress(local, f"{scratch}/{row.number}")
-        bounds = list_frames(file)
-        counts = {row.count, len(bounds) - 1, len(images) or row.count}
-        if len(counts) > 1 and not problem:
-            problem = f"it, shards.csv and {row.split}.csv have {counts} records"
+            elif len(counts) > 1:
+                problem = f"it, shards.csv and {row.split}.csv have {counts} records"
+            rows = dict(enumerate(images.to_dict("records")))
+            read = partial(_read_record, whole, plain, rows)
+            largest = max((end - offset for offset, end in frames), default=0)
+            for block in parallel.blocks_by_bytes([*enumerate(frames)], largest):
+                yield [read(*numbered) for numbered in block]
     except FileNotFoundError:
         problem = "the file is missing"
     except OSError as error:
         problem = f"it cannot be read: {error}"
+    yield [(whole._replace(problem=problem), None, {})]
 
-    rows: Any = images.to_dict("records")
-    records: list[Finding | Record] = []
-    if problem:
-        records.append(Finding(part_dir, row.file, problem=problem))
-    for number, frame in enumerate(pairwise(bounds)):
-        records.append((row, file, number, frame, rows[number : number + 1]))
-    return parallel.blocks(records, BLOCK)
+
+def _read_record(
+    whole: Finding,
+    file: storage.AnyPath,
+    rows: Mapping[int, Any],
+    number: int,
+    frame: tuple[int, int],
+) -> Record:
+    offset, end = frame
+    place = whole._replace(record=number, offset=offset)
+    try:
+        return place, read_frame(file, offset, end - offset), rows.get(number, {})
+    except DamagedRecord as error:
+        return place._replace(problem=str(error)), None, {}
 
 
 def check_records(
-    part_dir: str,
-    plan: Plan,
-    sources: Mapping[Any, str],
-    records: Iterable[Finding | Record],
+    plan: Plan, sources: Mapping[Any, str], records: Iterable[Record]
 ) -> Checked:
-    """Read records, and compare them with their rows and with a sample of sources."""
+    """Compare records with their rows, and with a sample of sources; add pixels up."""
     findings = list[Finding]()
     sums: Sums = Counter()
-    for record in records:
-        if isinstance(record, Finding):
-            findings.append(record)
+    for place, data, row in records:
+        if data is None:
+            findings.append(place)
             continue
-        shard, file, number, (offset, end), rows = record
-        place = (part_dir, shard.file, number, offset)
         try:
-            data = read_frame(file, offset, end - offset)
-            pixels = _check_features(plan, shard.split, data, rows)
+            pixels = _check_features(plan, place.split, data, row)
         except (ValueError, KeyError, RejectedImage) as error:
-            findings.append(Finding(*place, f"the record is wrong: {error}"))
+            findings.append(place._replace(problem=f"the record is wrong: {error}"))
             continue
         sums.update(sum_channels(pixels))
-        for row in rows:
-            key = (shard.split, row["image_id"])
-            path = sources.get(key, "")
-            # Sources may have been removed or changed since they were written.
-            with suppress(*PER_IMAGE_ERRORS, RejectedImage):
-                source = read_image_bytes(path)
-                problem, fit = compare_with_source(source, pixels, plan.image)
-                findings.append(Finding(*place, problem, REPAIR, *fit, *key, path))
+        key = (place.split, row.get("image_id", ""))
+        path = sources.get(key, "")
+        # Sources may have been removed or changed since they were written.
+        with suppress(*PER_IMAGE_ERRORS, RejectedImage):
+            source = read_image_bytes(path)
+            problem, fit = compare_with_source(source, pixels, plan.image)
+            findings.append(Finding(*place[:4], problem, REPAIR, *fit, *key, path))
     return findings, sums
 
 
-def close_shard(
-    scratch: str, shard: tuple[ShardRow, Any], blocks: Iterable[Checked]
-) -> list[Checked]:
-    """Return what was found in each block of a shard, and remove its plain copy."""
-    checked = list(blocks)
-    storage.remove(f"{scratch}/{shard[0].number}")
-    return checked
+def _list_blocks(_: Shard, blocks: Iterable[Checked]) -> list[Checked]:
+    return [*blocks]
 
 
-def _check_features(
-    plan: Plan, split: str, data: bytes, rows: Iterable[Row]
-) -> np.ndarray:
-    """Return the pixels of a record whose features are those of its row.
+def _check_features(plan: Plan, split: str, data: bytes, row: Row) -> np.ndarray:
+    """Return the pixels of a record whose features are those of its row, if it has one.
 
     Raises: RejectedImage, ValueError, KeyError: what is wrong.
     """
-    key = plan.schema.for_split(split).image_key
-    (image,) = parse_record(data)[key].bytes_list.value
+    features = parse_record(data)
+    (image,) = features[plan.schema.for_split(split).image_key].bytes_list.value
     header = read_header(image)
     if header.orientation != 1:
         raise ValueError(f"its image has the EXIF orientation {header.orientation}")
     encoded = EncodedImage(image, header.height, header.width, header.format)
-    for row in rows:
-        _compare_features(data, encode(row, encoded, plan.schema, plan.image))
+    expected_data = encode(row, encoded, plan.schema, plan.image) if row else data
+    if data != expected_data:
+        expected = parse_record(expected_data)
+        for name in sorted({*features, *expected}):
+            values = [list_values(record[name]) for record in (features, expected)]
+            if values[0] != values[1]:
+                raise ValueError(
+                    f"'{name}' is {values[0]!s:.60}, expected {values[1]!s:.60}"
+                )
+        raise ValueError(
+            "its features are not in the order or of the type of the schema"
+        )
     return read_pixels(image)
-
-
-def _compare_features(data: bytes, expected_data: bytes) -> None:
-    """Raise a ValueError that names the first difference of two records."""
-    if data == expected_data:
-        return
-    found = parse_record(data)
-    expected = parse_record(expected_data)
-    for name in sorted({*found, *expected}):
-        value = list_values(found[name])
-        expected_value = list_values(expected[name])
-        if value != expected_value:
-            raise ValueError(
-                f"'{name}' is {value!s:.60}, expected {expected_value!s:.60}"
-            )
-    raise ValueError("the order or the type of its features is not that of the schema")
 
 
 def compare_with_source(
@@ -357,11 +334,14 @@ def compare_with_source(
     resize = Image.Image.resize if settings.resize == "stretch" else ImageOps.fit
     expected = np.asarray(resize(image, (width, height), METHOD))
 
-    fits = {SWAPPED: psnr(expected, pixels[..., ::-1])}
+    versions = {SWAPPED: pixels[..., ::-1]}
     for number, orientation in ORIENTATIONS.items():
-        version = apply_orientation(pixels, INVERSE[number])
-        if version.shape == pixels.shape:
-            fits[orientation.name] = psnr(expected, version)
+        versions[orientation.name] = apply_orientation(pixels, INVERSE[number])
+    fits = {
+        name: psnr(expected, version)
+        for name, version in versions.items()
+        if version.shape == pixels.shape
+    }
     upright = fits["upright"]
     best = max(fits, key=fits.__getitem__)
     problem = best if fits[best] > upright + MARGIN_DB else ""

@@ -39,7 +39,7 @@ def run_04(work):
     write(work)
     verified = verify(part, work)
     if verified.faults.empty:
-        save_stats(verified.stats[part], f"{part}/stats.json")
+        save_stats(verified.stats[part], part)
     return verified.faults
 
 
@@ -145,12 +145,12 @@ def test_no_shard_stays_when_a_rejected_image_is_back(work):
     assert sorted(indices) == sorted(path.name for path in part.rglob("*.tfrec"))
 
 
-def test_a_torn_journal_costs_a_shard_written_again(work, made):
-    """The shard of a row that is not JSON is written again."""
+def test_a_torn_journal_costs_its_shards_written_again(work, made):
+    """Its rows cannot be read."""
     part = work / "part-1"
     (part / "shards.csv").unlink()
     (part / "journal").mkdir()
-    (part / "journal" / "000001.json").write_text('{"file": "trees-f')
+    (part / "journal" / "shards.csv").write_text("file,split\ntrees-f")
     assert "the part is unfinished" in " ".join(verify(part).faults["problem"])
     assert run_04(work).empty
     assert digests(part) == digests(made / "part-1")

@@ -249,7 +249,7 @@ def test_a_part_of_another_plan_than_the_one_beside_it_is_named(part):
     faults = verify_parts([str(part), *map(str, others)]).faults
 
     faults = faults[faults["problem"].str.contains("different datasets")]
-    assert faults["part"].tolist() == [str(part.parent)]
+    assert faults["part"].tolist() == [str(part), str(others[0])]
     assert f"'{part}' and '{others[0]}' cannot be read" in faults["problem"].iloc[0]
 
 
