@@ -17,6 +17,7 @@ from kaggle_tfr.lock import hold
 from kaggle_tfr.plan.plan import PART_FILES, Plan, read_plan
 from kaggle_tfr.shards import (
     find_changed_files,
+    list_shard_files,
     read_part_table,
     read_sums,
     sha256_of_text,
@@ -161,7 +162,7 @@ def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:
 
 
 def clear_part(part_dir: str) -> None:
-    """Remove the files that 04_write wrote to a part; other files stay.
+    """Remove TFRecord files and all that 04_write wrote to a part; other files stay.
 
     Shards are removed before their rows, and plan.json last, so that the call can be
     repeated after an interruption.
@@ -169,6 +170,8 @@ def clear_part(part_dir: str) -> None:
     rows = read_rows(part_dir)
     names = {*PART_FILES, *read_sums(part_dir), *(f"{row.split}.csv" for row in rows)}
     remove_shards(part_dir, [row.file for row in rows])
+    for path in list_shard_files(part_dir):  # a killed run may not have listed it
+        storage.remove(path)
     remove_journal(part_dir)
     for name in [*sorted(names.difference(LAST_FILES)), *LAST_FILES]:
         storage.remove(storage.join(part_dir, name))

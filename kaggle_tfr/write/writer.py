@@ -153,7 +153,6 @@ def _write_missing(
     # No shard begins when the session is nearly over.
     tasks = takewhile(lambda _: session.hours_left() > 0, read_rows(work_dir, missing))
     worker_plan = plan.for_worker()
-    stopped = "Stopped after {} of {} shards of '{}', which are whole and stay"
     try:
         for row in parallel.run_groups(
             cut_rows,
@@ -166,21 +165,20 @@ def _write_missing(
         ):
             finished[row.number] = row
             journal.save_rows(part_dir, [*finished.values()])
-    except ConnectionError:  # of a cluster
-        raise
-    except (OSError, tf.errors.OpError) as error:
-        free_mb = storage.free_bytes(part_dir) / 1e6
-        problem = str(error).removesuffix(storage.RESUME_HINT)
-        raise OSError(
-            f"{stopped.format(len(finished), len(shards), part_dir)}: {problem} "
-            f"({free_mb:,.1f} MB are free there.) Fix the cause. {storage.RESUME_HINT}"
-        ) from error
+    except tf.errors.OpError as error:
+        raise OSError(f"{error.message}. {storage.RESUME_HINT}") from error
+    finally:
+        if len(finished) < len(shards):
+            print(
+                f"Stopped after {len(finished)} of {len(shards)} shards of "
+                f"'{part_dir}', which are whole and stay. "
+                f"{format_bytes(storage.free_bytes(part_dir))} are free there."
+            )
     if len(finished) < len(shards):
         print(
-            f"{stopped.format(len(finished), len(shards), part_dir)}.\nThe session's "
-            f"{session.session_hours()} hours are nearly over. Push the kernel again "
-            "with its own output as a source (`python -m kaggle_tfr push` does): it "
-            "resumes."
+            f"The session's {session.session_hours()} hours are nearly over. Push the "
+            "kernel again with its own output as a source (`python -m kaggle_tfr push` "
+            "does): it resumes."
         )
         raise SystemExit(0)
     return [finished[shard.number] for shard in shards]
@@ -236,7 +234,8 @@ def write_shard(
     if storage.free_bytes(part_dir) < needed:
         raise OSError(
             f"the disk is too full: shard {shard.number} and the files beside it may "
-            f"take {needed / 1e6:,.1f} MB. Make room, or set another OUT_DIR."
+            f"take {format_bytes(needed)}. Make room, or set another OUT_DIR. "
+            f"{storage.RESUME_HINT}"
         )
     scratch = storage.scratch_folder(part_dir)
     temporary = os.path.join(scratch, f"{shard.number:06d}.{uuid.uuid4().hex}.tmp")
@@ -267,7 +266,7 @@ def write_shard(
         path = storage.join(part_dir, row.file)
         if not plan.settings.compression:
             if row.bytes != bounds[-1]:
-                raise OSError(f"'{temporary}' is shorter than what was written.")
+                raise OSError(f"'{temporary}' was cut. {storage.RESUME_HINT}")
             index_path = f"{part_dir}/index/{row.file}.idx"
             storage.write_atomically(index_path, format_index(bounds).encode())
         storage.publish_file(temporary, path)
