@@ -139,14 +139,14 @@ def _find_end(data: mmap.mmap, offset: int) -> int:
     return end if length >= 0 and end <= len(data) else 0
 
 
-def read_frame(path: AnyPath, offset: int, length: int) -> bytes:
-    """Return the record in the frame at `offset` that is `length` bytes long.
-
-    Raises: DamagedRecord: the length or a checksum does not match; OSError.
-    """
+def read_frame(path: AnyPath, offset: int, length: int) -> list[bytes]:
+    """Return a frame of `length` bytes at `offset`: its head, its record, its tail."""
     # Slicing one read would copy the record, which takes 20 × as long for 500 kB.
-    sizes = (12, max(0, length - FRAME_BYTES), 4)
-    head, record, tail = storage.read_pieces(path, offset, sizes)
+    return storage.read_pieces(path, offset, (12, max(0, length - FRAME_BYTES), 4))
+
+
+def check_frame(head: bytes, record: bytes, tail: bytes) -> bytes:
+    """Return the record. Raises: DamagedRecord: its length or a checksum is wrong."""
     if _parse_head(head) != len(record) or tail != checksum(record):
         raise DamagedRecord("the record is damaged")
     return record
@@ -270,7 +270,8 @@ class ShardIndex:
             raise FileNotFoundError(f"'{self.shard}' has only {len(self):,} records.")
         offset, end = self.bounds[number : number + 2]
         try:
-            yield parse_record(read_frame(self.file, offset, end - offset))
+            frame = read_frame(self.file, offset, end - offset)
+            yield parse_record(check_frame(*frame))
         except ValueError as error:
             raise DamagedRecord(f"'{self.shard}' at byte {offset:,}: {error}") from None
 

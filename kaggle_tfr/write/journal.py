@@ -91,7 +91,7 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
 
 
 def _find_changes(part_dir: str, plan: Plan) -> str:
-    """Return how the plan of a part differs: "QUALITY: 90 before, 70 now", or ""."""
+    """Return how the plan of a part differs: "QUALITY was 90", or ""."""
     # SHA256SUMS can identify the plan of a part without plan.json.
     is_same = read_sums(part_dir).get("plan.json") == sha256_of_text(plan.to_json())
     if is_same or not any(storage.exists(f"{part_dir}/{name}") for name in LAST_FILES):
@@ -102,11 +102,10 @@ def _find_changes(part_dir: str, plan: Plan) -> str:
         return str(error)
     if before.fingerprint == plan.fingerprint:
         return ""
-    settings = vars(before.settings)
     changes = [
-        f"{name.upper()}: {settings[name]!r:.60} before, {value!r:.60} now"
-        for name, value in vars(plan.settings).items()
-        if value != settings[name]
+        f"{name.upper()} was {value!r:.60}"
+        for name, value in vars(before.settings).items()
+        if value != getattr(plan.settings, name)
     ]
     return "; ".join(changes) or "the schema, or the images and their labels"
 

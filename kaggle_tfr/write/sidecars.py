@@ -95,9 +95,10 @@ def _list_files(
         texts["rejects.csv"] = format_csv(pd.DataFrame(rejects))
     if any(row.split == "test" for row in rows):
         texts[SUBMISSION] = storage.read_text(storage.join(work_dir, SUBMISSION))
+    files = {name: text.encode() for name, text in texts.items() if text}
     if has_folds(plan, rows[0].part):
-        texts[FOLDS_FILE] = storage.read_text(storage.join(work_dir, FOLDS_FILE))
-    return {name: text.encode() for name, text in texts.items() if text}
+        files[FOLDS_FILE] = storage.read_bytes(storage.join(work_dir, FOLDS_FILE))
+    return files
 
 
 def _list_tables(
@@ -138,4 +139,4 @@ def _list_columns(plan: Plan, split: str) -> list[str]:
         columns += field.sources
     if schema.kind == "masks":
         columns += ["source_height", "source_width"]
-    return list(dict.fromkeys([*columns, "fold", "file", "record"]))
+    return [*dict.fromkeys([*columns, "fold", "file", "record"])]

@@ -20,7 +20,7 @@ from kaggle_tfr.images.orientation import INVERSE, ORIENTATIONS, apply_orientati
 from kaggle_tfr.plan.plan import Plan, read_plan
 from kaggle_tfr.records import (
     PER_IMAGE_ERRORS,
-    DamagedRecord,
+    check_frame,
     list_frames,
     list_values,
     parse_record,
@@ -43,9 +43,8 @@ from kaggle_tfr.write.metadata import DATASET_FILE, renew_metadata
 from kaggle_tfr.write.stats import Stats, Sums, sum_channels
 
 METHOD = Image.Resampling.HAMMING
-MAX_FAULTS = 20  # of a file
-MARGIN_DB = 1.0  # some images look the same rotated: a fault must fit better by this
 SWAPPED = "red and blue are swapped"
+MARGIN_DB = 1.0  # some images look the same rotated: a fault must fit better by this
 REPAIR = "Run 04_write again; if the fault stays, with OVERWRITE = True."
 # Columns of a split's table that `encode` takes as numbers, and the names of these.
 NUMBERS = {"label": "label", "source_height": "height", "source_width": "width"}
@@ -57,7 +56,7 @@ class Finding(NamedTuple):
 
     record: from 0, -1 for the whole file; offset: in the decompressed file. problem: ""
     for a source that fits. psnr, psnr_swapped: in dB, against the source, as it is and
-    with red and blue swapped. path: of the source. advice: how to repair a fault.
+    with red and blue swapped. path: of the source.
     """
 
     part: str
@@ -65,16 +64,17 @@ class Finding(NamedTuple):
     record: int = -1
     offset: int = 0
     problem: str = ""
-    advice: str = REPAIR
+    split: str = ""
     psnr: float = nan
     psnr_swapped: float = nan
-    split: str = ""
-    image_id: str = ""
     path: str = ""
 
 
 class Verification(NamedTuple):
-    """faults, sources: columns of `Finding`; stats: by part folder."""
+    """faults: rows of `Finding`, and how to repair them; stats: by part folder.
+
+    sources: rows of `Finding`.
+    """
 
     faults: pd.DataFrame
     sources: pd.DataFrame
@@ -82,8 +82,8 @@ class Verification(NamedTuple):
 
 
 Shard = tuple[ShardRow, pd.DataFrame]  # with the rows of its images
-# Its place with its fault, its bytes (None: they cannot be read), its row or {}.
-Record = tuple[Finding, bytes | None, Row]
+# Its place, its frame, its row or {}; or a fault of the whole shard without a frame.
+Record = tuple[Finding, Sequence[bytes], Row]
 Checked = tuple[list[Finding], Sums]
 
 
@@ -106,10 +106,9 @@ def verify_parts(
         for part_dir in sorted(parts) or [folder.rstrip("/")]:
             stats[part_dir] = defaultdict(Counter)
             findings += _verify_part(part_dir, work_dir, sample, stats[part_dir])
-    columns = [*Finding._fields[:6]]  # of faults
+    columns = [*Finding._fields[:5]]  # of faults
     table = pd.DataFrame(findings, columns=Finding._fields).sort_values(columns)
-    faults = table.loc[table["problem"] != "", columns]
-    faults = faults.groupby(["part", "file"]).head(MAX_FAULTS)
+    faults = table.loc[table["problem"] != "", columns].assign(advice=REPAIR)
     return Verification(faults, table.dropna(), stats)
 
 
@@ -234,31 +233,22 @@ def read_shard(part_dir: str, shard: Shard) -> Iterator[list[Record]]:
                 problem = "its sha256 is not that of shards.csv"
             elif len(counts) > 1:
                 problem = f"it, shards.csv and {row.split}.csv have {counts} records"
-            rows = dict(enumerate(images.to_dict("records")))
-            read = partial(_read_record, whole, plain, rows)
+            rows: dict[int, Any] = dict(enumerate(images.to_dict("records")))
             largest = max((end - offset for offset, end in frames), default=0)
             for block in parallel.blocks_by_bytes([*enumerate(frames)], largest):
-                yield [read(*numbered) for numbered in block]
+                yield [
+                    (
+                        whole._replace(record=number, offset=offset),
+                        read_frame(plain, offset, end - offset),
+                        rows.get(number, {}),
+                    )
+                    for number, (offset, end) in block
+                ]
     except FileNotFoundError:
         problem = "the file is missing"
     except OSError as error:
         problem = f"it cannot be read: {error}"
-    yield [(whole._replace(problem=problem), None, {})]
-
-
-def _read_record(
-    whole: Finding,
-    file: storage.AnyPath,
-    rows: Mapping[int, Any],
-    number: int,
-    frame: tuple[int, int],
-) -> Record:
-    offset, end = frame
-    place = whole._replace(record=number, offset=offset)
-    try:
-        return place, read_frame(file, offset, end - offset), rows.get(number, {})
-    except DamagedRecord as error:
-        return place._replace(problem=str(error)), None, {}
+    yield [(whole._replace(problem=problem), (), {})]
 
 
 def check_records(
@@ -267,23 +257,23 @@ def check_records(
     """Compare records with their rows, and with a sample of sources; add pixels up."""
     findings = list[Finding]()
     sums: Sums = Counter()
-    for place, data, row in records:
-        if data is None:
+    for place, frame, row in records:
+        if not frame:
             findings.append(place)
             continue
         try:
+            data = check_frame(*frame)
             pixels = _check_features(plan, place.split, data, row)
         except (ValueError, KeyError, RejectedImage) as error:
             findings.append(place._replace(problem=f"the record is wrong: {error}"))
             continue
         sums.update(sum_channels(pixels))
-        key = (place.split, row.get("image_id", ""))
-        path = sources.get(key, "")
+        path = sources.get((place.split, row.get("image_id")), "")
         # Sources may have been removed or changed since they were written.
         with suppress(*PER_IMAGE_ERRORS, RejectedImage):
             source = read_image_bytes(path)
             problem, fit = compare_with_source(source, pixels, plan.image)
-            findings.append(Finding(*place[:4], problem, REPAIR, *fit, *key, path))
+            findings.append(Finding(*place[:4], problem, place.split, *fit, path))
     return findings, sums
 
 
@@ -322,8 +312,8 @@ def compare_with_source(
 ) -> tuple[str, tuple[float, float]]:
     """Return (problem, (psnr, psnr_swapped)) of a record's pixels.
 
-    pixels: RGB (height, width, 3). The PSNR is in dB, as it is and with red and blue
-    swapped. The problem is the transformation that fits better, or "".
+    pixels: RGB (height, width, 3). The problem is "" or the transformation that fits
+    better.
     """
     height, width, _ = pixels.shape
     side = max(height, width)
@@ -342,7 +332,7 @@ def compare_with_source(
         for name, version in versions.items()
         if version.shape == pixels.shape
     }
-    upright = fits["upright"]
     best = max(fits, key=fits.__getitem__)
+    upright = fits["upright"]
     problem = best if fits[best] > upright + MARGIN_DB else ""
     return problem, (upright, fits[SWAPPED])
