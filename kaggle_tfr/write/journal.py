@@ -1,7 +1,9 @@
-"""The finished shards of a part: the rows of its shards.csv.
+"""The finished shards of a part: the rows of its shards.csv, and of its journal.
 
-Until the part is complete, the table is in its folder journal/. A run locks the part; a
-bucket, and a file system without locks, are not locked.
+The journal is a folder with a table for each shard, which is written just before the
+shard gets its final name, so that every shard has a row. Once the part is complete,
+shards.csv has all rows. A run locks the part; a bucket, and a file system without
+locks, are not locked.
 """
 
 import os
@@ -17,7 +19,6 @@ from kaggle_tfr.lock import hold
 from kaggle_tfr.plan.plan import PART_FILES, Plan, read_plan
 from kaggle_tfr.shards import (
     find_changed_files,
-    list_shard_files,
     read_part_table,
     read_sums,
     sha256_of_text,
@@ -112,29 +113,35 @@ def _find_changes(part_dir: str, plan: Plan) -> str:
 
 def is_closed(part_dir: str) -> bool:
     """Return whether the part is complete: it has shards.csv, and no journal."""
-    has_journal = storage.exists(f"{part_dir}/journal/shards.csv")
-    return storage.exists(f"{part_dir}/shards.csv") and not has_journal
+    return storage.exists(f"{part_dir}/shards.csv") and not _list_journal(part_dir)
+
+
+def _list_journal(part_dir: str) -> list[str]:
+    return storage.list_files("journal/*.csv", part_dir)
 
 
 def read_rows(part_dir: str) -> list[ShardRow]:
     """Return the rows of a part's finished shards, without a check of their files.
 
-    There is none if the table is broken. Raises: ValueError: a row names a file outside
-    the part.
+    The rows of a broken table are missing. Raises: ValueError: a row names a file
+    outside the part.
     """
-    folder = part_dir if is_closed(part_dir) else f"{part_dir}/journal"
-    rows = list[ShardRow]()
-    with suppress(ValueError):
-        table = read_part_table(folder, columns=COLUMNS)
-        rows += [ShardRow(*values) for values in table.itertuples(index=False)]
-    for row in rows:
+    rows = {}
+    for path in [f"{part_dir}/shards.csv", *_list_journal(part_dir)]:
+        with suppress(ValueError):
+            table = read_part_table(*os.path.split(path), COLUMNS)
+            for values in table.itertuples(index=False):
+                row = ShardRow(*values)
+                rows[row.split, row.fold, row.shard] = row
+    for row in rows.values():
         storage.join(part_dir, row.file, f"{row.split}.csv")
-    return rows
+    return [*rows.values()]
 
 
-def save_rows(part_dir: str, rows: Sequence[ShardRow]) -> None:
-    """Write the rows of all finished shards to the journal."""
-    storage.write_atomically(f"{part_dir}/journal/shards.csv", format_rows(rows))
+def add_row(part_dir: str, row: ShardRow) -> None:
+    """Write the row of a shard to the journal."""
+    path = f"{part_dir}/journal/{row.number:06d}.csv"
+    storage.write_atomically(path, format_rows([row]))
 
 
 def format_rows(rows: Sequence[ShardRow]) -> bytes:
@@ -161,7 +168,7 @@ def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:
 
 
 def clear_part(part_dir: str) -> None:
-    """Remove TFRecord files and all that 04_write wrote to a part; other files stay.
+    """Remove the files that 04_write wrote to a part; other files stay.
 
     Shards are removed before their rows, and plan.json last, so that the call can be
     repeated after an interruption.
@@ -169,8 +176,6 @@ def clear_part(part_dir: str) -> None:
     rows = read_rows(part_dir)
     names = {*PART_FILES, *read_sums(part_dir), *(f"{row.split}.csv" for row in rows)}
     remove_shards(part_dir, [row.file for row in rows])
-    for path in list_shard_files(part_dir):  # a killed run may not have listed it
-        storage.remove(path)
     remove_journal(part_dir)
     for name in [*sorted(names.difference(LAST_FILES)), *LAST_FILES]:
         storage.remove(storage.join(part_dir, name))
@@ -186,5 +191,6 @@ def remove_shards(part_dir: str, files: Iterable[str]) -> None:
 def remove_journal(part_dir: str) -> None:
     """Remove the journal, and the temporary files of killed workers."""
     storage.remove_leftovers(part_dir, storage.PART_LEVELS)
-    storage.remove(f"{part_dir}/journal/shards.csv")
+    for path in _list_journal(part_dir):
+        storage.remove(path)
     shutil.rmtree(f"{part_dir}/journal", ignore_errors=True)

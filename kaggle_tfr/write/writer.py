@@ -147,9 +147,7 @@ def _write_missing(
     shards = [shard for shard in plan.shards if shard.part == part]
     missing = [shard for shard in shards if shard.number not in finished]
     # A shard may have the upper bound of its forecast, and an equal share of the rest.
-    left = plan.shard_limit_bytes - sum(row.bytes for row in finished.values())
-    spare = left - sum(shard.bytes_high for shard in missing)
-    spare_each = spare // max(1, len(missing))
+    spare = plan.shard_limit_bytes - sum(shard.bytes_high for shard in shards)
     # No shard begins when the session is nearly over.
     tasks = takewhile(lambda _: session.hours_left() > 0, read_rows(work_dir, missing))
     worker_plan = plan.for_worker()
@@ -157,14 +155,13 @@ def _write_missing(
         for row in parallel.run_groups(
             cut_rows,
             partial(encode_images, worker_plan),
-            partial(write_shard, worker_plan, part_dir, spare_each),
+            partial(write_shard, worker_plan, part_dir, spare // len(shards)),
             tasks,
             label="Writing images",
             total=sum(shard.count for shard in missing),
             advance=lambda row: row.count + row.refused,
         ):
             finished[row.number] = row
-            journal.save_rows(part_dir, [*finished.values()])
     except tf.errors.OpError as error:
         raise OSError(f"{error.message}. {storage.RESUME_HINT}") from error
     finally:
@@ -223,7 +220,7 @@ def write_shard(
     task: Task,
     blocks: Iterator[list[bytes | Reject]],
 ) -> ShardRow:
-    """Write a shard under a temporary name, its index, its name; return its row.
+    """Write a shard: temporary name, index, journal row, final name; return its row.
 
     blocks: of `encode_images`.
     spare_bytes: that the shard may have beyond the bound of its forecast.
@@ -269,6 +266,7 @@ def write_shard(
                 raise OSError(f"'{temporary}' was cut. {storage.RESUME_HINT}")
             index_path = f"{part_dir}/index/{row.file}.idx"
             storage.write_atomically(index_path, format_index(bounds).encode())
+        journal.add_row(part_dir, row)
         storage.publish_file(temporary, path)
     finally:
         storage.remove(temporary)

@@ -22,6 +22,7 @@ from support.gcs import serve_bucket
 from support.plans import LABELS, digests, make_images, two_parts
 
 from kaggle_tfr import parallel
+from kaggle_tfr.write import journal
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/fd").exists(), reason="needs Linux's /proc"
@@ -69,7 +70,7 @@ def empty(root):
 
 
 def check_names(root, *expected_digests):
-    """Check that a file with its final name is complete.
+    """Check that a file with its final name is complete, and no shard lacks its row.
 
     expected_digests: of runs that ended well.
     """
@@ -84,10 +85,14 @@ def check_names(root, *expected_digests):
             pd.read_parquet(path)
         elif name.endswith("dataset-metadata.json"):
             assert json.loads(path.read_bytes())  # it may lack its owner yet
-        elif name.endswith("/journal/shards.csv"):
-            assert len(pd.read_csv(path))
+        elif "/journal/" in name:
+            assert len(pd.read_csv(path)) == 1
         else:
             assert sha256 in expected, name
+    for part in (root / "run" / "out").glob("part-*"):
+        rows = journal.read_rows(str(part))
+        shards = {path.name for path in part.glob("*.tfrec")}
+        assert shards <= {row.file for row in rows}
 
 
 def check_message(error, failed):

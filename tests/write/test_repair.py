@@ -145,12 +145,12 @@ def test_no_shard_stays_when_a_rejected_image_is_back(work):
     assert sorted(indices) == sorted(path.name for path in part.rglob("*.tfrec"))
 
 
-def test_a_torn_journal_costs_its_shards_written_again(work, made):
-    """Its rows cannot be read."""
+def test_a_torn_journal_costs_a_shard_written_again(work, made):
+    """The shard of a row that cannot be read."""
     part = work / "part-1"
     (part / "shards.csv").unlink()
     (part / "journal").mkdir()
-    (part / "journal" / "shards.csv").write_text("file,split\ntrees-f")
+    (part / "journal" / "000001.csv").write_text("file,split\ntrees-f")
     assert "the part is unfinished" in " ".join(verify(part).faults["problem"])
     assert run_04(work).empty
     assert digests(part) == digests(made / "part-1")
