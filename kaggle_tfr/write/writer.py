@@ -7,7 +7,7 @@ parallel. On a cluster a shard is a task.
 import os
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain, takewhile
@@ -236,17 +236,11 @@ def write_shard(
         )
     scratch = storage.scratch_folder(part_dir)
     temporary = os.path.join(scratch, f"{shard.number:06d}.{uuid.uuid4().hex}.tmp")
-    bounds = [0]
-    rejects = list[Reject]()
+    limit_bytes = shard.bytes_high + spare_bytes
     try:
         with tf.io.TFRecordWriter(temporary, plan.settings.compression) as writer:
-            for record in chain.from_iterable(blocks):
-                if isinstance(record, dict):
-                    rejects.append(record)
-                    continue
-                writer.write(record)
-                bounds.append(bounds[-1] + len(record) + FRAME_BYTES)
-                _check_limit(shard, bounds, shard.bytes_high + spare_bytes)
+            records = chain.from_iterable(blocks)
+            bounds, rejects = _write_records(writer, records, shard, limit_bytes)
         row = ShardRow(
             file=plan.file_name(shard, len(bounds) - 1),
             split=shard.split,
@@ -273,15 +267,26 @@ def write_shard(
     return row
 
 
-def _check_limit(shard: Shard, bounds: list[int], limit_bytes: int) -> None:
-    """Raise an OSError if a shard has more bytes than its part has room for."""
-    if bounds[-1] > limit_bytes:
-        raise OSError(
-            f"part {shard.part} would pass its limit: shard {shard.number} has "
-            f"{bounds[-1]:,} bytes after {len(bounds) - 1:,} of {shard.count:,} images,"
-            f" of {limit_bytes:,} that are left for it. Plan smaller parts "
-            "(PART_LIMIT_GB, IMAGE_SIZE, QUALITY in 03_plan)."
-        )
+def _write_records(
+    writer: Any, records: Iterable[bytes | Reject], shard: Shard, limit_bytes: int
+) -> tuple[list[int], list[Reject]]:
+    """Write records; return the bounds of their frames, and the rejects among them."""
+    bounds = [0]
+    rejects = []
+    for record in records:
+        if isinstance(record, dict):
+            rejects.append(record)
+            continue
+        writer.write(record)
+        bounds.append(bounds[-1] + len(record) + FRAME_BYTES)
+        if bounds[-1] > limit_bytes:
+            raise OSError(
+                f"part {shard.part} would pass its limit: shard {shard.number} has "
+                f"{bounds[-1]:,} bytes after {len(bounds) - 1:,} of {shard.count:,} "
+                f"images, of {limit_bytes:,} that are left for it. Plan smaller parts "
+                "(PART_LIMIT_GB, IMAGE_SIZE, QUALITY in 03_plan)."
+            )
+    return bounds, rejects
 
 
 def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, int]:
