@@ -1,18 +1,18 @@
 """The finished shards of a part: the rows of its shards.csv, and of its journal.
 
-The journal is a folder with a table for each shard, which is written just before the
-shard gets its final name, so that every shard has a row. Once the part is complete,
-shards.csv has all rows. A run locks the part; a bucket, and a file system without
-locks, are not locked.
+The journal is a folder with one file per shard. The file is written just before the
+shard gets its final name, so every shard has a row. Once the part is complete,
+shards.csv replaces the journal. A run locks the part. Parts in a bucket, or on a file
+system without locks, are not locked.
 """
 
+import json
 import os
 import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, fields, replace
-
-import pandas as pd
+from typing import Any
 
 from kaggle_tfr import storage
 from kaggle_tfr.lock import hold
@@ -23,18 +23,18 @@ from kaggle_tfr.shards import (
     read_sums,
     sha256_of_text,
 )
-from kaggle_tfr.tables import format_csv
 
+REJECT_COLUMNS = ["image_id", "path", "problem", "file"]
 LAST_FILES = ("shards.csv", "plan.json")  # to be removed after all others
 
 
 @dataclass(frozen=True)
 class ShardRow:
-    """A finished shard, as a row of shards.csv.
+    """A finished shard, as a row of shards.csv, with its rejected images.
 
-    shard: index among the shards of its split and fold. refused: number of images that
-    could not be written. number: among all shards of the plan, -1 while unknown.
-    rejects: rows of rejects.csv, only of a shard that this run has written.
+    shard: index among the shards of its split and fold; refused: number of rejects.
+    rejects: `REJECT_COLUMNS` of the images that could not be written.
+    number: among all shards of the plan, -1 while unknown. fingerprint: of the plan.
     """
 
     file: str
@@ -46,8 +46,9 @@ class ShardRow:
     part: int
     shard: int
     refused: int
+    rejects: Sequence[dict[Any, str]] = ()
     number: int = -1
-    rejects: Sequence[dict[str, str]] = ()
+    fingerprint: str = ""
 
 
 COLUMNS = [field.name for field in fields(ShardRow)][:9]  # of shards.csv
@@ -68,8 +69,8 @@ def lock_part(part_dir: str) -> AbstractContextManager[None]:
 def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[ShardRow]:
     """Write the plan to a part, and return the rows of its finished shards.
 
-    Shards that have changed or are not in the plan are not among them. Temporary files
-    of killed runs are removed.
+    Files that have changed, shards that the plan lacks, and temporary files of killed
+    runs are removed.
     Raises: ValueError: the part was written from a different plan and `overwrite` is
         off, or a row names a file outside the part.
     """
@@ -85,10 +86,18 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
 
     storage.remove_leftovers(part_dir, storage.PART_LEVELS)
     storage.make_folder(storage.scratch_folder(part_dir))
+    rows = read_rows(part_dir)
+    finished = match_plan(rows, plan)
+    sums = read_sums(part_dir) | {row.file: row.sha256 for row in finished}
+    changed = find_changed_files(part_dir, sums)
+    _remove_files(part_dir, changed)
+    if "rejects.csv" in changed:
+        finished = [row for row in finished if not row.refused]
+    finished = [row for row in finished if row.file not in changed]
+    kept = {row.file for row in finished}
+    _remove_files(part_dir, [row.file for row in rows if row.file not in kept])
     storage.update(f"{part_dir}/plan.json", plan.to_json().encode())
-    rows = match_plan(read_rows(part_dir), plan)
-    changed = find_changed_files(part_dir, {row.file: row.sha256 for row in rows})
-    return [row for row in rows if row.file not in changed]
+    return finished
 
 
 def _find_changes(part_dir: str, plan: Plan) -> str:
@@ -117,7 +126,7 @@ def is_closed(part_dir: str) -> bool:
 
 
 def _list_journal(part_dir: str) -> list[str]:
-    return storage.list_files("journal/*.csv", part_dir)
+    return storage.list_files("journal/*.json", part_dir)
 
 
 def read_rows(part_dir: str) -> list[ShardRow]:
@@ -126,45 +135,43 @@ def read_rows(part_dir: str) -> list[ShardRow]:
     The rows of a broken table are missing. Raises: ValueError: a row names a file
     outside the part.
     """
-    rows = {}
-    for path in [f"{part_dir}/shards.csv", *_list_journal(part_dir)]:
-        with suppress(ValueError):
-            table = read_part_table(*os.path.split(path), COLUMNS)
-            for values in table.itertuples(index=False):
-                row = ShardRow(*values)
-                rows[row.split, row.fold, row.shard] = row
-    for row in rows.values():
+    rows = list[ShardRow]()
+    with suppress(ValueError):
+        rejects = read_part_table(part_dir, "rejects.csv", REJECT_COLUMNS)
+        for values in read_part_table(part_dir, columns=COLUMNS).to_numpy():
+            of_shard = rejects[rejects["file"] == values[0]].to_dict("records")
+            rows.append(replace(ShardRow(*values), rejects=of_shard))
+    for path in _list_journal(part_dir):
+        with suppress(ValueError, TypeError):
+            rows.append(ShardRow(**json.loads(storage.read_bytes(path))))
+    for row in rows:
         storage.join(part_dir, row.file, f"{row.split}.csv")
-    return [*rows.values()]
+    return rows
 
 
 def add_row(part_dir: str, row: ShardRow) -> None:
     """Write the row of a shard to the journal."""
-    path = f"{part_dir}/journal/{row.number:06d}.csv"
-    storage.write_atomically(path, format_rows([row]))
-
-
-def format_rows(rows: Sequence[ShardRow]) -> bytes:
-    """Return the content of shards.csv."""
-    return format_csv(pd.DataFrame(rows)[COLUMNS]).encode()
+    path = f"{part_dir}/journal/{row.number:06d}.json"
+    storage.write_atomically(path, json.dumps(vars(row)).encode())
 
 
 def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:
-    """Return the rows that agree with the plan, with their shards' numbers.
+    """Return the last row of each shard that agrees with the plan, with its number.
 
     The files themselves are not checked.
     """
     shards = {(shard.split, shard.fold, shard.index): shard for shard in plan.shards}
-    matching = []
+    matching = {}
     for row in rows:
         shard = shards.get((row.split, row.fold, row.shard))
         if (
             shard
+            and row.fingerprint in ("", plan.fingerprint)
             and row.file == plan.file_name(shard, row.count)
-            and row.count + row.refused == shard.count
+            and shard.count - row.count == row.refused == len(row.rejects)
         ):
-            matching.append(replace(row, number=shard.number))
-    return matching
+            matching[shard.number] = replace(row, number=shard.number)
+    return [*matching.values()]
 
 
 def clear_part(part_dir: str) -> None:
@@ -175,16 +182,15 @@ def clear_part(part_dir: str) -> None:
     """
     rows = read_rows(part_dir)
     names = {*PART_FILES, *read_sums(part_dir), *(f"{row.split}.csv" for row in rows)}
-    remove_shards(part_dir, [row.file for row in rows])
+    _remove_files(part_dir, [row.file for row in rows])
     remove_journal(part_dir)
-    for name in [*sorted(names.difference(LAST_FILES)), *LAST_FILES]:
-        storage.remove(storage.join(part_dir, name))
+    _remove_files(part_dir, [*sorted(names.difference(LAST_FILES)), *LAST_FILES])
 
 
-def remove_shards(part_dir: str, files: Iterable[str]) -> None:
-    """Remove shards with their indices."""
+def _remove_files(part_dir: str, files: Iterable[str]) -> None:
+    """Remove files, and the indices of shards."""
     for file in files:
-        storage.remove(f"{part_dir}/{file}")
+        storage.remove(storage.join(part_dir, file))
         storage.remove(f"{part_dir}/index/{file}.idx")
 
 

@@ -1,6 +1,5 @@
 """dataset-metadata.json: a part's title, page and license for Kaggle."""
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,27 +15,32 @@ from kaggle_tfr.tables import escape_markdown
 from kaggle_tfr.write.journal import ShardRow
 
 DATASET_FILE = "dataset-metadata.json"
-USER_FIELDS = ("id", "title", "licenses", "keywords")  # which the user may change
+# The user may change these.
+USER_FIELDS = ("id", "title", "subtitle", "licenses", "keywords")
 PAGE = Path(__file__).with_name("page.md")
 
 
 def renew_metadata(
     part_dir: str, plan: Plan, rows: Sequence[ShardRow], license_name: str = ""
-) -> str:
-    """Return the new text of a part's dataset-metadata.json, "" if the file is right.
+) -> dict[str, Any]:
+    """Return what a part's dataset-metadata.json should contain.
 
     The user's changes of `USER_FIELDS` stay. license_name: "" for the one in the file.
     """
-    path = f"{part_dir}/{DATASET_FILE}"
-    present: dict[str, Any] = {}
-    with suppress(ValueError):
-        present = storage.parse_json(storage.read_text(path), path, "")
+    present = read_metadata(part_dir)
     changes = {name: present[name] for name in USER_FIELDS if name in present}
     if license_name:
         changes["licenses"] = [{"name": license_name}]
     slug = str(changes.get("id", "")).rpartition("/")[2]
-    metadata = describe_dataset(plan, rows, slug) | changes
-    return "" if metadata == present else json.dumps(metadata, indent=1) + "\n"
+    return describe_dataset(plan, rows, slug) | changes
+
+
+def read_metadata(part_dir: str) -> dict[str, Any]:
+    """Return the content of a part's dataset-metadata.json, {} if it cannot be read."""
+    path = f"{part_dir}/{DATASET_FILE}"
+    with suppress(ValueError):
+        return storage.parse_json(storage.read_text(path), path, "")
+    return {}
 
 
 def describe_dataset(
@@ -44,7 +48,7 @@ def describe_dataset(
 ) -> dict[str, Any]:
     """Return the content of a part's dataset-metadata.json; its license is added later.
 
-    rows: of its shards. slug: that the user has chosen.
+    rows: of its shards. slug: chosen by the user, "" for the default.
     Kaggle's titles and slugs have at most 50 characters.
     Source: https://github.com/Kaggle/kaggle-cli/blob/main/docs/datasets_metadata.md
     """

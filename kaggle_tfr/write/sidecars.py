@@ -1,6 +1,7 @@
 """The files beside a part's shards: tables of the images, indices, labels and sums."""
 
 import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -15,15 +16,15 @@ from kaggle_tfr.fingerprints import (
 )
 from kaggle_tfr.naming import FOLDS_FILE, SUBMISSION
 from kaggle_tfr.plan.plan import Plan, has_folds, read_rows
-from kaggle_tfr.records import format_index, list_frames, read_index
+from kaggle_tfr.records import format_index, list_frames
 from kaggle_tfr.shards import SUMS, format_sums
 from kaggle_tfr.tables import format_csv
 from kaggle_tfr.write import journal
-from kaggle_tfr.write.journal import ShardRow
-from kaggle_tfr.write.metadata import DATASET_FILE, renew_metadata
+from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, ShardRow
+from kaggle_tfr.write.metadata import DATASET_FILE, read_metadata, renew_metadata
 
-# In plan.parquet these are of the original, in a record of the image that it contains.
-# A CSV has them by other names, if at all.
+# In plan.parquet these describe the original, in a record the stored image. A CSV has
+# those of the original by other names.
 RENAMED = {name: f"source_{name}" for name in ("height", "width", "format", "split")}
 
 
@@ -45,15 +46,16 @@ def close_part(
         files = _list_tables(work_dir, plan, rows, publish_hashes=publish_hashes)
         files |= _list_files(work_dir, plan, rows)
         # Without shards.csv, which is written last, the part is unfinished.
-        files["shards.csv"] = journal.format_rows(rows)
+        files["shards.csv"] = format_csv(pd.DataFrame(rows)[COLUMNS]).encode()
         sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
         for row in rows:
             sums[row.file] = row.sha256
             if not plan.settings.compression:
                 sums |= _complete_index(part_dir, row)
         metadata = renew_metadata(part_dir, plan, rows, license_name)
-        if metadata:
-            storage.write_atomically(f"{part_dir}/{DATASET_FILE}", metadata.encode())
+        if metadata != read_metadata(part_dir):
+            text = json.dumps(metadata, indent=1) + "\n"
+            storage.write_atomically(f"{part_dir}/{DATASET_FILE}", text.encode())
         storage.update(f"{part_dir}/{SUMS}", format_sums(sums).encode())
         for name in {"rejects.csv", FINGERPRINTS_FILE} - files.keys():
             storage.remove(f"{part_dir}/{name}")
@@ -63,11 +65,10 @@ def close_part(
 
 
 def _complete_index(part_dir: str, row: ShardRow) -> dict[str, str]:
-    """Write the index of a shard if it is missing or wrong; return its name and sum."""
+    """Write the index of a shard if it is missing; return its name and sum."""
     name = f"index/{row.file}.idx"
     path = f"{part_dir}/{name}"
-    # The index of an empty shard is an empty file.
-    if not storage.exists(path) or read_index(path)[-1] != row.bytes:
+    if not storage.exists(path):
         with storage.local_copy(f"{part_dir}/{row.file}") as local:
             text = format_index(list_frames(local))
         storage.write_atomically(path, text.encode())
@@ -92,7 +93,7 @@ def _list_files(
     }
     rejects = [reject | {"file": row.file} for row in rows for reject in row.rejects]
     if rejects:
-        texts["rejects.csv"] = format_csv(pd.DataFrame(rejects))
+        texts["rejects.csv"] = format_csv(pd.DataFrame(rejects)[REJECT_COLUMNS])
     if any(row.split == "test" for row in rows):
         texts[SUBMISSION] = storage.read_text(storage.join(work_dir, SUBMISSION))
     files = {name: text.encode() for name, text in texts.items() if text}

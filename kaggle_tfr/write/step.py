@@ -9,6 +9,7 @@ from kaggle_tfr import notebook, storage
 from kaggle_tfr.mounts import output_dir
 from kaggle_tfr.parameters import Values
 from kaggle_tfr.plan.plan import Plan, read_plan
+from kaggle_tfr.write.metadata import read_metadata
 from kaggle_tfr.write.stats import (
     Stats,
     channel_stats_of_files,
@@ -59,14 +60,11 @@ def run(values: Values) -> Written:
         publish_hashes=values["PUBLISH_HASHES"],
     )
 
-    if values["LICENSE"]:
-        notebook.note("✓", f"License: {values['LICENSE']}.", "license")
-    else:
-        advice = "To publish, set LICENSE and run 04_write again, which keeps shards."
-        notebook.note("·", "LICENSE is empty.", "license", advice)
     checked = verify_written(shards, parts_dir, work)
     stats: Stats = defaultdict(Counter)
+    licenses = []
     for part_dir, stats_of_part in checked.stats.items():
+        licenses.append(read_metadata(part_dir)["licenses"])
         save_stats(stats_of_part, part_dir)
         for split, sums in stats_of_part.items():
             stats[split].update(sums)
@@ -74,6 +72,12 @@ def run(values: Values) -> Written:
         originals = storage.read_parquet(f"{work}/plan.parquet", ["path", "split"])
         save_mean_rgb(channel_stats_of_files(originals), "files", work)
         save_mean_rgb(stats, "records", work)
+    if all(licenses):
+        name = values["LICENSE"] or "that of dataset-metadata.json"
+        notebook.note("✓", f"License: {name}.", "license")
+    else:
+        advice = "To publish, set LICENSE and run 04_write again. Finished shards stay."
+        notebook.note("·", "LICENSE is empty.", "license", advice)
     described = pd.json_normalize([describe_sums(sums) for sums in stats.values()])
     return Written(
         plan=plan,

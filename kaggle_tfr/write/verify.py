@@ -39,14 +39,14 @@ from kaggle_tfr.shards import (
 )
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import ShardRow
-from kaggle_tfr.write.metadata import DATASET_FILE, renew_metadata
+from kaggle_tfr.write.metadata import DATASET_FILE, read_metadata, renew_metadata
 from kaggle_tfr.write.stats import Stats, Sums, sum_channels
 
 METHOD = Image.Resampling.HAMMING
 SWAPPED = "red and blue are swapped"
-MARGIN_DB = 1.0  # some images look the same rotated: a fault must fit better by this
-REPAIR = "Run 04_write again; if the fault stays, with OVERWRITE = True."
-# Columns of a split's table that `encode` takes as numbers, and the names of these.
+MARGIN_DB = 1.0  # a transformation must fit better by this to be a fault
+REPAIR = "Run 04_write again. If the fault stays, remove the part and write it again."
+# Columns of a split's table that `encode` needs as numbers, and its names for them.
 NUMBERS = {"label": "label", "source_height": "height", "source_width": "width"}
 KEYS = ["split", "image_id"]
 
@@ -82,7 +82,8 @@ class Verification(NamedTuple):
 
 
 Shard = tuple[ShardRow, pd.DataFrame]  # with the rows of its images
-# Its place, its frame, its row or {}; or a fault of the whole shard without a frame.
+# The place, frame and row ({} if unknown) of a record; without a frame, a fault of the
+# whole file.
 Record = tuple[Finding, Sequence[bytes], Row]
 Checked = tuple[list[Finding], Sums]
 
@@ -96,7 +97,7 @@ def verify_parts(
     row of the image; names, counts and files against plan and shards.csv.
     folders: parts, or folders of parts such as WORK_DIR.
     work_dir: the plan's; "" to compare no sources.
-    sample: the least number of records of each part to compare with their sources; 0:
+    sample: the minimum number of records of each part to compare with their sources; 0:
         one in a hundred, from 6 to 50.
     """
     stats: dict[str, Stats] = {}
@@ -123,7 +124,7 @@ def verify_written(shards: pd.DataFrame, parts_dir: str, work_dir: str) -> Verif
     checked = verify_parts(part_dirs, work_dir)
     if len(checked.faults):
         table = checked.faults.head(20).to_string()
-        raise RuntimeError(f"the parts are not what was planned:\n{table}")
+        raise RuntimeError(f"the parts are not as planned:\n{table}")
     text = f"0 faults in {shards['count'].sum():,} records, all read again."
     notebook.note("✓", text, "verification")
     return checked
@@ -152,7 +153,8 @@ def _verify_part(
     for row, blocks in zip(rows, results, strict=True):
         for findings, sums in blocks:
             yield from findings
-            stats[row.split].update(sums)
+            if sums:
+                stats[row.split].update(sums)
 
 
 def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
@@ -180,13 +182,19 @@ def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
     problems = find_changed_files(part_dir, others)
     if error:
         problems["shards.csv" if plan else "plan.json"] = error
+    if not rows:
+        return plan, rows, problems
+
     if not shards.items() <= sums.items():
         problems[SUMS] = "it is missing or broken, or lacks a shard"
     for path in list_shard_files(part_dir):
         file = os.path.relpath(path, part_dir)
-        if rows and file not in shards:
-            problems[file] = "not planned, or not in shards.csv"
-    if not problems and renew_metadata(part_dir, plan, rows):
+        if file not in shards:
+            problems[file] = "it is not in the plan, or not in shards.csv"
+    # Earlier versions wrote another plan.json, and other pages.
+    is_current = storage.read_text(f"{part_dir}/plan.json") == plan.to_json()
+    metadata = renew_metadata(part_dir, plan, rows)
+    if not problems and is_current and read_metadata(part_dir) != metadata:
         problems[DATASET_FILE] = "it is missing, or does not describe this part"
     return plan, rows, problems
 
@@ -220,7 +228,7 @@ def _read_images(part_dir: str, splits: Iterable[str]) -> dict[Any, pd.DataFrame
 
 
 def read_shard(part_dir: str, shard: Shard) -> Iterator[list[Record]]:
-    """Yield the records of a shard in blocks; the last has what is wrong with all."""
+    """Yield the records of a shard in blocks, then the fault of the whole file."""
     row, images = shard
     path = f"{part_dir}/{row.file}"
     whole = Finding(part_dir, row.file, split=row.split)
@@ -228,11 +236,10 @@ def read_shard(part_dir: str, shard: Shard) -> Iterator[list[Record]]:
     try:
         with storage.local_copy(path) as local, plain_file(local) as plain:
             frames = [*pairwise(list_frames(plain))]
-            counts = {row.count, len(frames), len(images) or row.count}
             if storage.sha256_of(local) != row.sha256:
                 problem = "its sha256 is not that of shards.csv"
-            elif len(counts) > 1:
-                problem = f"it, shards.csv and {row.split}.csv have {counts} records"
+            elif len(frames) != row.count:
+                problem = f"it has {len(frames)} records, in shards.csv {row.count}"
             rows: dict[int, Any] = dict(enumerate(images.to_dict("records")))
             largest = max((end - offset for offset, end in frames), default=0)
             for block in parallel.blocks_by_bytes([*enumerate(frames)], largest):
@@ -248,7 +255,8 @@ def read_shard(part_dir: str, shard: Shard) -> Iterator[list[Record]]:
         problem = "the file is missing"
     except OSError as error:
         problem = f"it cannot be read: {error}"
-    yield [(whole._replace(problem=problem), (), {})]
+    if problem:
+        yield [(whole._replace(problem=problem), (), {})]
 
 
 def check_records(
@@ -287,7 +295,8 @@ def _check_features(plan: Plan, split: str, data: bytes, row: Row) -> np.ndarray
     Raises: RejectedImage, ValueError, KeyError: what is wrong.
     """
     features = parse_record(data)
-    (image,) = features[plan.schema.for_split(split).image_key].bytes_list.value
+    key = plan.schema.for_split(split).image_key
+    (image,) = features[key].bytes_list.value or [b""]
     header = read_header(image)
     if header.orientation != 1:
         raise ValueError(f"its image has the EXIF orientation {header.orientation}")

@@ -7,7 +7,7 @@ parallel. On a cluster a shard is a task.
 import os
 import uuid
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain, takewhile
@@ -59,7 +59,7 @@ def write_parts(
     publish_hashes: whether each part gets hashes.parquet.
     Raises: ValueError: no such part, it was written from another plan, or a name is
         outside it. RuntimeError: another run writes a part. OSError: a full disk, a
-        missing input, or the part would pass its limit; the same call resumes.
+        missing input (the same call resumes), or the part would exceed its limit.
         SystemExit: a Kaggle batch session nears its end.
     """
     plan = read_plan(work_dir)
@@ -73,16 +73,12 @@ def write_parts(
     with ExitStack() as locks:
         for part_dir in part_dirs.values():
             locks.enter_context(journal.lock_part(part_dir))
-        rows_before = {
+        finished = {
             number: journal.open_part(part_dir, plan, overwrite=overwrite)
             for number, part_dir in part_dirs.items()
         }
         for number, part_dir in part_dirs.items():
-            before = rows_before[number]
-            rows = _write_missing(work_dir, part_dir, plan, number, before)
-            # An image that is back changes the name of its shard.
-            replaced = {row.file for row in before} - {row.file for row in rows}
-            journal.remove_shards(part_dir, replaced)
+            rows = _write_missing(work_dir, part_dir, plan, number, finished[number])
             sidecars.close_part(
                 work_dir,
                 part_dir,
@@ -106,9 +102,9 @@ def _check_plan(plan: Plan, part: int, work_dir: str) -> None:
             "PART to a number of the plan, or to 0 for all."
         )
     if has_folds(plan, part):
-        changed = find_changed_files(work_dir, {FOLDS_FILE: plan.folds_sha256})
-        if changed:
-            raise ValueError(f"'{work_dir}' is not as planned: {changed}. Run 03_plan.")
+        path = storage.join(work_dir, FOLDS_FILE)
+        if find_changed_files(work_dir, {FOLDS_FILE: plan.folds_sha256}):
+            raise ValueError(f"'{path}' has changed since 03_plan. Run 03_plan again.")
     versions = parallel.package_versions()
     if plan.versions not in ({}, versions):
         warnings.warn(
@@ -119,9 +115,10 @@ def _check_plan(plan: Plan, part: int, work_dir: str) -> None:
 
 
 def _check_folders(work_dir: str, parts_dir: str, part_dirs: list[str]) -> None:
-    """Raise a ValueError where readers would mix parts of two datasets.
+    """Check that readers will not mix two datasets, and that no image is overwritten.
 
-    Also if images of the plan are in a part that this run writes.
+    Raises: ValueError: parts of another dataset are in the folder, or an image of the
+        plan is in a part that this run writes.
     """
     others = [part for part in list_parts(parts_dir) if part not in part_dirs]
     advice = "Remove or move the older one, or set another OUT_DIR."
@@ -143,7 +140,7 @@ def _write_missing(
 
     rows: of `journal.open_part`. Raises: OSError, SystemExit: see `write_parts`.
     """
-    finished = {row.number: row for row in rows if not row.refused}
+    finished = {row.number: row for row in rows}
     shards = [shard for shard in plan.shards if shard.part == part]
     missing = [shard for shard in shards if shard.number not in finished]
     # A shard may have the upper bound of its forecast, and an equal share of the rest.
@@ -168,14 +165,13 @@ def _write_missing(
         if len(finished) < len(shards):
             print(
                 f"Stopped after {len(finished)} of {len(shards)} shards of "
-                f"'{part_dir}', which are whole and stay. "
-                f"{format_bytes(storage.free_bytes(part_dir))} are free there."
+                f"'{part_dir}'. These are complete and stay."
             )
     if len(finished) < len(shards):
         print(
             f"The session's {session.session_hours()} hours are nearly over. Push the "
-            "kernel again with its own output as a source (`python -m kaggle_tfr push` "
-            "does): it resumes."
+            "kernel again with its own output as a source, as `python -m kaggle_tfr "
+            "push` does. It resumes."
         )
         raise SystemExit(0)
     return [finished[shard.number] for shard in shards]
@@ -204,8 +200,10 @@ def encode_images(plan: Plan, rows: list[Row]) -> list[bytes | Reject]:
 
 
 def _encode(plan: Plan, row: Row, data: bytes | OSError) -> bytes:
-    if isinstance(data, OSError):
+    if isinstance(data, DamagedRecord):
         raise data
+    if isinstance(data, OSError):
+        raise OSError(f"an image cannot be read: {data}. {storage.RESUME_HINT}")
     # 01 does not know size and digest of every image.
     digests = (None, "", storage.digest(data))
     if row["n_bytes"] not in (0, len(data)) or row.get("digest") not in digests:
@@ -230,17 +228,22 @@ def write_shard(
     needed = shard.bytes_high + SPARE_DISK_BYTES
     if storage.free_bytes(part_dir) < needed:
         raise OSError(
-            f"the disk is too full: shard {shard.number} and the files beside it may "
-            f"take {format_bytes(needed)}. Make room, or set another OUT_DIR. "
+            f"not enough free space: shard {shard.number} and the other files may need "
+            f"{format_bytes(needed)}. Make room, or set another OUT_DIR. "
             f"{storage.RESUME_HINT}"
         )
     scratch = storage.scratch_folder(part_dir)
     temporary = os.path.join(scratch, f"{shard.number:06d}.{uuid.uuid4().hex}.tmp")
-    limit_bytes = shard.bytes_high + spare_bytes
+    bounds = [0]
+    rejects = []
     try:
         with tf.io.TFRecordWriter(temporary, plan.settings.compression) as writer:
-            records = chain.from_iterable(blocks)
-            bounds, rejects = _write_records(writer, records, shard, limit_bytes)
+            for record in chain.from_iterable(blocks):
+                if isinstance(record, bytes):
+                    writer.write(record)
+                    bounds.append(bounds[-1] + len(record) + FRAME_BYTES)
+                else:
+                    rejects.append(record)
         row = ShardRow(
             file=plan.file_name(shard, len(bounds) - 1),
             split=shard.split,
@@ -251,42 +254,32 @@ def write_shard(
             part=shard.part,
             shard=shard.index,
             refused=len(rejects),
-            number=shard.number,
             rejects=rejects,
+            number=shard.number,
+            fingerprint=plan.fingerprint,
         )
+        _check_size(row, shard.bytes_high + spare_bytes)
         path = storage.join(part_dir, row.file)
+        journal.add_row(part_dir, row)
         if not plan.settings.compression:
             if row.bytes != bounds[-1]:
-                raise OSError(f"'{temporary}' was cut. {storage.RESUME_HINT}")
+                raise OSError(f"'{temporary}' was truncated. {storage.RESUME_HINT}")
             index_path = f"{part_dir}/index/{row.file}.idx"
             storage.write_atomically(index_path, format_index(bounds).encode())
-        journal.add_row(part_dir, row)
         storage.publish_file(temporary, path)
     finally:
         storage.remove(temporary)
     return row
 
 
-def _write_records(
-    writer: Any, records: Iterable[bytes | Reject], shard: Shard, limit_bytes: int
-) -> tuple[list[int], list[Reject]]:
-    """Write records; return the bounds of their frames, and the rejects among them."""
-    bounds = [0]
-    rejects = []
-    for record in records:
-        if isinstance(record, dict):
-            rejects.append(record)
-            continue
-        writer.write(record)
-        bounds.append(bounds[-1] + len(record) + FRAME_BYTES)
-        if bounds[-1] > limit_bytes:
-            raise OSError(
-                f"part {shard.part} would pass its limit: shard {shard.number} has "
-                f"{bounds[-1]:,} bytes after {len(bounds) - 1:,} of {shard.count:,} "
-                f"images, of {limit_bytes:,} that are left for it. Plan smaller parts "
-                "(PART_LIMIT_GB, IMAGE_SIZE, QUALITY in 03_plan)."
-            )
-    return bounds, rejects
+def _check_size(row: ShardRow, limit_bytes: int) -> None:
+    """Raise an OSError if a shard has more bytes than its part has room for."""
+    if row.bytes > limit_bytes:
+        raise OSError(
+            f"part {row.part} would exceed its limit: shard {row.number} has "
+            f"{row.bytes:,} bytes, but only {limit_bytes:,} are available. Plan "
+            "smaller parts (PART_LIMIT_GB, IMAGE_SIZE, QUALITY in 03_plan)."
+        )
 
 
 def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, int]:
@@ -295,7 +288,7 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, 
     shards: of `write_parts`; the plan's other shards count as "in other parts".
     "unreadable when written" are images that 04 could not write, "rejected" those that
     01 cannot use.
-    Raises: RuntimeError: images in are not images written, dropped or rejected.
+    Raises: RuntimeError: the outcomes do not add up to the number of input images.
     """
     n_planned = sum(shard.count for shard in plan.shards)
     n_tests = shards["count"][shards["split"] == "test"].sum()
@@ -332,7 +325,7 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, 
             f"Not written: {n_refused:,} of {n_planned:,} planned images. 04 could not "
             "read them, or they have changed since 01.",
             "input: unreadable",
-            "The part's rejects.csv has their reasons. Restore the images, and run "
-            "04_write again.",
+            "The part's rejects.csv has their reasons. Restore the images, delete the "
+            "shards that it names, and run 04_write again.",
         )
     return counts

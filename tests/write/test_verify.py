@@ -92,7 +92,7 @@ def test_a_fault_stops_04(part):
     shard = min(part.glob("*.tfrec"))
     flip_bit(shard, 20, 4)
 
-    message = rf"not what was planned:\n.*\n.*{shard.name}"
+    message = rf"not as planned:\n.*\n.*{shard.name}"
     with pytest.raises(RuntimeError, match=message):
         verify_written(pd.DataFrame({"part": [1]}), str(part.parent), "")
 
@@ -233,7 +233,9 @@ def test_missing_unknown_and_renamed_files_are_named(part):
 
     assert "the file is missing" in faults[first.name]
     unknown = ["trees-f9-009-12.tfrec", third.name]
-    assert faults[unknown].tolist() == ["not planned, or not in shards.csv"] * 2
+    assert (
+        faults[unknown].tolist() == ["it is not in the plan, or not in shards.csv"] * 2
+    )
     assert set(faults.index) == {first.name, *unknown, "shards.csv", "train.csv", index}
 
 
