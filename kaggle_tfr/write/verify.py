@@ -1,6 +1,7 @@
 """Read parts again in one pass: faults by record, a comparison with sources, sums."""
 
 import os
+import shutil
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,11 +22,11 @@ from kaggle_tfr.images.orientation import INVERSE, ORIENTATIONS, apply_orientati
 from kaggle_tfr.plan.plan import Plan, read_plan
 from kaggle_tfr.records import (
     PER_IMAGE_ERRORS,
-    decompress,
     is_gzip,
     list_frames,
     list_values,
     parse_record,
+    plain_file,
     read_frame,
     read_image_bytes,
 )
@@ -245,8 +246,9 @@ def open_shard(
             if storage.sha256_of(local) != row.sha256:
                 problem = "its sha256 is not that of shards.csv"
             if storage.is_remote(path) or is_gzip(local):
-                file = decompress(local, f"{scratch}/{row.number}")
-        bounds = list_frames(file)
+                with plain_file(local) as plain:
+                    file = shutil.copyfile(plain, f"{scratch}/{row.number}")
+        bounds = list(list_frames(file))
         counts = {row.count, len(bounds) - 1, len(images) or row.count}
         if len(counts) > 1 and not problem:
             problem = f"it, shards.csv and {row.split}.csv have {counts} records"
