@@ -14,9 +14,9 @@ import tempfile
 import threading
 import zlib
 from array import array
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import accumulate, pairwise
@@ -309,23 +309,17 @@ def size_and_time(path: AnyPath) -> tuple[int, int]:
 def stream_image_bytes(paths: Iterable[AnyPath]) -> Iterator[bytes | OSError]:
     """Yield the bytes of each image in order, or the OSError that reading it raised.
 
-    Only objects of a bucket are read ahead.
-    Raises: TimeoutError: the bucket does not respond.
+    paths: of few images. Objects of a bucket are all read ahead, other files are not.
     """
-    pending = deque[Future[bytes]]()
+    paths = list(paths)
     with ThreadPoolExecutor(READS_IN_FLIGHT) as threads:
-        for path in paths:
-            pending.append(threads.submit(read_image_bytes, path))
-            n_ahead = READS_IN_FLIGHT if storage.is_remote(path) else 0
-            while len(pending) > n_ahead:
-                yield _bytes_or_error(pending.popleft())
-        yield from map(_bytes_or_error, pending)
+        is_remote = any(map(storage.is_remote, paths))
+        read_in_order = threads.map if is_remote else map
+        yield from read_in_order(_read_or_error, paths)
 
 
-def _bytes_or_error(reading: Future[bytes]) -> bytes | OSError:
+def _read_or_error(path: AnyPath) -> bytes | OSError:
     try:
-        return reading.result()
-    except TimeoutError:
-        raise
+        return read_image_bytes(path)
     except OSError as error:
         return error

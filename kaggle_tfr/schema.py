@@ -5,7 +5,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Self, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, get_args, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -102,16 +102,18 @@ class JsonDataclass:
 
 
 def _from_json(value: Any, hint: Any) -> Any:
-    """Return a value from JSON as the type of a hint; plain values are trusted."""
-    if is_dataclass(hint):
-        hints = get_type_hints(hint)
-        known = hints.keys() & value.keys()
-        return hint(**{name: _from_json(value[name], hints[name]) for name in known})  # type: ignore[operator]
+    """Return a value from JSON as the type of a hint, with tuples for lists.
+
+    Plain values are trusted.
+    """
     if isinstance(value, list):
         item_hint, *_ = get_args(hint)
-        items = [_from_json(item, item_hint) for item in value]
-        return items if get_origin(hint) is list else tuple(items)
-    return value
+        return tuple(_from_json(item, item_hint) for item in value)
+    if not is_dataclass(hint):
+        return value
+    hints = get_type_hints(hint)
+    known = hints.keys() & value.keys()
+    return hint(**{name: _from_json(value[name], hints[name]) for name in known})  # type: ignore[operator]
 
 
 @dataclass(frozen=True)
@@ -221,10 +223,12 @@ def load_schema(
         return schema
     try:
         lines = PRESETS[schema] if isinstance(schema, str) else schema
+        dtypes = {} if images is None else images.dtypes.to_dict()
         fields: list[Field] = []
         for name, line in lines.items():
-            fields += _make_fields(name, line, labels, images)
-        [field.source for field in fields].index("image")  # else it raises an error
+            fields += _make_fields(name, line, labels, dtypes)
+        # Else it raises a KeyError.
+        {field.source: TYPES[field.type] for field in fields}.pop("image")
         schema = RecordSchema(
             tuple(fields), labels.kind, len(labels.classes), labels.label_columns
         )
@@ -238,36 +242,35 @@ def load_schema(
 
 
 def _make_fields(
-    name: str, line: Any, labels: Labels, images: pd.DataFrame | None
+    name: str, line: Any, labels: Labels, dtypes: Mapping[Any, Any]
 ) -> list[Field]:
     """Return the fields of one line of a description, for these labels.
 
-    Raises: KeyError, TypeError, ValueError: it has an unknown key, type or size.
+    dtypes: of the table's columns.
+    Raises: TypeError, ValueError: it has an unknown key or size.
     """
-    options = dict(line) if isinstance(line, dict) else {"from": line}
-    source = options.pop("from", name)
+    options = {"from": name, **line} if isinstance(line, dict) else {"from": line}
+    source = options.pop("from")
     columns = labels.label_columns
-    match labels.kind, source:
-        case "masks", "label":
-            return [Field(column, column) for column in columns]
-        case "number", "label":
-            return [Field(name, columns[0], "float")]
-        case "multi", "label":
-            return [Field(name, "labels", "int64", len(columns))]
+    if source == "label" and columns:
+        fields = {
+            "masks": [Field(column, column) for column in columns],
+            "number": [Field(name, columns[0], "float")],
+            "multi": [Field(name, "labels", "int64", len(columns))],
+        }
+        return fields[labels.kind]
+
     sources = [source]
     size = RAGGED if source in ("labels", "one_hot") else 0
     if isinstance(source, list):
         sources = source
         source = tuple(source)
         size = len(source)
-    default = "bytes"
-    if images is not None and sources[0] in images:
-        default = COLUMN_TYPES.get(images[sources[0]].dtype.kind, default)
+    dtype = dtypes.get(sources[0], np.dtype("O"))
+    default = COLUMN_TYPES.get(dtype.kind, "bytes")
     type_ = options.pop("type", SOURCES.get(sources[0], default))
     size = options.pop("size", size)
     size = RAGGED if size == "ragged" else int(size)
-    if type_ not in TYPES:
-        raise KeyError(type_)
     is_kept = labels.classes or LABELS.isdisjoint(sources)
     return [Field(name, source, type_, size, **options)] if is_kept else []
 
@@ -319,14 +322,13 @@ def read_values(features: Features, fields: Iterable[Field]) -> dict[str, Any]:
     row = {}
     for field in fields:
         feature = features[field.name]
-        kind = f"{field.type}_list"
-        values = list(getattr(feature, kind).value)
+        values = list_values(feature)
+        type_ = feature.WhichOneof("kind")
         is_short = field.size != RAGGED and len(values) != max(1, field.size)
-        if is_short or feature.WhichOneof("kind") not in (None, kind):
+        if is_short or type_ not in (None, f"{field.type}_list"):
             raise ValueError(
-                f"its feature '{field.name}' has {len(list_values(feature))} values "
-                f"in a {feature.WhichOneof('kind')}, the schema wants {field.size} of "
-                f"type {field.type}"
+                f"its feature '{field.name}' has {len(values)} values in a {type_}, "
+                f"the schema wants {field.size} of type {field.type}"
             )
         is_list = field.size != 0
         row[field.name] = np.array(values, TYPES[field.type]) if is_list else values[0]
@@ -376,8 +378,6 @@ def _find_value(
         case "extension":
             return image.format.lower().replace("jpeg", "jpg")
         case "one_hot" if schema.kind != "multi":
-            if row["label"] < 0:
-                raise ValueError(f"image '{row['image_id']}' has no label")
             return np.eye(1, schema.n_classes, row["label"])[0]
         case "labels" | "one_hot":
             return [row[name] for name in schema.label_columns]
@@ -387,14 +387,14 @@ def _find_value(
 def _convert_value(value: Any, field: Field, source: str, image_id: Any) -> list:
     """Return the values of a feature that are from one source. Raises: ValueError."""
     try:
-        if not field.size or source != field.source:
-            return [_to_python(value, field.type)]
-        items = value
-        if isinstance(value, str):
-            is_json = value.startswith("[")
-            items = json.loads(value) if is_json else value.split()
-        if field.size not in (RAGGED, len(items)):
-            raise ValueError  # noqa: TRY301
+        items = [value]
+        if field.size and source == field.source:
+            items = value
+            if isinstance(value, str):
+                is_json = value.startswith("[")
+                items = json.loads(value) if is_json else value.split()
+            if field.size not in (RAGGED, len(items)):
+                raise ValueError  # noqa: TRY301
         return [_to_python(item, field.type) for item in items]
     except (ValueError, TypeError, ArithmeticError, struct.error):
         raise ValueError(
@@ -412,9 +412,8 @@ def _to_python(value: Any, type_: str) -> bytes | int | float:
     if type_ == "bytes":
         return value if isinstance(value, bytes) else str(value).encode()
     if type_ == "int64":
-        number = Decimal(value)  # of 7, 7.0, "7" or "7.0"
-        value = int(number)
-        if number % 1:
+        value, denominator = Decimal(value).as_integer_ratio()  # of 7, 7.0, "7", "7.0"
+        if denominator > 1:
             raise ValueError
     struct.pack(TYPES[type_], value)  # raises an error beyond the range of the type
     return value

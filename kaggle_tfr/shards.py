@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import chain, combinations
-from typing import Any
+from itertools import combinations
+from typing import Any, Self
 
 import pandas as pd
 
@@ -57,6 +57,18 @@ class PlanId(JsonDataclass):
     n_parts: int = 0
     part: int = 0
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return the plan of a plan.json of any version."""
+        # Version 0.2 listed the plans that the plan continues, the oldest first.
+        earlier = values.get("earlier", [])
+        first_plan = [*earlier, values][0]
+        defaults = {
+            "dataset_id": first_plan.get("fingerprint", ""),
+            "first_part": 1 + sum(plan["n_parts"] for plan in earlier),
+        }
+        return super().from_dict({**defaults, **values})
+
     @property
     def part_numbers(self) -> range:
         """The numbers of the plan's parts."""
@@ -78,7 +90,9 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
     prepare()
     names = [dirs] if isinstance(dirs, str | os.PathLike) else dirs
     parents = list(map(find_input, names))
-    parts = chain.from_iterable(map(_find_parts, parents))
+    parts: list[str] = []
+    for parent in parents:
+        parts += list_parts(parent, pattern="*") or [parent]
     folders = list(dict.fromkeys(map(storage.real_path, parts)))
     listed = pd.concat([_list_folder(folder, schema) for folder in folders])
     # The folder around parts may contain the plan that they should be of.
@@ -95,11 +109,6 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
     return shards.assign(labels=pd.Series(share_labels(texts), shards.index))
 
 
-def _find_parts(folder: str) -> list[str]:
-    """Return the folders in a folder that have a shards.csv, or the folder itself."""
-    return list_parts(folder, pattern="*") or [folder]
-
-
 def list_parts(
     parts_dir: str, table: str = "shards.csv", pattern: str = "part-*"
 ) -> list[str]:
@@ -107,33 +116,21 @@ def list_parts(
     if not storage.is_folder(parts_dir):
         return []
     tables = storage.list_files(f"{pattern}/{table}", parts_dir)
-    # By length first, so that part-10 follows part-2.
-    return sorted(map(os.path.dirname, tables), key=lambda part: (len(part), part))
+    # They are sorted by name. By length, part-10 follows part-2.
+    return sorted(map(os.path.dirname, tables), key=len)
 
 
 def read_plan_id(folder: str) -> PlanId:
     """Return the id of the plan in a work or part folder, `PlanId()` if unknown.
 
-    Raises: ValueError: plan.json is not JSON.
+    Raises: ValueError: plan.json is not a plan.
     """
     path = f"{folder}/plan.json"
-    values = storage.parse_json(storage.read_text(path) or "{}", path, COPY_AGAIN)
-    plan_id = PlanId.from_dict(upgrade_plan(values))
+    plan_id = PlanId.parse(storage.read_text(path) or "{}", path, COPY_AGAIN)
     with contextlib.suppress(ValueError):  # an empty or foreign shards.csv
         part = read_part_table(folder, columns=["part"])["part"].max()
         plan_id = replace(plan_id, part=int(part))
     return plan_id
-
-
-def upgrade_plan(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of a plan.json of any version, as this version writes them."""
-    # Version 0.2 listed the plans that the plan continues, the oldest first.
-    earlier = values.pop("earlier", [])
-    return {
-        "dataset_id": [*earlier, values][0].get("fingerprint", ""),
-        "first_part": 1 + sum(plan["n_parts"] for plan in earlier),
-        **values,
-    }
 
 
 def list_own_parts(parts_dir: str, work_dir: str) -> list[str]:

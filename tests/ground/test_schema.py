@@ -147,14 +147,6 @@ def test_a_schema_that_cannot_be_is_named(description, message):
         load_schema(description, make_table())
 
 
-def test_an_image_without_a_label_has_no_one_hot_vector():
-    """It is an error that names the image."""
-    row = make_table().iloc[0].to_dict()
-    schema = load_schema("petals", make_table(), LABELS)
-    with pytest.raises(ValueError, match="image '.*' has no label"):
-        write(row | {"label": -1}, schema)
-
-
 @given(
     st.text(), st.integers(-(2**63), 2**63 - 1), st.floats(width=32, allow_nan=False)
 )
