@@ -38,7 +38,7 @@ _IMAGE = re.compile(
 )
 Features = Mapping[str, Any]  # of a record, by their names
 # A shard, the feature of the image if several may be it, and the number of the record.
-_ADDRESS = re.compile(r"(?s)(.+)#(?:([^#]+)=)?(\d+)")
+_ADDRESS = re.compile(r"(?s)^(.+)#(?:([^#]+)=)?(\d+)\Z")
 # Source: TensorFlow's feature.proto and example.proto.
 _EXAMPLE = """
 name: "kaggle_tfr/example.proto" package: "kaggle_tfr" syntax: "proto3"
@@ -290,7 +290,7 @@ def read_image_bytes(path: AnyPath) -> bytes:
 
     Raises: DamagedRecord; TimeoutError: the bucket does not respond; OSError.
     """
-    address = _ADDRESS.fullmatch(str(path))
+    address = _ADDRESS.match(str(path))
     if address is None:
         return storage.read_bytes(path)
     shard, feature, number = address.groups()
@@ -302,8 +302,7 @@ def read_image_bytes(path: AnyPath) -> bytes:
 
 def size_and_time(path: AnyPath) -> tuple[int, int]:
     """Return `storage.size_and_time` of an image file, or of the shard of a record."""
-    address = _ADDRESS.fullmatch(str(path))
-    return storage.size_and_time(address[1] if address else path)
+    return storage.size_and_time(_ADDRESS.sub(r"\1", str(path)))
 
 
 def stream_image_bytes(paths: Iterable[AnyPath]) -> Iterator[bytes | OSError]:

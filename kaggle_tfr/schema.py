@@ -32,11 +32,11 @@ SOURCES = {
     "image_id": "bytes",
     "split": "bytes",
 }
-COLUMN_TYPES = {"i": "int64", "u": "int64", "b": "int64", "f": "float"}  # else bytes
 RAGGED = -1  # the size of a list of any length
 LABELS = {"label", "label_name", "labels", "one_hot"}
 TYPES = {"bytes": "O", "int64": "<q", "float": "<f"}  # as NumPy and `struct` name them
 Row = Mapping[str, Any]  # of a table, by its columns
+Names = tuple[str, ...]
 
 _LANDMARK = {"image": "image", "label": "label", "height": "height", "width": "width"}
 PRESETS: dict[str, dict[str, Any]] = {
@@ -80,7 +80,7 @@ class JsonDataclass:
         return json.dumps(values, default=vars, indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+    def from_dict(cls, values: Row) -> Self:
         """Return the object of a mapping from JSON. Unknown keys are ignored.
 
         Raises: TypeError, ValueError, AttributeError: it is not of this class.
@@ -131,7 +131,7 @@ class Labels(JsonDataclass):
 
     kind: str = "single"
     classes: tuple[int | str | None, ...] = ()
-    label_columns: tuple[str, ...] = ()
+    label_columns: Names = ()
     name: str = ""
     bit_depth: str = "scale"
 
@@ -141,7 +141,7 @@ class Labels(JsonDataclass):
         return dict.fromkeys(self.label_columns, blanks.get(self.kind))
 
     @property
-    def class_columns(self) -> tuple[str, ...]:
+    def class_columns(self) -> Names:
         """The label columns, unless the column `label` has the class, or the bin."""
         return () if self.kind == "number" else self.label_columns
 
@@ -156,12 +156,12 @@ class Field:
     """
 
     name: str
-    source: str | tuple[str, ...]
+    source: str | Names
     type: str = "bytes"
     size: int = 0
 
     @property
-    def sources(self) -> tuple[str, ...]:
+    def sources(self) -> Names:
         """All sources of the field, also if there is only one."""
         return (self.source,) if isinstance(self.source, str) else self.source
 
@@ -177,7 +177,7 @@ class RecordSchema(JsonDataclass):
     fields: tuple[Field, ...]
     kind: str = "single"
     n_classes: int = 0
-    label_columns: tuple[str, ...] = ()
+    label_columns: Names = ()
     test_fields: tuple[Field, ...] = ()
 
     @property
@@ -186,7 +186,7 @@ class RecordSchema(JsonDataclass):
         return self.key_of("image")
 
     @property
-    def label_keys(self) -> tuple[str, ...]:
+    def label_keys(self) -> Names:
         """The names of the label's features: one, or one for each class of masks."""
         sources = {"label", "labels", *self.label_columns}
         return tuple(field.name for field in self.fields if field.source in sources)
@@ -202,12 +202,13 @@ class RecordSchema(JsonDataclass):
         return self
 
 
+NO_IMAGES = pd.DataFrame()
 SchemaLike = str | Mapping[str, Any] | RecordSchema
 
 
 def load_schema(
     schema: SchemaLike,
-    images: pd.DataFrame | None = None,
+    images: pd.DataFrame = NO_IMAGES,
     labels: Labels = Labels(classes=(0,)),
 ) -> RecordSchema:
     """Return a schema, fitted to a table of images if there is one.
@@ -223,16 +224,18 @@ def load_schema(
         return schema
     try:
         lines = PRESETS[schema] if isinstance(schema, str) else schema
-        dtypes = {} if images is None else images.dtypes.to_dict()
+        numbers = images.select_dtypes("number")
+        integers = images.select_dtypes(["integer", "bool"])
+        types = dict.fromkeys(numbers, "float") | dict.fromkeys(integers, "int64")
         fields: list[Field] = []
         for name, line in lines.items():
-            fields += _make_fields(name, line, labels, dtypes)
+            fields += _make_fields(name, line, labels, types | SOURCES)
         # Else it raises a KeyError.
         {field.source: TYPES[field.type] for field in fields}.pop("image")
         schema = RecordSchema(
             tuple(fields), labels.kind, len(labels.classes), labels.label_columns
         )
-        return schema if images is None else _fit(schema, images)
+        return schema if images.empty else _fit(schema, images)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"SCHEMA cannot be used: {error}. Write SCHEMA as a preset "
@@ -242,37 +245,38 @@ def load_schema(
 
 
 def _make_fields(
-    name: str, line: Any, labels: Labels, dtypes: Mapping[Any, Any]
+    name: str, line: Any, labels: Labels, types: Mapping[Any, str]
 ) -> list[Field]:
     """Return the fields of one line of a description, for these labels.
 
-    dtypes: of the table's columns.
+    types: of sources and columns; those of others are bytes.
     Raises: TypeError, ValueError: it has an unknown key or size.
     """
     options = {"from": name, **line} if isinstance(line, dict) else {"from": line}
     source = options.pop("from")
-    columns = labels.label_columns
-    if source == "label" and columns:
-        fields = {
-            "masks": [Field(column, column) for column in columns],
-            "number": [Field(name, columns[0], "float")],
-            "multi": [Field(name, "labels", "int64", len(columns))],
-        }
-        return fields[labels.kind]
+    if source == "label" and labels.kind != "single":
+        return _make_label_fields(name, labels)
 
-    sources = [source]
     size = RAGGED if source in ("labels", "one_hot") else 0
     if isinstance(source, list):
-        sources = source
-        source = tuple(source)
         size = len(source)
-    dtype = dtypes.get(sources[0], np.dtype("O"))
-    default = COLUMN_TYPES.get(dtype.kind, "bytes")
-    type_ = options.pop("type", SOURCES.get(sources[0], default))
+        source = tuple(source)
+    first_source = np.ravel(source)[0]
+    type_ = options.pop("type", types.get(first_source, "bytes"))
     size = options.pop("size", size)
     size = RAGGED if size == "ragged" else int(size)
-    is_kept = labels.classes or LABELS.isdisjoint(sources)
-    return [Field(name, source, type_, size, **options)] if is_kept else []
+    field = Field(name, source, type_, size, **options)
+    return [field] if labels.classes or LABELS.isdisjoint(field.sources) else []
+
+
+def _make_label_fields(name: str, labels: Labels) -> list[Field]:
+    """Return the fields of masks, one for each class, several labels or a quantity."""
+    columns = labels.label_columns
+    if labels.kind == "masks":
+        return [Field(column, column) for column in columns]
+    if labels.kind == "multi":
+        return [Field(name, "labels", "int64", len(columns))]
+    return [Field(name, columns[0], "float")]
 
 
 def _fit(schema: RecordSchema, images: pd.DataFrame) -> RecordSchema:
@@ -292,8 +296,7 @@ def _fit(schema: RecordSchema, images: pd.DataFrame) -> RecordSchema:
     for split, rows in images.groupby("split"):
         for field in schema.for_split(str(split)).fields:
             for source in set(field.sources) - SOURCES.keys():
-                values = rows[["image_id", source]].drop_duplicates(source)
-                for image_id, value in values.to_numpy():
+                for image_id, value in rows[["image_id", source]].to_numpy():
                     _convert_value(value, field, source, image_id)
     return schema
 
@@ -305,9 +308,9 @@ def feature_spec(schema: RecordSchema) -> dict[str, Any]:
     spec = {}
     for field in schema.fields:
         dtype = tf.as_dtype(np.dtype(TYPES[field.type]))
-        spec[field.name] = tf.io.FixedLenFeature(field.size or (), dtype)
-        if field.size == RAGGED:
-            spec[field.name] = tf.io.RaggedFeature(dtype)
+        is_ragged = field.size == RAGGED
+        fixed = tf.io.FixedLenFeature(field.size or (), dtype)
+        spec[field.name] = tf.io.RaggedFeature(dtype) if is_ragged else fixed
     return spec
 
 
@@ -350,9 +353,9 @@ def encode(
     size = (image.height, image.width)
     is_resized = schema.kind == "masks" and size != (row["height"], row["width"])
     example = example_class()()
+    features = example.features.feature
     for field in schema.fields:
-        feature = example.features.feature[field.name]
-        values = getattr(feature, f"{field.type}_list").value
+        values = getattr(features[field.name], f"{field.type}_list").value
         for source in field.sources:
             value = _find_value(source, row, image, schema)
             if is_resized and source in schema.label_columns:

@@ -5,6 +5,7 @@ import hashlib
 import io
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -35,11 +36,17 @@ LOOKUPS = 16  # files that are read, or requests to a bucket, at a time
 UNLISTED = -1  # bytes of a shard that no shards.csv lists
 # The columns of shards.csv that readers need; the writer adds more.
 SHARD_COLUMNS = ["file", "split", "fold", "count", "bytes"]
-INTEGERS = {"fold", "count", "bytes", "part", "shard", "refused"}
+INTEGERS = ["fold", "count", "bytes", "part", "shard", "refused"]
+TYPES: Any = defaultdict(lambda: str, dict.fromkeys(INTEGERS, int))  # of columns
 COPY_AGAIN = (
     "Copy the folder again, or run 04_write again; move away a file that is not ours."
 )
+SET_SCHEMA = (
+    "Copy the folder again, or set a `schema`: a preset such as "
+    '"cassava", or a mapping of the features of its records.'
+)
 Folders = AnyPath | Sequence[AnyPath]
+Texts = dict[str, str]  # by the names of files or folders
 
 
 @dataclass(frozen=True)
@@ -62,12 +69,12 @@ class PlanId(JsonDataclass):
         """Return the plan of a plan.json of any version."""
         # Version 0.2 listed the plans that the plan continues, the oldest first.
         earlier = values.get("earlier", [])
-        first_plan = [*earlier, values][0]
-        defaults = {
-            "dataset_id": first_plan.get("fingerprint", ""),
+        upgraded = {
+            "dataset_id": [*earlier, values][0].get("fingerprint", ""),
             "first_part": 1 + sum(plan["n_parts"] for plan in earlier),
+            **values,
         }
-        return super().from_dict({**defaults, **values})
+        return super().from_dict(upgraded)
 
     @property
     def part_numbers(self) -> range:
@@ -155,11 +162,10 @@ def check_one_dataset(folders: Iterable[str], *, advice: str) -> None:
     """
     plans = {folder: read_plan_id(folder) for folder in map(storage.real_path, folders)}
     for (folder, plan), (other, other_plan) in combinations(plans.items(), 2):
-        shared_parts = {*plan.part_numbers}.intersection(other_plan.part_numbers)
+        is_repeated = not {*plan.part_numbers}.isdisjoint(other_plan.part_numbers)
         if plan.fingerprint == other_plan.fingerprint:
-            shared_parts = {plan.part} & {other_plan.part} - {0}
-        dataset_ids = {plan.dataset_id, other_plan.dataset_id} - {""}
-        if shared_parts or len(dataset_ids) > 1:
+            is_repeated = plan.part == other_plan.part > 0
+        if is_repeated or "" != plan.dataset_id != other_plan.dataset_id != "":
             raise ValueError(
                 f"'{folder}' and '{other}' cannot be read as one dataset: they are of "
                 "different datasets, or both have the same part. Images could be in "
@@ -167,7 +173,7 @@ def check_one_dataset(folders: Iterable[str], *, advice: str) -> None:
             )
 
 
-def share_labels(texts: Mapping[str, str]) -> Labels:
+def share_labels(texts: Texts) -> Labels:
     """Return the labels that folders share.
 
     texts: of labels.json by folder, "" if there is none.
@@ -204,7 +210,7 @@ def _list_folder(folder: str, schema: SchemaLike) -> pd.DataFrame:
             f"No shards in '{folder}': no shards.csv, in it or one folder down, and no "
             "file named *.tfrec*. Set TFREC_DIRS to part folders."
         )
-    record_schema = choose_schema(folder, shards["file"][0], schema)
+    record_schema = choose_schema(folder, schema)
     schemas = shards["split"].map(record_schema.for_split)
     return shards.assign(folder=folder, schema=schemas)
 
@@ -218,10 +224,9 @@ def read_part_table(
     """
     path = f"{part_dir}/{name}"
     text = storage.read_text(path) or ",".join(columns)
-    types = {column: int if column in INTEGERS else str for column in columns}
     try:
         table = pd.read_csv(
-            io.StringIO(text), usecols=columns, dtype=types, keep_default_na=False
+            io.StringIO(text), usecols=columns, dtype=TYPES, keep_default_na=False
         )
     except ValueError as error:
         raise ValueError(
@@ -237,31 +242,25 @@ def list_shard_files(folder: str) -> list[str]:
     return list(filter(is_shard_name, files))
 
 
-def choose_schema(folder: str, file: str, schema: SchemaLike) -> RecordSchema:
+def choose_schema(folder: str, schema: SchemaLike) -> RecordSchema:
     """Return `schema` as a RecordSchema, or without it the folder's schema.json.
 
     Without a label in `schema`, its text columns are masks: a preset only has the names
     of its table's columns.
-    file: a shard, for the error. Raises: ValueError: there is no schema.
+    Raises: ValueError: there is no schema.
     """
-    if schema:
-        record_schema = load_schema(schema)
-        masks = tuple(
-            str(field.source)
-            for field in record_schema.fields
-            if field.type == "bytes" and field.source not in SOURCES
-        )
-        if masks and not record_schema.label_keys:
-            return replace(record_schema, kind="masks", label_columns=masks)
-        return record_schema
-    path = f"{folder}/schema.json"
-    text = storage.read_text(path)
-    if text:
-        return RecordSchema.parse(text, path, COPY_AGAIN)
-    raise ValueError(
-        f"'{folder}' has no schema.json, so the features of '{file}' are unknown. "
-        'Set a `schema`: a preset such as "cassava", or a mapping of its features.'
+    if not schema:
+        path = f"{folder}/schema.json"
+        return RecordSchema.parse(storage.read_text(path), path, SET_SCHEMA)
+    record_schema = load_schema(schema)
+    masks = tuple(
+        str(field.source)
+        for field in record_schema.fields
+        if field.type == "bytes" and field.source not in SOURCES
     )
+    if masks and not record_schema.label_keys:
+        return replace(record_schema, kind="masks", label_columns=masks)
+    return record_schema
 
 
 def _inspect(row: dict[Any, Any]) -> dict[Any, Any]:
@@ -311,7 +310,7 @@ def sha256_of_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read_sums(part_dir: str) -> dict[str, str]:
+def read_sums(part_dir: str) -> Texts:
     """Return the SHA-256 of each file in SHA256SUMS by name, {} if it is damaged."""
     text = storage.read_text(f"{part_dir}/{SUMS}")
     lines = re.findall(r"(?m)^([0-9a-f]{64})  (.+)\n", text)
@@ -319,21 +318,22 @@ def read_sums(part_dir: str) -> dict[str, str]:
     return sums if text == format_sums(sums) else {}
 
 
-def format_sums(sums: Mapping[str, str]) -> str:
+def format_sums(sums: Texts) -> str:
     """Return the text of SHA256SUMS."""
     return "".join(f"{sha256}  {name}\n" for name, sha256 in sorted(sums.items()))
 
 
-def find_changed_files(part_dir: str, sums: Mapping[str, str]) -> dict[str, str]:
+def find_changed_files(part_dir: str, sums: Texts) -> Texts:
     """Return what is wrong with each file that does not match `sums`, by name."""
     paths = [storage.join(part_dir, name) for name in sums]
-    wrong = {}
     with ThreadPoolExecutor(LOOKUPS) as threads:
-        found = [threads.submit(storage.sha256_of, path) for path in paths]
-    for name, sha256 in zip(sums, found, strict=True):
-        try:
-            if sha256.result() != sums[name]:
-                wrong[name] = "it has changed since it was written"
-        except PER_IMAGE_ERRORS:
-            wrong[name] = "the file is missing"
-    return wrong
+        sums_of_files = threads.map(_sha256_or_blank, paths)
+        found = dict(zip(sums, sums_of_files, strict=True))
+    changed = [name for name, sha256 in sums.items() if found[name] != sha256]
+    return dict.fromkeys(changed, "it is missing, or has changed since it was written")
+
+
+def _sha256_or_blank(path: str) -> str:
+    with contextlib.suppress(*PER_IMAGE_ERRORS):
+        return storage.sha256_of(path)
+    return ""

@@ -225,9 +225,9 @@ def test_a_truncated_or_missing_shard_of_a_part_is_named(tmp_path):
 
 
 def test_a_missing_schema_is_named(tmp_path):
-    """The message has a shard, and what to set."""
+    """The message has its path, and what to set."""
     write_shard(tmp_path / "a.tfrec", [make_record(9)])
-    with pytest.raises(ValueError, match=r"has no schema\.json.*a\.tfrec.*`schema`"):
+    with pytest.raises(ValueError, match=rf"'{tmp_path}/schema\.json' .*`schema`"):
         find_shards(tmp_path)
 
 
