@@ -209,8 +209,8 @@ def plain_file(shard: AnyPath) -> Iterator[AnyPath]:
             return
         with gzip.open(local) as source, tempfile.NamedTemporaryFile() as copy:
             try:
-                while chunk := source.read1():  # `read` loses bytes at an error
-                    copy.write(chunk)
+                # `read` loses bytes at an error.
+                copy.writelines(iter(source.read1, b""))
             except (EOFError, gzip.BadGzipFile, zlib.error):
                 copy.write(b"?")
             copy.flush()

@@ -203,7 +203,7 @@ class RecordSchema(JsonDataclass):
 
 
 NO_IMAGES = pd.DataFrame()
-SchemaLike = str | Mapping[str, Any] | RecordSchema
+SchemaLike = str | Row | RecordSchema
 
 
 def load_schema(
@@ -244,9 +244,7 @@ def load_schema(
         ) from None
 
 
-def _make_fields(
-    name: str, line: Any, labels: Labels, types: Mapping[Any, str]
-) -> list[Field]:
+def _make_fields(name: str, line: Any, labels: Labels, types: dict) -> list[Field]:
     """Return the fields of one line of a description, for these labels.
 
     types: of sources and columns; those of others are bytes.

@@ -36,8 +36,8 @@ LOOKUPS = 16  # files that are read, or requests to a bucket, at a time
 UNLISTED = -1  # bytes of a shard that no shards.csv lists
 # The columns of shards.csv that readers need; the writer adds more.
 SHARD_COLUMNS = ["file", "split", "fold", "count", "bytes"]
-INTEGERS = ["fold", "count", "bytes", "part", "shard", "refused"]
-TYPES: Any = defaultdict(lambda: str, dict.fromkeys(INTEGERS, int))  # of columns
+INTEGERS = dict.fromkeys(["fold", "count", "bytes", "part", "shard", "refused"], int)
+TYPES: Any = defaultdict(lambda: str, INTEGERS)  # of columns
 COPY_AGAIN = (
     "Copy the folder again, or run 04_write again; move away a file that is not ours."
 )
@@ -266,23 +266,19 @@ def choose_schema(folder: str, schema: SchemaLike) -> RecordSchema:
 def _inspect(row: dict[Any, Any]) -> dict[Any, Any]:
     """Return the row of a shard with its bytes, compression and count.
 
-    Raises: ValueError: they differ from those in shards.csv, or in its name.
+    A count in shards.csv or in the shard's name is checked by those who read all.
+    Raises: ValueError: the bytes differ from those in shards.csv.
     """
     file = row["file"]
     size, _ = storage.size_and_time(file)
-    found = row | {"bytes": size, "compression": "GZIP" if is_gzip(file) else ""}
-    # A listed shard of the right size has its records. Frames on disk are counted soon.
-    is_counted = row["bytes"] == UNLISTED and not storage.is_remote(file)
-    if is_counted or row["count"] == -1:
-        found["count"] = count_records(file)
-    for name in ("bytes", "count"):
-        if row[name] not in (-1, found[name]):
-            raise ValueError(
-                f"'{file}' has the {name} {found[name]:,}, but {row[name]:,} in "
-                "shards.csv or in its name: it is truncated, misnamed or of another "
-                "run. Copy it again, or write the part again."
-            )
-    return found
+    if row["bytes"] not in (UNLISTED, size):
+        raise ValueError(
+            f"'{file}' has {size:,} bytes, but {row['bytes']:,} in shards.csv: it is "
+            "truncated or of another run. Copy it again, or write the part again."
+        )
+    count = row["count"] if row["count"] >= 0 else count_records(file)
+    compression = "GZIP" if is_gzip(file) else ""
+    return row | {"bytes": size, "count": count, "compression": compression}
 
 
 def count_records(file: str) -> int:
