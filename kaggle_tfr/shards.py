@@ -6,7 +6,7 @@ import io
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -23,6 +23,7 @@ from kaggle_tfr.schema import (
     JsonDataclass,
     Labels,
     RecordSchema,
+    Row,
     SchemaLike,
     load_schema,
 )
@@ -65,7 +66,7 @@ class PlanId(JsonDataclass):
     part: int = 0
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+    def from_dict(cls, values: Row) -> Self:
         """Return the plan of a plan.json of any version."""
         # Version 0.2 listed the plans that the plan continues, the oldest first.
         earlier = values.get("earlier", [])
@@ -113,7 +114,8 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
         shards = pd.DataFrame(threads.map(_inspect, listed.to_dict("records")))
     shards = shards[shards["count"] > 0].reset_index(drop=True)
     texts = {folder: storage.read_text(f"{folder}/labels.json") for folder in folders}
-    return shards.assign(labels=pd.Series(share_labels(texts), shards.index))
+    labels: Any = share_labels(texts)
+    return shards.assign(labels=labels)
 
 
 def list_parts(
@@ -145,12 +147,9 @@ def list_own_parts(parts_dir: str, work_dir: str) -> list[str]:
 
     A part whose plan is unknown belongs to them, too.
     """
-    fingerprints = {"", read_plan_id(work_dir).fingerprint}
-    return [
-        part
-        for part in list_parts(parts_dir)
-        if read_plan_id(part).fingerprint in fingerprints
-    ]
+    plans = {"", read_plan_id(work_dir).fingerprint}
+    parts = list_parts(parts_dir)
+    return [part for part in parts if read_plan_id(part).fingerprint in plans]
 
 
 def check_one_dataset(folders: Iterable[str], *, advice: str) -> None:
@@ -263,7 +262,7 @@ def choose_schema(folder: str, schema: SchemaLike) -> RecordSchema:
     return record_schema
 
 
-def _inspect(row: dict[Any, Any]) -> dict[Any, Any]:
+def _inspect(row: dict) -> dict:
     """Return the row of a shard with its bytes, compression and count.
 
     A count in shards.csv or in the shard's name is checked by those who read all.

@@ -150,7 +150,7 @@ class Plan(PlanId):
     checks: dict[str, Any]
     versions: dict[str, str]
     folds_sha256: str
-    shards: list[Shard]
+    shards: Sequence[Shard]
 
     def file_name(self, shard: Shard, count: int) -> str:
         """Return the path of a shard with `count` records below its part folder."""
