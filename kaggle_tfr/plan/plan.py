@@ -150,7 +150,7 @@ class Plan(PlanId):
     checks: dict[str, Any]
     versions: dict[str, str]
     folds_sha256: str
-    shards: Sequence[Shard]
+    shards: tuple[Shard, ...]
 
     def file_name(self, shard: Shard, count: int) -> str:
         """Return the path of a shard with `count` records below its part folder."""
@@ -159,7 +159,7 @@ class Plan(PlanId):
 
     def for_worker(self) -> Self:
         """Return the plan without shards and classes, which grow with the data."""
-        return replace(self, labels=replace(self.labels, classes=()), shards=[])
+        return replace(self, labels=replace(self.labels, classes=()), shards=())
 
 
 def make_plan(
@@ -222,7 +222,7 @@ def make_plan(
         fingerprint=fingerprint,
         dataset_id=earlier.dataset_id or fingerprint,
         first_part=first_part,
-        shards=number_shards(shards, settings.shard_name, labels.name),
+        shards=tuple(number_shards(shards, settings.shard_name, labels.name)),
     )
     return plan, table
 
