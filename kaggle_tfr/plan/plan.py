@@ -1,7 +1,7 @@
 """The plan: all settings to write and read shards, and each image's shard and part."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Self
@@ -21,7 +21,7 @@ from kaggle_tfr.plan.folds import assign_shards
 from kaggle_tfr.plan.folds_csv import FoldsFile
 from kaggle_tfr.plan.forecast import forecast_groups
 from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
-from kaggle_tfr.shards import PlanId, sha256_of_text, upgrade_plan
+from kaggle_tfr.shards import PlanId, sha256_of_text
 from kaggle_tfr.tables import count_of, format_bytes
 
 # The order of the records. A row group of plan.parquet is a shard.
@@ -150,12 +150,7 @@ class Plan(PlanId):
     checks: dict[str, Any]
     versions: dict[str, str]
     folds_sha256: str
-    shards: list[Shard]
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the plan of a plan.json of any version."""
-        return super().from_dict(upgrade_plan(dict(values)))
+    shards: tuple[Shard, ...]
 
     def file_name(self, shard: Shard, count: int) -> str:
         """Return the path of a shard with `count` records below its part folder."""
@@ -164,7 +159,7 @@ class Plan(PlanId):
 
     def for_worker(self) -> Self:
         """Return the plan without shards and classes, which grow with the data."""
-        return replace(self, labels=replace(self.labels, classes=()), shards=[])
+        return replace(self, labels=replace(self.labels, classes=()), shards=())
 
 
 def make_plan(
@@ -227,7 +222,7 @@ def make_plan(
         fingerprint=fingerprint,
         dataset_id=earlier.dataset_id or fingerprint,
         first_part=first_part,
-        shards=number_shards(shards, settings.shard_name, labels.name),
+        shards=tuple(number_shards(shards, settings.shard_name, labels.name)),
     )
     return plan, table
 

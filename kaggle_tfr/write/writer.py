@@ -18,7 +18,7 @@ import pandas as pd
 from kaggle_tfr import notebook, parallel, session, storage
 from kaggle_tfr.images.convert import convert
 from kaggle_tfr.images.header import RejectedImage
-from kaggle_tfr.naming import FOLDS_FILE, name_parts
+from kaggle_tfr.naming import FOLDS_FILE
 from kaggle_tfr.plan.plan import Plan, Shard, has_folds, read_plan, read_rows
 from kaggle_tfr.records import (
     FRAME_BYTES,
@@ -98,8 +98,8 @@ def _check_plan(plan: Plan, part: int, work_dir: str) -> None:
     """
     if part not in plan.part_numbers:
         raise ValueError(
-            f"PART is {part}, but the plan has {name_parts(plan.part_numbers)}. Set "
-            "PART to a number of the plan, or to 0 for all."
+            f"PART is {part}, but the plan has the parts {list(plan.part_numbers)}. "
+            "Set PART to one of them, or to 0 for all."
         )
     if has_folds(plan, part):
         path = storage.join(work_dir, FOLDS_FILE)
