@@ -127,10 +127,11 @@ def ours(folder, kind, out, clock):
 def decode_shard(file):
     """Only read and decode the records of a shard, as every verification must."""
     from kaggle_tfr.images.header import read_upright
-    from kaggle_tfr.records import list_frames, parse_record, read_frame
+    from kaggle_tfr.records import check_frame, list_frames, parse_record, read_frame
 
     for offset, end in pairwise(list_frames(file)):
-        record = parse_record(read_frame(file, offset, end - offset))
+        frame = read_frame(file, offset, end - offset)
+        record = parse_record(check_frame(*frame))
         read_upright(record["image"].bytes_list.value[0])
 
 

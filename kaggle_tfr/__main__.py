@@ -194,7 +194,8 @@ def _verify(folders: Sequence[str]) -> int:
     if faults.empty:
         print("No fault: every record was read and compared with the plan.")
         return 0
-    print(faults.to_string(index=False))
+    print(faults.head(100).to_string(index=False))
+    print(f"{len(faults):,} faults, the first 100 are listed.")
     return 1
 
 

@@ -46,7 +46,7 @@ def take(work_dir: str, part: int = 0) -> ExitStack:
 
 @contextmanager
 def hold(path: str, message: str) -> Iterator[None]:
-    """Lock a file while this block runs; then it is removed.
+    """Hold the lock of a file while the block runs, then remove the file.
 
     message: what is in use and what to do, if another process holds the lock.
     Raises: RuntimeError: with the message, and the process that holds it.
@@ -57,22 +57,27 @@ def hold(path: str, message: str) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     storage.make_folder(os.path.dirname(path))
+    # Where there is no flock, the lock's own content shows whether its process lives.
+    holder_path = f"{path}.tmp"
     lock = FileLock(path, timeout=1)  # runs of two parts may start at once
     try:
         lock.acquire()
     except Timeout:
-        holder = storage.read_text(path) or "another process"
+        holder = storage.read_text(holder_path) or "another process"
         raise RuntimeError(f"{message} '{path}' is locked by {holder}.") from None
+    except NotImplementedError:  # of versions of filelock without such locks
+        pass
     except OSError as error:
         if error.errno not in WITHOUT_LOCKS:
             raise
     try:
         with suppress(OSError):  # of a full disk
-            Path(path).write_text(
+            Path(holder_path).write_text(
                 f"process {os.getpid()} on {socket.gethostname()}, "
                 f"since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
             )
         yield
     finally:
+        storage.remove(holder_path)
         storage.remove(path)
         lock.release()

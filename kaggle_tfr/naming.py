@@ -37,16 +37,6 @@ _SPLIT = re.compile(rf"(?:^|[/_.-])({'|'.join(SPLIT_NAMES)})(?=[/_.-])")
 _COUNT = re.compile(r"\d-(\d+)\.tfrec$")
 
 
-def name_parts(numbers: range) -> str:
-    """Return the numbers of parts in words.
-
-    >>> name_parts(range(2, 3)), name_parts(range(2, 5))
-    ('part 2', 'parts 2 to 4')
-    """
-    first, last = numbers[0], numbers[-1]
-    return f"part {first}" if first == last else f"parts {first} to {last}"
-
-
 def list_fields(template: str) -> list[str]:
     """Return the names of a template's fields, in their order.
 
@@ -84,8 +74,7 @@ def format_shard_name(template: str, split: str, fold: int, **fields: str | int)
     if split == "test" and "{split" not in template:
         template = re.sub(r"([^/]*)$", r"test-\1", template, count=1)
     path = template.format(split=split, fold=fold, **fields)
-    is_test_at_top = split == "test" and not path.startswith(TEST_FOLDER)
-    return f"{TEST_FOLDER}{path}" if is_test_at_top else path
+    return TEST_FOLDER + path.removeprefix(TEST_FOLDER) if split == "test" else path
 
 
 def is_shard_name(path: str) -> bool:

@@ -23,12 +23,14 @@ from kaggle_tfr import session
 # The bytes of shards depend on these.
 PACKAGES = ("tensorflow", "opencv-python", "pillow", "numpy")
 WAIT_SECONDS = 60  # for a scheduler to answer, and for its first worker
+BLOCK_IMAGES = 16
+BLOCK_BYTES = 2 << 20  # 2 MiB
 AHEAD = 8  # items for each worker of this machine: results wait while one is used
 # Tasks beyond two a thread, so that workers that join later find work.
 EXTRA_TASKS = 32
 SECONDS_BETWEEN_LINES = 30
 Function = Callable[[Any], Any]
-Split = Callable[[Any], list[list[Any]]]  # of a group, into blocks
+Split = Callable[[Any], Iterable[list[Any]]]  # of a group, into blocks
 Join = Callable[[Any, Iterator[Any]], Any]  # of a group, with a result for each block
 RESUME_HINT = "Finished work is kept; run the same notebook again, and it resumes."
 # The choice of `use_backend`: backend and n_jobs of joblib, and a Dask client.
@@ -120,6 +122,14 @@ def blocks(items: Any, size: int) -> list[Any]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
+def blocks_by_bytes(items: Any, largest: int) -> list[Any]:
+    """Cut images into slices of 16 and of 2 MiB at most; the largest has these bytes.
+
+    A slice has one image if the largest is beyond that.
+    """
+    return blocks(items, min(BLOCK_IMAGES, max(1, BLOCK_BYTES // max(1, largest))))
+
+
 def run(
     function: Function,
     items: Iterable[Any],
@@ -161,9 +171,9 @@ def run_groups(
     """Yield `join(group, results)` for each group, in their order.
 
     results: `function(block)` for each block of `split(group)`, in order; `join` takes
-    all of them. On this machine the blocks of all groups follow one another in the
-    workers, while this process splits and joins one group at a time. On a cluster a
-    worker does all of a group.
+    all of them. No block is empty. On this machine the blocks of all groups follow one
+    another in the workers, while this process splits and joins one group at a time. On
+    a cluster a worker does all of a group.
     total: the end of the progress bar, moved by the length of each block; on a cluster
     by `advance(join(…))`. Raises: as `run`.
     """
@@ -172,11 +182,13 @@ def run_groups(
         yield from run(run_group, groups, label=label, total=total, advance=advance)
         return
 
-    ahead, blocks_of_groups = tee((group, split(group)) for group in groups)
-    results = _run_here(function, chain.from_iterable(blocks for _, blocks in ahead))
+    ahead, joined = tee(groups)
+    # An empty block is the end of a group.
+    blocks = chain.from_iterable(chain(split(group), [[]]) for group in ahead)
+    results = _run_here(partial(_run_block, function), blocks)
     with contextlib.closing(results), _progress_bar(label, total) as move:
-        for group, blocks in blocks_of_groups:
-            yield join(group, _watch(results, blocks, move))
+        for group in joined:
+            yield join(group, _watch(results, move))
 
 
 def _run_group(split: Split, function: Function, join: Join, group: Any) -> Any:
@@ -184,13 +196,20 @@ def _run_group(split: Split, function: Function, join: Join, group: Any) -> Any:
     return join(group, map(function, split(group)))
 
 
+def _run_block(function: Function, block: list[Any]) -> tuple[int, Any]:
+    """Return the length of a block, and its result."""
+    return len(block), block and function(block)
+
+
 def _watch(
-    results: Iterator[Any], blocks: list[list[Any]], move: Callable[[int], None]
+    results: Iterator[tuple[int, Any]], move: Callable[[int], None]
 ) -> Iterator[Any]:
-    """Yield a result for each block, and move the progress bar by its length."""
-    for block in blocks:
-        yield next(results)
-        move(len(block))
+    """Yield the results of a group, and move the progress bar by their lengths."""
+    for length, result in results:
+        if not length:
+            return
+        yield result
+        move(length)
 
 
 def _run_here(function: Function, items: Iterable[Any]) -> Generator[Any, None, None]:

@@ -14,8 +14,8 @@ import tempfile
 import threading
 import zlib
 from array import array
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
@@ -38,7 +38,7 @@ _IMAGE = re.compile(
 )
 Features = Mapping[str, Any]  # of a record, by their names
 # A shard, the feature of the image if several may be it, and the number of the record.
-_ADDRESS = re.compile(r"(?s)(.+)#(?:([^#]+)=)?(\d+)")
+_ADDRESS = re.compile(r"(?s)^(.+)#(?:([^#]+)=)?(\d+)\Z")
 # Source: TensorFlow's feature.proto and example.proto.
 _EXAMPLE = """
 name: "kaggle_tfr/example.proto" package: "kaggle_tfr" syntax: "proto3"
@@ -103,23 +103,13 @@ def checksum(data: bytes) -> bytes:
     return ((rotated + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
 
 
-def _parse_head(head: bytes) -> int:
-    """Return the length of the record behind the head of a frame, -1 if it is damaged.
-
-    head: the first 12 bytes of the frame.
-    """
-    length = head[:8]
-    is_valid = head[8:] == checksum(length)
-    return int.from_bytes(length, "little") if is_valid else -1
-
-
-def list_frames(path: AnyPath) -> list[int]:
+def list_frames(path: AnyPath) -> "array[int]":
     """Return the offset of each frame of a local file, then the end of the last one.
 
     A truncated frame, or one with a damaged length, ends where the next valid head
     begins, or at the end of the file.
     """
-    bounds = [0]
+    bounds = array("q", [0])
     size = os.path.getsize(path)
     if not size:  # an empty file cannot be mapped
         return bounds
@@ -134,20 +124,27 @@ def list_frames(path: AnyPath) -> list[int]:
 
 def _find_end(data: mmap.mmap, offset: int) -> int:
     """Return the end of a frame, 0 if its head is damaged or the data is shorter."""
-    length = _parse_head(data[offset : offset + 12])
+    head = data[offset : offset + 12]
+    length = int.from_bytes(head[:8], "little")
     end = offset + FRAME_BYTES + length
-    return end if length >= 0 and end <= len(data) else 0
+    return end if head == _make_head(length) and end <= len(data) else 0
 
 
-def read_frame(path: AnyPath, offset: int, length: int) -> bytes:
-    """Return the record in the frame at `offset` that is `length` bytes long.
+def _make_head(length: int) -> bytes:
+    """Return what is in front of a record of this length."""
+    head = length.to_bytes(8, "little")
+    return head + checksum(head)
 
-    Raises: DamagedRecord: the length or a checksum does not match; OSError.
-    """
+
+def read_frame(path: AnyPath, offset: int, length: int) -> list[bytes]:
+    """Return a frame of `length` bytes at `offset`: its head, its record, its tail."""
     # Slicing one read would copy the record, which takes 20 × as long for 500 kB.
-    sizes = (12, max(0, length - FRAME_BYTES), 4)
-    head, record, tail = storage.read_pieces(path, offset, sizes)
-    if _parse_head(head) != len(record) or tail != checksum(record):
+    return storage.read_pieces(path, offset, (12, max(0, length - FRAME_BYTES), 4))
+
+
+def check_frame(head: bytes, record: bytes, tail: bytes) -> bytes:
+    """Return the record. Raises: DamagedRecord: its length or a checksum is wrong."""
+    if head != _make_head(len(record)) or tail != checksum(record):
         raise DamagedRecord("the record is damaged")
     return record
 
@@ -186,8 +183,8 @@ def list_image_features(features: Features) -> list[str]:
 
 
 def list_values(feature: Any) -> list:
-    """Return the values of a feature of any type, [] of None."""
-    kind = feature and feature.WhichOneof("kind")
+    """Return the values of a feature of any type."""
+    kind = feature.WhichOneof("kind")
     return list(getattr(feature, kind).value) if kind else []
 
 
@@ -199,30 +196,25 @@ def is_gzip(shard: AnyPath) -> bool:
     return head[:3] == b"\x1f\x8b\x08" and head[8:] in b"\x00\x02\x04"
 
 
-def decompress(shard: AnyPath, path: str) -> str:
-    """Write the plain content of a local shard to `path`, and return `path`.
-
-    If the shard is truncated or damaged, the file ends with an invalid record, so that
-    readers report it.
-    """
-    open_shard: Any = gzip.open if is_gzip(shard) else open
-    with open_shard(shard, "rb") as source, open(path, "wb") as file:
-        try:
-            while chunk := source.read1():  # `read` loses bytes at an error
-                file.write(chunk)
-        except (EOFError, gzip.BadGzipFile, zlib.error):
-            file.write(b"?")
-    return path
-
-
 @contextlib.contextmanager
 def plain_file(shard: AnyPath) -> Iterator[AnyPath]:
-    """Yield a local file with the frames: the shard, or a copy while the block runs."""
-    if not storage.is_remote(shard) and not is_gzip(shard):
-        yield shard
-        return
-    with storage.local_copy(shard) as local, tempfile.TemporaryDirectory() as folder:
-        yield decompress(local, f"{folder}/plain")
+    """Yield a local file with the frames: the shard, or a copy while the block runs.
+
+    If a shard in GZIP is truncated or damaged, the copy ends with an invalid record, so
+    that readers report it.
+    """
+    with storage.local_copy(shard) as local:
+        if not is_gzip(local):
+            yield local
+            return
+        with gzip.open(local) as source, tempfile.NamedTemporaryFile() as copy:
+            try:
+                # `read` loses bytes at an error.
+                copy.writelines(iter(source.read1, b""))
+            except (EOFError, gzip.BadGzipFile, zlib.error):
+                copy.write(b"?")
+            copy.flush()
+            yield copy.name
 
 
 def read_index(path: str) -> list[int]:
@@ -248,13 +240,11 @@ class ShardIndex:
     shard: its path, for errors.
     file: the file that contains the frames: the shard, or a decompressed or local copy.
     bounds: in bytes of `file`: offset of each frame, then the end of the last.
-    status: size and time of the shard when it was indexed.
     """
 
     shard: str
     file: AnyPath
     bounds: "array[int]"
-    status: tuple[int, int] = (0, 0)
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -270,20 +260,12 @@ class ShardIndex:
             raise FileNotFoundError(f"'{self.shard}' has only {len(self):,} records.")
         offset, end = self.bounds[number : number + 2]
         try:
-            yield parse_record(read_frame(self.file, offset, end - offset))
+            frame = read_frame(self.file, offset, end - offset)
+            yield parse_record(check_frame(*frame))
         except ValueError as error:
             raise DamagedRecord(f"'{self.shard}' at byte {offset:,}: {error}") from None
 
-    def read_image(self, number: int, feature: str | None) -> bytes:
-        """Return the image in a feature of a record, None for the only one like one."""
-        with self.open_record(number) as features:
-            if feature is None:
-                (feature,) = list_image_features(features)
-            (image,) = features[feature].bytes_list.value
-            return image
 
-
-_indexes: dict[str, ShardIndex] = {}  # that this process has used, by shard
 _locks = defaultdict[str, threading.Lock](threading.Lock)  # of shards
 _copies = contextlib.ExitStack()  # of shards in GZIP or in a bucket, until Python ends
 
@@ -293,12 +275,15 @@ def index_shard(shard: str) -> ShardIndex:
     # An object is copied once. Its status takes as long as a read.
     status = (0, 0) if storage.is_remote(shard) else storage.size_and_time(shard)
     with _locks[shard]:  # one of many threads makes the index
-        if shard not in _indexes or _indexes[shard].status != status:
-            # TensorFlow reads 4 MiB from a bucket for any record: a copy is less.
-            file = _copies.enter_context(plain_file(shard))
-            bounds = array("q", list_frames(file))
-            _indexes[shard] = ShardIndex(shard, file, bounds, status)
-        return _indexes[shard]
+        return _make_index(shard, status)
+
+
+@cache
+def _make_index(shard: str, status: tuple[int, int]) -> ShardIndex:  # noqa: ARG001
+    """Return the index of a shard that had this size and time of change."""
+    # TensorFlow reads 4 MiB from a bucket for any record: a copy is less.
+    file = _copies.enter_context(plain_file(shard))
+    return ShardIndex(shard, file, list_frames(file))
 
 
 def read_image_bytes(path: AnyPath) -> bytes:
@@ -306,44 +291,35 @@ def read_image_bytes(path: AnyPath) -> bytes:
 
     Raises: DamagedRecord; TimeoutError: the bucket does not respond; OSError.
     """
-    address = _ADDRESS.fullmatch(str(path))
+    address = _ADDRESS.match(str(path))
     if address is None:
         return storage.read_bytes(path)
     shard, feature, number = address.groups()
-    try:
-        return _indexes[shard].read_image(int(number), feature)
-    except (KeyError, OSError):  # the shard may have changed since
-        return index_shard(shard).read_image(int(number), feature)
+    with index_shard(shard).open_record(int(number)) as features:
+        (name,) = [feature] if feature else list_image_features(features)
+        (image,) = features[name].bytes_list.value
+        return image
 
 
 def size_and_time(path: AnyPath) -> tuple[int, int]:
     """Return `storage.size_and_time` of an image file, or of the shard of a record."""
-    address = _ADDRESS.fullmatch(str(path))
-    return storage.size_and_time(address[1] if address else path)
+    return storage.size_and_time(_ADDRESS.sub(r"\1", str(path)))
 
 
 def stream_image_bytes(paths: Iterable[AnyPath]) -> Iterator[bytes | OSError]:
     """Yield the bytes of each image in order, or the OSError that reading it raised.
 
-    Only objects of a bucket are read ahead.
-    Raises: TimeoutError: the bucket does not respond.
+    paths: of few images. Objects of a bucket are all read ahead, other files are not.
     """
-    pending = deque[Callable[[], bytes | OSError]]()
+    paths = list(paths)
     with ThreadPoolExecutor(READS_IN_FLIGHT) as threads:
-        for path in paths:
-            read = partial(_read_or_error, path)
-            is_remote = storage.is_remote(path)
-            pending.append(threads.submit(read).result if is_remote else read)
-            while len(pending) > (READS_IN_FLIGHT if is_remote else 0):
-                yield pending.popleft()()
-        for read_next in pending:
-            yield read_next()
+        is_remote = any(map(storage.is_remote, paths))
+        read_in_order = threads.map if is_remote else map
+        yield from read_in_order(_read_or_error, paths)
 
 
 def _read_or_error(path: AnyPath) -> bytes | OSError:
     try:
         return read_image_bytes(path)
-    except TimeoutError:
-        raise
     except OSError as error:
         return error

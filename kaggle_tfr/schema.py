@@ -5,7 +5,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Self, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, get_args, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -32,11 +32,11 @@ SOURCES = {
     "image_id": "bytes",
     "split": "bytes",
 }
-COLUMN_TYPES = {"i": "int64", "u": "int64", "b": "int64", "f": "float"}  # else bytes
 RAGGED = -1  # the size of a list of any length
 LABELS = {"label", "label_name", "labels", "one_hot"}
 TYPES = {"bytes": "O", "int64": "<q", "float": "<f"}  # as NumPy and `struct` name them
 Row = Mapping[str, Any]  # of a table, by its columns
+Names = tuple[str, ...]
 
 _LANDMARK = {"image": "image", "label": "label", "height": "height", "width": "width"}
 PRESETS: dict[str, dict[str, Any]] = {
@@ -80,7 +80,7 @@ class JsonDataclass:
         return json.dumps(values, default=vars, indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+    def from_dict(cls, values: Row) -> Self:
         """Return the object of a mapping from JSON. Unknown keys are ignored.
 
         Raises: TypeError, ValueError, AttributeError: it is not of this class.
@@ -102,16 +102,18 @@ class JsonDataclass:
 
 
 def _from_json(value: Any, hint: Any) -> Any:
-    """Return a value from JSON as the type of a hint; plain values are trusted."""
-    if is_dataclass(hint):
-        hints = get_type_hints(hint)
-        known = hints.keys() & value.keys()
-        return hint(**{name: _from_json(value[name], hints[name]) for name in known})  # type: ignore[operator]
+    """Return a value from JSON as the type of a hint, with tuples for lists.
+
+    Plain values are trusted.
+    """
     if isinstance(value, list):
         item_hint, *_ = get_args(hint)
-        items = [_from_json(item, item_hint) for item in value]
-        return items if get_origin(hint) is list else tuple(items)
-    return value
+        return tuple(_from_json(item, item_hint) for item in value)
+    if not is_dataclass(hint):
+        return value
+    hints = get_type_hints(hint)
+    known = hints.keys() & value.keys()
+    return hint(**{name: _from_json(value[name], hints[name]) for name in known})  # type: ignore[operator]
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ class Labels(JsonDataclass):
 
     kind: str = "single"
     classes: tuple[int | str | None, ...] = ()
-    label_columns: tuple[str, ...] = ()
+    label_columns: Names = ()
     name: str = ""
     bit_depth: str = "scale"
 
@@ -139,7 +141,7 @@ class Labels(JsonDataclass):
         return dict.fromkeys(self.label_columns, blanks.get(self.kind))
 
     @property
-    def class_columns(self) -> tuple[str, ...]:
+    def class_columns(self) -> Names:
         """The label columns, unless the column `label` has the class, or the bin."""
         return () if self.kind == "number" else self.label_columns
 
@@ -154,12 +156,12 @@ class Field:
     """
 
     name: str
-    source: str | tuple[str, ...]
+    source: str | Names
     type: str = "bytes"
     size: int = 0
 
     @property
-    def sources(self) -> tuple[str, ...]:
+    def sources(self) -> Names:
         """All sources of the field, also if there is only one."""
         return (self.source,) if isinstance(self.source, str) else self.source
 
@@ -175,7 +177,7 @@ class RecordSchema(JsonDataclass):
     fields: tuple[Field, ...]
     kind: str = "single"
     n_classes: int = 0
-    label_columns: tuple[str, ...] = ()
+    label_columns: Names = ()
     test_fields: tuple[Field, ...] = ()
 
     @property
@@ -184,7 +186,7 @@ class RecordSchema(JsonDataclass):
         return self.key_of("image")
 
     @property
-    def label_keys(self) -> tuple[str, ...]:
+    def label_keys(self) -> Names:
         """The names of the label's features: one, or one for each class of masks."""
         sources = {"label", "labels", *self.label_columns}
         return tuple(field.name for field in self.fields if field.source in sources)
@@ -200,12 +202,13 @@ class RecordSchema(JsonDataclass):
         return self
 
 
-SchemaLike = str | Mapping[str, Any] | RecordSchema
+NO_IMAGES = pd.DataFrame()
+SchemaLike = str | Row | RecordSchema
 
 
 def load_schema(
     schema: SchemaLike,
-    images: pd.DataFrame | None = None,
+    images: pd.DataFrame = NO_IMAGES,
     labels: Labels = Labels(classes=(0,)),
 ) -> RecordSchema:
     """Return a schema, fitted to a table of images if there is one.
@@ -221,14 +224,18 @@ def load_schema(
         return schema
     try:
         lines = PRESETS[schema] if isinstance(schema, str) else schema
+        numbers = images.select_dtypes("number")
+        integers = images.select_dtypes(["integer", "bool"])
+        types = dict.fromkeys(numbers, "float") | dict.fromkeys(integers, "int64")
         fields: list[Field] = []
         for name, line in lines.items():
-            fields += _make_fields(name, line, labels, images)
-        [field.source for field in fields].index("image")  # else it raises an error
+            fields += _make_fields(name, line, labels, types | SOURCES)
+        # Else it raises a KeyError.
+        {field.source: TYPES[field.type] for field in fields}.pop("image")
         schema = RecordSchema(
             tuple(fields), labels.kind, len(labels.classes), labels.label_columns
         )
-        return schema if images is None else _fit(schema, images)
+        return schema if images.empty else _fit(schema, images)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"SCHEMA cannot be used: {error}. Write SCHEMA as a preset "
@@ -237,39 +244,37 @@ def load_schema(
         ) from None
 
 
-def _make_fields(
-    name: str, line: Any, labels: Labels, images: pd.DataFrame | None
-) -> list[Field]:
+def _make_fields(name: str, line: Any, labels: Labels, types: dict) -> list[Field]:
     """Return the fields of one line of a description, for these labels.
 
-    Raises: KeyError, TypeError, ValueError: it has an unknown key, type or size.
+    types: of sources and columns; those of others are bytes.
+    Raises: TypeError, ValueError: it has an unknown key or size.
     """
-    options = dict(line) if isinstance(line, dict) else {"from": line}
-    source = options.pop("from", name)
-    columns = labels.label_columns
-    match labels.kind, source:
-        case "masks", "label":
-            return [Field(column, column) for column in columns]
-        case "number", "label":
-            return [Field(name, columns[0], "float")]
-        case "multi", "label":
-            return [Field(name, "labels", "int64", len(columns))]
-    sources = [source]
+    options = {"from": name, **line} if isinstance(line, dict) else {"from": line}
+    source = options.pop("from")
+    if source == "label" and labels.kind != "single":
+        return _make_label_fields(name, labels)
+
     size = RAGGED if source in ("labels", "one_hot") else 0
     if isinstance(source, list):
-        sources = source
-        source = tuple(source)
         size = len(source)
-    default = "bytes"
-    if images is not None and sources[0] in images:
-        default = COLUMN_TYPES.get(images[sources[0]].dtype.kind, default)
-    type_ = options.pop("type", SOURCES.get(sources[0], default))
+        source = tuple(source)
+    first_source = np.ravel(source)[0]
+    type_ = options.pop("type", types.get(first_source, "bytes"))
     size = options.pop("size", size)
     size = RAGGED if size == "ragged" else int(size)
-    if type_ not in TYPES:
-        raise KeyError(type_)
-    is_kept = labels.classes or LABELS.isdisjoint(sources)
-    return [Field(name, source, type_, size, **options)] if is_kept else []
+    field = Field(name, source, type_, size, **options)
+    return [field] if labels.classes or LABELS.isdisjoint(field.sources) else []
+
+
+def _make_label_fields(name: str, labels: Labels) -> list[Field]:
+    """Return the fields of masks, one for each class, several labels or a quantity."""
+    columns = labels.label_columns
+    if labels.kind == "masks":
+        return [Field(column, column) for column in columns]
+    if labels.kind == "multi":
+        return [Field(name, "labels", "int64", len(columns))]
+    return [Field(name, columns[0], "float")]
 
 
 def _fit(schema: RecordSchema, images: pd.DataFrame) -> RecordSchema:
@@ -302,9 +307,9 @@ def feature_spec(schema: RecordSchema) -> dict[str, Any]:
     spec = {}
     for field in schema.fields:
         dtype = tf.as_dtype(np.dtype(TYPES[field.type]))
-        spec[field.name] = tf.io.FixedLenFeature(field.size or (), dtype)
-        if field.size == RAGGED:
-            spec[field.name] = tf.io.RaggedFeature(dtype)
+        is_ragged = field.size == RAGGED
+        fixed = tf.io.FixedLenFeature(field.size or (), dtype)
+        spec[field.name] = tf.io.RaggedFeature(dtype) if is_ragged else fixed
     return spec
 
 
@@ -319,14 +324,13 @@ def read_values(features: Features, fields: Iterable[Field]) -> dict[str, Any]:
     row = {}
     for field in fields:
         feature = features[field.name]
-        kind = f"{field.type}_list"
-        values = list(getattr(feature, kind).value)
+        values = list_values(feature)
+        type_ = feature.WhichOneof("kind")
         is_short = field.size != RAGGED and len(values) != max(1, field.size)
-        if is_short or feature.WhichOneof("kind") not in (None, kind):
+        if is_short or type_ not in (None, f"{field.type}_list"):
             raise ValueError(
-                f"its feature '{field.name}' has {len(list_values(feature))} values "
-                f"in a {feature.WhichOneof('kind')}, the schema wants {field.size} of "
-                f"type {field.type}"
+                f"its feature '{field.name}' has {len(values)} values in a {type_}, "
+                f"the schema wants {field.size} of type {field.type}"
             )
         is_list = field.size != 0
         row[field.name] = np.array(values, TYPES[field.type]) if is_list else values[0]
@@ -348,9 +352,9 @@ def encode(
     size = (image.height, image.width)
     is_resized = schema.kind == "masks" and size != (row["height"], row["width"])
     example = example_class()()
+    features = example.features.feature
     for field in schema.fields:
-        feature = example.features.feature[field.name]
-        values = getattr(feature, f"{field.type}_list").value
+        values = getattr(features[field.name], f"{field.type}_list").value
         for source in field.sources:
             value = _find_value(source, row, image, schema)
             if is_resized and source in schema.label_columns:
@@ -387,14 +391,14 @@ def _find_value(
 def _convert_value(value: Any, field: Field, source: str, image_id: Any) -> list:
     """Return the values of a feature that are from one source. Raises: ValueError."""
     try:
-        if not field.size or source != field.source:
-            return [_to_python(value, field.type)]
-        items = value
-        if isinstance(value, str):
-            is_json = value.startswith("[")
-            items = json.loads(value) if is_json else value.split()
-        if field.size not in (RAGGED, len(items)):
-            raise ValueError  # noqa: TRY301
+        items = [value]
+        if field.size and source == field.source:
+            items = value
+            if isinstance(value, str):
+                is_json = value.startswith("[")
+                items = json.loads(value) if is_json else value.split()
+            if field.size not in (RAGGED, len(items)):
+                raise ValueError  # noqa: TRY301
         return [_to_python(item, field.type) for item in items]
     except (ValueError, TypeError, ArithmeticError, struct.error):
         raise ValueError(
@@ -412,9 +416,8 @@ def _to_python(value: Any, type_: str) -> bytes | int | float:
     if type_ == "bytes":
         return value if isinstance(value, bytes) else str(value).encode()
     if type_ == "int64":
-        number = Decimal(value)  # of 7, 7.0, "7" or "7.0"
-        value = int(number)
-        if number % 1:
+        value, denominator = Decimal(value).as_integer_ratio()  # of 7, 7.0, "7", "7.0"
+        if denominator > 1:
             raise ValueError
     struct.pack(TYPES[type_], value)  # raises an error beyond the range of the type
     return value

@@ -5,11 +5,12 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import chain, combinations
-from typing import Any
+from itertools import combinations
+from typing import Any, Self
 
 import pandas as pd
 
@@ -22,6 +23,7 @@ from kaggle_tfr.schema import (
     JsonDataclass,
     Labels,
     RecordSchema,
+    Row,
     SchemaLike,
     load_schema,
 )
@@ -35,11 +37,17 @@ LOOKUPS = 16  # files that are read, or requests to a bucket, at a time
 UNLISTED = -1  # bytes of a shard that no shards.csv lists
 # The columns of shards.csv that readers need; the writer adds more.
 SHARD_COLUMNS = ["file", "split", "fold", "count", "bytes"]
-INTEGERS = {"fold", "count", "bytes", "part", "shard", "refused"}
+INTEGERS = dict.fromkeys(["fold", "count", "bytes", "part", "shard", "refused"], int)
+TYPES: Any = defaultdict(lambda: str, INTEGERS)  # of columns
 COPY_AGAIN = (
     "Copy the folder again, or run 04_write again; move away a file that is not ours."
 )
+SET_SCHEMA = (
+    "Copy the folder again, or set a `schema`: a preset such as "
+    '"cassava", or a mapping of the features of its records.'
+)
 Folders = AnyPath | Sequence[AnyPath]
+Texts = dict[str, str]  # by the names of files or folders
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,18 @@ class PlanId(JsonDataclass):
     first_part: int = 1
     n_parts: int = 0
     part: int = 0
+
+    @classmethod
+    def from_dict(cls, values: Row) -> Self:
+        """Return the plan of a plan.json of any version."""
+        # Version 0.2 listed the plans that the plan continues, the oldest first.
+        earlier = values.get("earlier", [])
+        upgraded = {
+            "dataset_id": [*earlier, values][0].get("fingerprint", ""),
+            "first_part": 1 + sum(plan["n_parts"] for plan in earlier),
+            **values,
+        }
+        return super().from_dict(upgraded)
 
     @property
     def part_numbers(self) -> range:
@@ -78,7 +98,9 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
     prepare()
     names = [dirs] if isinstance(dirs, str | os.PathLike) else dirs
     parents = list(map(find_input, names))
-    parts = chain.from_iterable(map(_find_parts, parents))
+    parts: list[str] = []
+    for parent in parents:
+        parts += list_parts(parent, pattern="*") or [parent]
     folders = list(dict.fromkeys(map(storage.real_path, parts)))
     listed = pd.concat([_list_folder(folder, schema) for folder in folders])
     # The folder around parts may contain the plan that they should be of.
@@ -92,12 +114,8 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
         shards = pd.DataFrame(threads.map(_inspect, listed.to_dict("records")))
     shards = shards[shards["count"] > 0].reset_index(drop=True)
     texts = {folder: storage.read_text(f"{folder}/labels.json") for folder in folders}
-    return shards.assign(labels=pd.Series(share_labels(texts), shards.index))
-
-
-def _find_parts(folder: str) -> list[str]:
-    """Return the folders in a folder that have a shards.csv, or the folder itself."""
-    return list_parts(folder, pattern="*") or [folder]
+    labels: Any = share_labels(texts)
+    return shards.assign(labels=labels)
 
 
 def list_parts(
@@ -107,33 +125,21 @@ def list_parts(
     if not storage.is_folder(parts_dir):
         return []
     tables = storage.list_files(f"{pattern}/{table}", parts_dir)
-    # By length first, so that part-10 follows part-2.
-    return sorted(map(os.path.dirname, tables), key=lambda part: (len(part), part))
+    # They are sorted by name. By length, part-10 follows part-2.
+    return sorted(map(os.path.dirname, tables), key=len)
 
 
 def read_plan_id(folder: str) -> PlanId:
     """Return the id of the plan in a work or part folder, `PlanId()` if unknown.
 
-    Raises: ValueError: plan.json is not JSON.
+    Raises: ValueError: plan.json is not a plan.
     """
     path = f"{folder}/plan.json"
-    values = storage.parse_json(storage.read_text(path) or "{}", path, COPY_AGAIN)
-    plan_id = PlanId.from_dict(upgrade_plan(values))
+    plan_id = PlanId.parse(storage.read_text(path) or "{}", path, COPY_AGAIN)
     with contextlib.suppress(ValueError):  # an empty or foreign shards.csv
         part = read_part_table(folder, columns=["part"])["part"].max()
         plan_id = replace(plan_id, part=int(part))
     return plan_id
-
-
-def upgrade_plan(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of a plan.json of any version, as this version writes them."""
-    # Version 0.2 listed the plans that the plan continues, the oldest first.
-    earlier = values.pop("earlier", [])
-    return {
-        "dataset_id": [*earlier, values][0].get("fingerprint", ""),
-        "first_part": 1 + sum(plan["n_parts"] for plan in earlier),
-        **values,
-    }
 
 
 def list_own_parts(parts_dir: str, work_dir: str) -> list[str]:
@@ -141,12 +147,9 @@ def list_own_parts(parts_dir: str, work_dir: str) -> list[str]:
 
     A part whose plan is unknown belongs to them, too.
     """
-    fingerprints = {"", read_plan_id(work_dir).fingerprint}
-    return [
-        part
-        for part in list_parts(parts_dir)
-        if read_plan_id(part).fingerprint in fingerprints
-    ]
+    plans = {"", read_plan_id(work_dir).fingerprint}
+    parts = list_parts(parts_dir)
+    return [part for part in parts if read_plan_id(part).fingerprint in plans]
 
 
 def check_one_dataset(folders: Iterable[str], *, advice: str) -> None:
@@ -158,11 +161,10 @@ def check_one_dataset(folders: Iterable[str], *, advice: str) -> None:
     """
     plans = {folder: read_plan_id(folder) for folder in map(storage.real_path, folders)}
     for (folder, plan), (other, other_plan) in combinations(plans.items(), 2):
-        shared_parts = {*plan.part_numbers}.intersection(other_plan.part_numbers)
+        is_repeated = not {*plan.part_numbers}.isdisjoint(other_plan.part_numbers)
         if plan.fingerprint == other_plan.fingerprint:
-            shared_parts = {plan.part} & {other_plan.part} - {0}
-        dataset_ids = {plan.dataset_id, other_plan.dataset_id} - {""}
-        if shared_parts or len(dataset_ids) > 1:
+            is_repeated = plan.part == other_plan.part > 0
+        if is_repeated or "" != plan.dataset_id != other_plan.dataset_id != "":
             raise ValueError(
                 f"'{folder}' and '{other}' cannot be read as one dataset: they are of "
                 "different datasets, or both have the same part. Images could be in "
@@ -170,7 +172,7 @@ def check_one_dataset(folders: Iterable[str], *, advice: str) -> None:
             )
 
 
-def share_labels(texts: Mapping[str, str]) -> Labels:
+def share_labels(texts: Texts) -> Labels:
     """Return the labels that folders share.
 
     texts: of labels.json by folder, "" if there is none.
@@ -207,7 +209,7 @@ def _list_folder(folder: str, schema: SchemaLike) -> pd.DataFrame:
             f"No shards in '{folder}': no shards.csv, in it or one folder down, and no "
             "file named *.tfrec*. Set TFREC_DIRS to part folders."
         )
-    record_schema = choose_schema(folder, shards["file"][0], schema)
+    record_schema = choose_schema(folder, schema)
     schemas = shards["split"].map(record_schema.for_split)
     return shards.assign(folder=folder, schema=schemas)
 
@@ -221,10 +223,9 @@ def read_part_table(
     """
     path = f"{part_dir}/{name}"
     text = storage.read_text(path) or ",".join(columns)
-    types = {column: int if column in INTEGERS else str for column in columns}
     try:
         table = pd.read_csv(
-            io.StringIO(text), usecols=columns, dtype=types, keep_default_na=False
+            io.StringIO(text), usecols=columns, dtype=TYPES, keep_default_na=False
         )
     except ValueError as error:
         raise ValueError(
@@ -240,53 +241,43 @@ def list_shard_files(folder: str) -> list[str]:
     return list(filter(is_shard_name, files))
 
 
-def choose_schema(folder: str, file: str, schema: SchemaLike) -> RecordSchema:
+def choose_schema(folder: str, schema: SchemaLike) -> RecordSchema:
     """Return `schema` as a RecordSchema, or without it the folder's schema.json.
 
     Without a label in `schema`, its text columns are masks: a preset only has the names
     of its table's columns.
-    file: a shard, for the error. Raises: ValueError: there is no schema.
+    Raises: ValueError: there is no schema.
     """
-    if schema:
-        record_schema = load_schema(schema)
-        masks = tuple(
-            str(field.source)
-            for field in record_schema.fields
-            if field.type == "bytes" and field.source not in SOURCES
-        )
-        if masks and not record_schema.label_keys:
-            return replace(record_schema, kind="masks", label_columns=masks)
-        return record_schema
-    path = f"{folder}/schema.json"
-    text = storage.read_text(path)
-    if text:
-        return RecordSchema.parse(text, path, COPY_AGAIN)
-    raise ValueError(
-        f"'{folder}' has no schema.json, so the features of '{file}' are unknown. "
-        'Set a `schema`: a preset such as "cassava", or a mapping of its features.'
+    if not schema:
+        path = f"{folder}/schema.json"
+        return RecordSchema.parse(storage.read_text(path), path, SET_SCHEMA)
+    record_schema = load_schema(schema)
+    masks = tuple(
+        str(field.source)
+        for field in record_schema.fields
+        if field.type == "bytes" and field.source not in SOURCES
     )
+    if masks and not record_schema.label_keys:
+        return replace(record_schema, kind="masks", label_columns=masks)
+    return record_schema
 
 
-def _inspect(row: dict[Any, Any]) -> dict[Any, Any]:
+def _inspect(row: dict) -> dict:
     """Return the row of a shard with its bytes, compression and count.
 
-    Raises: ValueError: they differ from those in shards.csv, or in its name.
+    A count in shards.csv or in the shard's name is checked by those who read all.
+    Raises: ValueError: the bytes differ from those in shards.csv.
     """
     file = row["file"]
     size, _ = storage.size_and_time(file)
-    found = row | {"bytes": size, "compression": "GZIP" if is_gzip(file) else ""}
-    # A listed shard of the right size has its records. Frames on disk are counted soon.
-    is_counted = row["bytes"] == UNLISTED and not storage.is_remote(file)
-    if is_counted or row["count"] == -1:
-        found["count"] = count_records(file)
-    for name in ("bytes", "count"):
-        if row[name] not in (-1, found[name]):
-            raise ValueError(
-                f"'{file}' has the {name} {found[name]:,}, but {row[name]:,} in "
-                "shards.csv or in its name: it is truncated, misnamed or of another "
-                "run. Copy it again, or write the part again."
-            )
-    return found
+    if row["bytes"] not in (UNLISTED, size):
+        raise ValueError(
+            f"'{file}' has {size:,} bytes, but {row['bytes']:,} in shards.csv: it is "
+            "truncated or of another run. Copy it again, or write the part again."
+        )
+    count = row["count"] if row["count"] >= 0 else count_records(file)
+    compression = "GZIP" if is_gzip(file) else ""
+    return row | {"bytes": size, "count": count, "compression": compression}
 
 
 def count_records(file: str) -> int:
@@ -314,7 +305,7 @@ def sha256_of_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read_sums(part_dir: str) -> dict[str, str]:
+def read_sums(part_dir: str) -> Texts:
     """Return the SHA-256 of each file in SHA256SUMS by name, {} if it is damaged."""
     text = storage.read_text(f"{part_dir}/{SUMS}")
     lines = re.findall(r"(?m)^([0-9a-f]{64})  (.+)\n", text)
@@ -322,21 +313,22 @@ def read_sums(part_dir: str) -> dict[str, str]:
     return sums if text == format_sums(sums) else {}
 
 
-def format_sums(sums: Mapping[str, str]) -> str:
+def format_sums(sums: Texts) -> str:
     """Return the text of SHA256SUMS."""
     return "".join(f"{sha256}  {name}\n" for name, sha256 in sorted(sums.items()))
 
 
-def find_changed_files(part_dir: str, sums: Mapping[str, str]) -> dict[str, str]:
+def find_changed_files(part_dir: str, sums: Texts) -> Texts:
     """Return what is wrong with each file that does not match `sums`, by name."""
     paths = [storage.join(part_dir, name) for name in sums]
-    wrong = {}
     with ThreadPoolExecutor(LOOKUPS) as threads:
-        found = [threads.submit(storage.sha256_of, path) for path in paths]
-    for name, sha256 in zip(sums, found, strict=True):
-        try:
-            if sha256.result() != sums[name]:
-                wrong[name] = "it has changed since it was written"
-        except PER_IMAGE_ERRORS:
-            wrong[name] = "the file is missing"
-    return wrong
+        sums_of_files = threads.map(_sha256_or_blank, paths)
+        found = dict(zip(sums, sums_of_files, strict=True))
+    changed = [name for name, sha256 in sums.items() if found[name] != sha256]
+    return dict.fromkeys(changed, "it is missing, or has changed since it was written")
+
+
+def _sha256_or_blank(path: str) -> str:
+    with contextlib.suppress(*PER_IMAGE_ERRORS):
+        return storage.sha256_of(path)
+    return ""

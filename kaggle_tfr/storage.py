@@ -193,6 +193,14 @@ def write_atomically(path: AnyPath, data: bytes) -> None:
         file.write(data)
 
 
+def update(path: AnyPath, data: bytes) -> None:
+    """Write a file as `write_atomically` does, unless it has this content."""
+    with contextlib.suppress(FileNotFoundError, IsADirectoryError, NotAFileError):
+        if read_bytes(path) == data:
+            return
+    write_atomically(path, data)
+
+
 @contextlib.contextmanager
 def new_file(path: AnyPath) -> Iterator[str]:
     """Yield the path of a local file, which becomes `path` if the block succeeds."""

@@ -14,7 +14,7 @@ from kaggle_tfr.fingerprints import (
     select_fingerprints,
 )
 from kaggle_tfr.mounts import find_file, find_input
-from kaggle_tfr.shards import check_one_dataset, list_parts, read_plan_id, upgrade_plan
+from kaggle_tfr.shards import check_one_dataset, list_parts, read_plan_id
 from kaggle_tfr.storage import exists, join
 
 PLAN_TABLE = "plan.parquet"
@@ -54,7 +54,7 @@ def read_records(
             f"needs those of parts 1 to {n_parts}, each once. Otherwise copies could "
             "be in two folds. Name each part, or the folder around them."
         )
-    return upgrade_plan(_read_plan(newest)), records
+    return _read_plan(newest), records
 
 
 def _read_csv(name: str) -> pd.DataFrame:

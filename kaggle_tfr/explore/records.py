@@ -155,7 +155,7 @@ def _choose_schema(shards: pd.DataFrame, settings: InputSettings) -> RecordSchem
     schema = "" if settings.input_schema == "auto" else settings.input_schema
     if schema or text:
         try:
-            return choose_schema(folder, path, schema).for_split(split)
+            return choose_schema(folder, schema).for_split(split)
         except ValueError as error:
             raise ValueError(f"INPUT_SCHEMA: {error}") from None
     for path in shards["file"]:

@@ -1,7 +1,7 @@
 """The plan: all settings to write and read shards, and each image's shard and part."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Self
@@ -20,7 +20,7 @@ from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.plan.forecast import forecast_groups, make_forecast
 from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
-from kaggle_tfr.shards import PlanId, sha256_of_text, upgrade_plan
+from kaggle_tfr.shards import PlanId, sha256_of_text
 from kaggle_tfr.tables import count_of, format_bytes
 
 # The order of the records. A row group of plan.parquet is a shard.
@@ -150,11 +150,6 @@ class Plan(PlanId):
     versions: dict[str, str]
     folds_sha256: str
     shards: tuple[Shard, ...]
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the plan of a plan.json of any version."""
-        return super().from_dict(upgrade_plan(dict(values)))
 
     def file_name(self, shard: Shard, count: int) -> str:
         """Return the path of a shard with `count` records below its part folder."""

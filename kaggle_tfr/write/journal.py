@@ -1,21 +1,22 @@
-"""Finished shards of a part: the rows of its shards.csv, and of its journal until then.
+"""The finished shards of a part: the rows of its shards.csv, and of its journal.
 
-A journal row is written just before its shard gets its final name, so every shard with
-a final name has a row. Once the part is complete, shards.csv replaces the journal. A
-run locks the part; a bucket, and a file system without locks, are not locked.
+The journal is a folder with one file per shard. The file is written just before the
+shard gets its final name, so every shard has a row. Once the part is complete,
+shards.csv replaces the journal. A run locks the part. Parts in a bucket, or on a file
+system without locks, are not locked.
 """
 
+import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from kaggle_tfr import storage
 from kaggle_tfr.lock import hold
 from kaggle_tfr.plan.plan import PART_FILES, Plan, read_plan
-from kaggle_tfr.schema import JsonDataclass
 from kaggle_tfr.shards import (
     find_changed_files,
     read_part_table,
@@ -24,10 +25,11 @@ from kaggle_tfr.shards import (
 )
 
 REJECT_COLUMNS = ["image_id", "path", "problem", "file"]
+LAST_FILES = ("shards.csv", "plan.json")  # to be removed after all others
 
 
 @dataclass(frozen=True)
-class ShardRow(JsonDataclass):
+class ShardRow:
     """A finished shard, as a row of shards.csv, with its rejected images.
 
     shard: index among the shards of its split and fold; refused: number of rejects.
@@ -44,7 +46,7 @@ class ShardRow(JsonDataclass):
     part: int
     shard: int
     refused: int
-    rejects: list[dict[str, str]] = field(default_factory=list)
+    rejects: Sequence[dict[Any, str]] = ()
     number: int = -1
     fingerprint: str = ""
 
@@ -67,8 +69,8 @@ def lock_part(part_dir: str) -> AbstractContextManager[None]:
 def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[ShardRow]:
     """Write the plan to a part, and return the rows of its finished shards.
 
-    Shards that have changed or that the plan lacks, and temporary files of killed runs,
-    are removed.
+    Files that have changed, shards that the plan lacks, and temporary files of killed
+    runs are removed.
     Raises: ValueError: the part was written from a different plan and `overwrite` is
         off, or a row names a file outside the part.
     """
@@ -84,24 +86,25 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
 
     storage.remove_leftovers(part_dir, storage.PART_LEVELS)
     storage.make_folder(storage.scratch_folder(part_dir))
-    path = f"{part_dir}/plan.json"
-    text = plan.to_json()
-    if storage.read_text(path) != text:
-        storage.write_atomically(path, text.encode())
-    rows = read_rows_of_part(part_dir)
-    planned = match_plan(rows, plan)
-    sums = {row.file: row.sha256 for row in planned}
+    rows = read_rows(part_dir)
+    finished = match_plan(rows, plan)
+    sums = read_sums(part_dir) | {row.file: row.sha256 for row in finished}
     changed = find_changed_files(part_dir, sums)
-    _remove_shards(part_dir, [*changed, *({row.file for row in rows} - sums.keys())])
-    return [row for row in planned if row.file not in changed]
+    _remove_files(part_dir, changed)
+    if "rejects.csv" in changed:
+        finished = [row for row in finished if not row.refused]
+    finished = [row for row in finished if row.file not in changed]
+    kept = {row.file for row in finished}
+    _remove_files(part_dir, [row.file for row in rows if row.file not in kept])
+    storage.update(f"{part_dir}/plan.json", plan.to_json().encode())
+    return finished
 
 
 def _find_changes(part_dir: str, plan: Plan) -> str:
-    """Return how the plan of a part differs: "QUALITY: 90 before, 70 now", or ""."""
+    """Return how the plan of a part differs: "QUALITY was 90", or ""."""
     # SHA256SUMS can identify the plan of a part without plan.json.
     is_same = read_sums(part_dir).get("plan.json") == sha256_of_text(plan.to_json())
-    names = ("plan.json", "shards.csv")
-    if is_same or not any(storage.exists(f"{part_dir}/{name}") for name in names):
+    if is_same or not any(storage.exists(f"{part_dir}/{name}") for name in LAST_FILES):
         return ""
     try:
         before = read_plan(part_dir)
@@ -109,65 +112,56 @@ def _find_changes(part_dir: str, plan: Plan) -> str:
         return str(error)
     if before.fingerprint == plan.fingerprint:
         return ""
-    settings = vars(before.settings)
     changes = [
-        f"{name.upper()}: {settings[name]!r:.60} before, {value!r:.60} now"
-        for name, value in vars(plan.settings).items()
-        if value != settings[name]
+        f"{name.upper()} was {value!r:.60}"
+        for name, value in vars(before.settings).items()
+        if value != getattr(plan.settings, name)
     ]
     return "; ".join(changes) or "the schema, or the images and their labels"
 
 
-def read_rows_of_part(part_dir: str) -> list[ShardRow]:
-    """Return the readable rows of shards.csv and the journal; no file is checked.
+def is_closed(part_dir: str) -> bool:
+    """Return whether the part is complete: it has shards.csv, and no journal."""
+    return storage.exists(f"{part_dir}/shards.csv") and not _list_journal(part_dir)
 
-    Raises: ValueError: a row names a file outside the part.
+
+def _list_journal(part_dir: str) -> list[str]:
+    return storage.list_files("journal/*.json", part_dir)
+
+
+def read_rows(part_dir: str) -> list[ShardRow]:
+    """Return the rows of a part's finished shards, without a check of their files.
+
+    The rows of a broken table are missing. Raises: ValueError: a row names a file
+    outside the part.
     """
-    # A row of the journal replaces the one of shards.csv.
-    rows = {}
-    for row in [*_read_shards_csv(part_dir), *_read_journal(part_dir)]:
-        storage.join(part_dir, row.file, f"{row.split}.csv")
-        rows[row.split, row.fold, row.shard] = row
-    return list(rows.values())
-
-
-def _read_shards_csv(part_dir: str) -> Iterator[ShardRow]:
-    """Yield the rows of shards.csv, with their rejects from rejects.csv.
-
-    Only rejects.csv names the rejected images: shards without it are written again.
-    """
-    sums = read_sums(part_dir)
-    with suppress(ValueError):  # a broken table
-        rows = read_part_table(part_dir, "shards.csv", COLUMNS)
+    rows = list[ShardRow]()
+    with suppress(ValueError):
         rejects = read_part_table(part_dir, "rejects.csv", REJECT_COLUMNS)
-        if find_changed_files(part_dir, {"rejects.csv": sums.get("rejects.csv", "")}):
-            rejects = rejects[:0]
-        values: Any
-        for values in rows.to_dict("records"):
-            of_shard: Any = rejects[rejects["file"] == values["file"]]
-            yield ShardRow(**values, rejects=of_shard.to_dict("records"))
-
-
-def _read_journal(part_dir: str) -> Iterator[ShardRow]:
-    """Yield the rows of the journal; a shard whose row is broken is written again."""
-    for path in storage.list_files("journal/*.json", part_dir):
-        with suppress(ValueError):
-            yield ShardRow.parse(storage.read_bytes(path), path, "")
+        for values in read_part_table(part_dir, columns=COLUMNS).to_numpy():
+            of_shard = rejects[rejects["file"] == values[0]].to_dict("records")
+            rows.append(replace(ShardRow(*values), rejects=of_shard))
+    for path in _list_journal(part_dir):
+        with suppress(ValueError, TypeError):
+            rows.append(ShardRow(**json.loads(storage.read_bytes(path))))
+    for row in rows:
+        storage.join(part_dir, row.file, f"{row.split}.csv")
+    return rows
 
 
 def add_row(part_dir: str, row: ShardRow) -> None:
-    """Write the row of a shard to the journal, before the shard gets its name."""
+    """Write the row of a shard to the journal."""
     path = f"{part_dir}/journal/{row.number:06d}.json"
-    storage.write_atomically(path, row.to_json().encode())
+    storage.write_atomically(path, json.dumps(vars(row)).encode())
 
 
 def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:
-    """Return the rows that agree with the plan, with their shards' numbers.
+    """Return the last row of each shard that agrees with the plan, with its number.
 
     The files themselves are not checked.
     """
     shards = {(shard.split, shard.fold, shard.index): shard for shard in plan.shards}
-    matching = []
+    matching = {}
     for row in rows:
         shard = shards.get((row.split, row.fold, row.shard))
         if (
@@ -176,8 +170,8 @@ def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:
             and row.file == plan.file_name(shard, row.count)
             and shard.count - row.count == row.refused == len(row.rejects)
         ):
-            matching.append(replace(row, number=shard.number))
-    return matching
+            matching[shard.number] = replace(row, number=shard.number)
+    return [*matching.values()]
 
 
 def clear_part(part_dir: str) -> None:
@@ -186,35 +180,23 @@ def clear_part(part_dir: str) -> None:
     Shards are removed before their rows, and plan.json last, so that the call can be
     repeated after an interruption.
     """
-    rows = read_rows_of_part(part_dir)
-    names = {f"{row.split}.csv" for row in rows}
-    names |= {*PART_FILES, *read_sums(part_dir)} - {"shards.csv", "plan.json"}
-    _remove_shards(part_dir, [row.file for row in rows])
-    for name in [*sorted(names), "shards.csv"]:
-        storage.remove(storage.join(part_dir, name))
+    rows = read_rows(part_dir)
+    names = {*PART_FILES, *read_sums(part_dir), *(f"{row.split}.csv" for row in rows)}
+    _remove_files(part_dir, [row.file for row in rows])
     remove_journal(part_dir)
-    storage.remove(f"{part_dir}/plan.json")
+    _remove_files(part_dir, [*sorted(names.difference(LAST_FILES)), *LAST_FILES])
 
 
-def _remove_shards(part_dir: str, files: Iterable[str]) -> None:
-    """Remove shards with their indices."""
+def _remove_files(part_dir: str, files: Iterable[str]) -> None:
+    """Remove files, and the indices of shards."""
     for file in files:
-        path = storage.join(part_dir, file)
-        # A link may lead out of the part.
-        if storage.is_inside(os.path.dirname(path), part_dir):
-            storage.remove(path)
+        storage.remove(storage.join(part_dir, file))
         storage.remove(f"{part_dir}/index/{file}.idx")
 
 
 def remove_journal(part_dir: str) -> None:
     """Remove the journal, and the temporary files of killed workers."""
     storage.remove_leftovers(part_dir, storage.PART_LEVELS)
-    for path in storage.list_files("journal/*.json", part_dir):
+    for path in _list_journal(part_dir):
         storage.remove(path)
     shutil.rmtree(f"{part_dir}/journal", ignore_errors=True)
-
-
-def is_closed(part_dir: str) -> bool:
-    """Return whether the part is complete: it has shards.csv, and no journal."""
-    has_rows = bool(storage.list_files("journal/*.json", part_dir))
-    return storage.exists(f"{part_dir}/shards.csv") and not has_rows

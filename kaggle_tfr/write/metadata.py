@@ -1,6 +1,5 @@
 """dataset-metadata.json: a part's title, page and license for Kaggle."""
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,17 +12,18 @@ from kaggle_tfr import storage
 from kaggle_tfr.mounts import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.plan.plan import Plan
 from kaggle_tfr.tables import escape_markdown
-from kaggle_tfr.write.journal import COLUMNS, ShardRow
+from kaggle_tfr.write.journal import ShardRow
 
 DATASET_FILE = "dataset-metadata.json"
-USER_FIELDS = ("id", "title", "licenses", "keywords")  # which the user may change
+# The user may change these.
+USER_FIELDS = ("id", "title", "subtitle", "licenses", "keywords")
 PAGE = Path(__file__).with_name("page.md")
 
 
 def renew_metadata(
     part_dir: str, plan: Plan, rows: Sequence[ShardRow], license_name: str = ""
-) -> str:
-    """Return the new text of a part's dataset-metadata.json, "" if the file is right.
+) -> dict[str, Any]:
+    """Return what a part's dataset-metadata.json should contain.
 
     The user's changes of `USER_FIELDS` stay. license_name: "" for the one in the file.
     """
@@ -32,8 +32,7 @@ def renew_metadata(
     if license_name:
         changes["licenses"] = [{"name": license_name}]
     slug = str(changes.get("id", "")).rpartition("/")[2]
-    metadata = describe_dataset(plan, rows, slug) | changes
-    return "" if metadata == present else json.dumps(metadata, indent=1) + "\n"
+    return describe_dataset(plan, rows, slug) | changes
 
 
 def read_metadata(part_dir: str) -> dict[str, Any]:
@@ -44,24 +43,16 @@ def read_metadata(part_dir: str) -> dict[str, Any]:
     return {}
 
 
-def read_license(part_dir: str) -> str:
-    """Return Kaggle's name of a part's license, "" for none."""
-    with suppress(ValueError, TypeError, KeyError):  # the user may change the file
-        (license_of_part,) = read_metadata(part_dir)["licenses"]
-        return str(license_of_part["name"])
-    return ""
-
-
 def describe_dataset(
     plan: Plan, rows: Sequence[ShardRow], slug: str = ""
 ) -> dict[str, Any]:
     """Return the content of a part's dataset-metadata.json; its license is added later.
 
-    rows: of its shards. slug: that the user has chosen.
+    rows: of its shards. slug: chosen by the user, "" for the default.
     Kaggle's titles and slugs have at most 50 characters.
     Source: https://github.com/Kaggle/kaggle-cli/blob/main/docs/datasets_metadata.md
     """
-    shards = pd.DataFrame(rows, columns=COLUMNS)
+    shards = pd.DataFrame(rows)
     part = rows[0].part
     name = " ".join(plan.labels.name.split()) or "images"
     ending = "TFRecords"

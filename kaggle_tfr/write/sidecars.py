@@ -1,6 +1,7 @@
 """The files beside a part's shards: tables of the images, indices, labels and sums."""
 
 import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -15,15 +16,15 @@ from kaggle_tfr.fingerprints import (
 )
 from kaggle_tfr.naming import FOLDS_FILE, SUBMISSION
 from kaggle_tfr.plan.plan import Plan, read_rows
-from kaggle_tfr.records import format_index, list_frames, read_index
-from kaggle_tfr.shards import SUMS, find_changed_files, format_sums
+from kaggle_tfr.records import format_index, list_frames
+from kaggle_tfr.shards import SUMS, format_sums
 from kaggle_tfr.tables import format_csv
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, ShardRow
-from kaggle_tfr.write.metadata import DATASET_FILE, renew_metadata
+from kaggle_tfr.write.metadata import DATASET_FILE, read_metadata, renew_metadata
 
-# In plan.parquet these are of the original, in a record of the image that it contains.
-# A CSV has them by other names, if at all.
+# In plan.parquet these describe the original, in a record the stored image. A CSV has
+# those of the original by other names.
 RENAMED = {name: f"source_{name}" for name in ("height", "width", "format", "split")}
 
 
@@ -44,47 +45,39 @@ def close_part(
     with storage.explain_os_errors(part_dir, storage.OUTPUT_FIXES):
         files = _list_tables(work_dir, plan, rows, publish_hashes=publish_hashes)
         files |= _list_files(work_dir, plan, rows)
-        new_sums = {name: _hash(data) for name, data in files.items()}
-        sums = dict(new_sums)
+        # Without shards.csv, which is written last, the part is unfinished.
+        files["shards.csv"] = format_csv(pd.DataFrame(rows)[COLUMNS]).encode()
+        sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
         for row in rows:
             sums[row.file] = row.sha256
             if not plan.settings.compression:
                 sums |= _complete_index(part_dir, row)
-        # Without shards.csv, which is written last, the part is unfinished.
-        shards_csv = files.pop("shards.csv")
-        files |= {SUMS: format_sums(sums).encode(), "shards.csv": shards_csv}
-        new_sums[SUMS] = _hash(files[SUMS])
-        changed = find_changed_files(part_dir, new_sums)
-        for name in files:
-            if name in changed:
-                storage.write_atomically(f"{part_dir}/{name}", files[name])
+        metadata = renew_metadata(part_dir, plan, rows, license_name)
+        if metadata != read_metadata(part_dir):
+            text = json.dumps(metadata, indent=1) + "\n"
+            storage.write_atomically(f"{part_dir}/{DATASET_FILE}", text.encode())
+        storage.update(f"{part_dir}/{SUMS}", format_sums(sums).encode())
         for name in {"rejects.csv", FINGERPRINTS_FILE} - files.keys():
             storage.remove(f"{part_dir}/{name}")
-
-        metadata = renew_metadata(part_dir, plan, rows, license_name)
-        if metadata:
-            path = f"{part_dir}/{DATASET_FILE}"
-            storage.write_atomically(path, metadata.encode())
+        for name, data in files.items():
+            storage.update(f"{part_dir}/{name}", data)
     journal.remove_journal(part_dir)
 
 
-def _hash(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
 def _complete_index(part_dir: str, row: ShardRow) -> dict[str, str]:
-    """Write the index of a shard if it is missing or wrong; return its name and sum."""
+    """Write the index of a shard if it is missing; return its name and sum."""
     name = f"index/{row.file}.idx"
     path = f"{part_dir}/{name}"
-    # The index of an empty shard is an empty file.
-    if not storage.exists(path) or read_index(path)[-1] != row.bytes:
+    if not storage.exists(path):
         with storage.local_copy(f"{part_dir}/{row.file}") as local:
             text = format_index(list_frames(local))
         storage.write_atomically(path, text.encode())
     return {name: storage.sha256_of(path)}
 
 
-def _list_files(work_dir: str, plan: Plan, rows: Sequence[ShardRow]) -> dict[str, Any]:
+def _list_files(
+    work_dir: str, plan: Plan, rows: Sequence[ShardRow]
+) -> dict[str, bytes]:
     """Return the content of each small file beside the shards, by its name."""
     # Without resizing, originals keep their bytes and their format.
     image_format = "jpeg or png" if plan.image.resize == "none" else "jpeg"
@@ -97,17 +90,13 @@ def _list_files(work_dir: str, plan: Plan, rows: Sequence[ShardRow]) -> dict[str
         ),
         "labels.json": plan.labels.to_json(),
         "labels.txt": "".join(f"{label}:{name}\n" for label, name in enumerate(names)),
-        "shards.csv": format_csv(pd.DataFrame(rows, columns=COLUMNS)),
     }
-    rejects = []
-    for row in rows:
-        rejects += [reject | {"file": row.file} for reject in row.rejects]
+    rejects = [reject | {"file": row.file} for row in rows for reject in row.rejects]
     if rejects:
         texts["rejects.csv"] = format_csv(pd.DataFrame(rejects)[REJECT_COLUMNS])
-    submission = storage.read_text(storage.join(work_dir, SUBMISSION))
-    if submission and any(row.split == "test" for row in rows):
-        texts[SUBMISSION] = submission
-    files = {name: text.encode() for name, text in texts.items()}
+    if any(row.split == "test" for row in rows):
+        texts[SUBMISSION] = storage.read_text(storage.join(work_dir, SUBMISSION))
+    files = {name: text.encode() for name, text in texts.items() if text}
     if plan.folds_sha256 and rows[0].part == plan.first_part:
         files[FOLDS_FILE] = storage.read_bytes(storage.join(work_dir, FOLDS_FILE))
     return files
@@ -151,4 +140,4 @@ def _list_columns(plan: Plan, split: str) -> list[str]:
         columns += field.sources
     if schema.kind == "masks":
         columns += ["source_height", "source_width"]
-    return list(dict.fromkeys([*columns, "fold", "file", "record"]))
+    return [*dict.fromkeys([*columns, "fold", "file", "record"])]

@@ -1,9 +1,8 @@
 """Mean and standard deviation of the colour channels, exact over all pixels."""
 
 import json
-import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -16,8 +15,6 @@ from kaggle_tfr.images.convert import read_pixels
 from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.records import DamagedRecord, read_image_bytes
 from kaggle_tfr.shards import SUMS, format_sums, read_sums
-
-BLOCK = 32  # files of one task
 
 # Sums over images: "images", "pixels", the values "R", "G", "B", and their squares
 # "RR", "GG", "BB".
@@ -43,8 +40,9 @@ def describe_sums(sums: Sums) -> dict[str, Any]:
     n = sums["pixels"]
     mean = {name: sums[name] / n for name in "RGB"}
     # Integers do not round: (n·Σx² − (Σx)²) / n² keeps every digit.
-    variances = {c: (n * sums[c * 2] - sums[c] ** 2) / n**2 for c in "RGB"}
-    std = {name: variance**0.5 for name, variance in variances.items()}
+    std = {
+        name: ((n * sums[name * 2] - sums[name] ** 2) / n**2) ** 0.5 for name in "RGB"
+    }
     return {"mean": mean, "std": std, "images": sums["images"], "pixels": n}
 
 
@@ -53,57 +51,42 @@ def channel_stats_of_files(images: pd.DataFrame) -> Stats:
 
     images: columns `split` and `path`. Files that cannot be read are left out.
     """
-    blocks = parallel.run(
-        _sum_files,
-        parallel.blocks(images[["split", "path"]], BLOCK),
-        label="Pixels of files",
-    )
-    return combine_stats(blocks)
-
-
-def _sum_files(images: pd.DataFrame) -> Stats:
-    """Return the sums over the pixels of a block of files, by split."""
     stats: Stats = defaultdict(Counter)
-    for split, path in images.to_numpy():
-        # The writer reports images that were damaged after they were measured.
-        with suppress(FileNotFoundError, RejectedImage, DamagedRecord):
-            pixels = read_pixels(read_image_bytes(path))
-            stats[split].update(sum_channels(pixels))
+    sums_of_files = parallel.run(_sum_file, images["path"], label="Pixels of files")
+    for split, sums in zip(images["split"], sums_of_files, strict=True):
+        stats[split].update(sums)
     return stats
 
 
-def combine_stats(parts: Iterable[Mapping[str, Sums]]) -> Stats:
-    """Return the sums over the images of several parts, by split."""
-    combined: Stats = defaultdict(Counter)
-    for stats in parts:
-        for split, sums in stats.items():
-            combined[split].update(sums)
-    return combined
+def _sum_file(path: str) -> Sums:
+    # The writer reports images that were damaged after they were measured.
+    with suppress(FileNotFoundError, RejectedImage, DamagedRecord):
+        return sum_channels(read_pixels(read_image_bytes(path)))
+    return Counter()
 
 
-def save_stats(stats: Mapping[str, Sums], path: str) -> None:
+def save_stats(stats: Stats, part_dir: str) -> None:
     """Write stats.json of a part, and its line in SHA256SUMS.
 
     It has mean, std, images and pixels of train, or of all splits together if there is
     no train, and of each split.
     """
+    path = f"{part_dir}/stats.json"
     splits = {split: describe_sums(stats[split]) for split in sorted(stats)}
     train = stats.get("train") or sum(stats.values(), Counter())
     _write_json(path, describe_sums(train) | {"splits": splits})
-    part_dir = os.path.dirname(path)
     sums = read_sums(part_dir) | {"stats.json": storage.sha256_of(path)}
     storage.write_atomically(f"{part_dir}/{SUMS}", format_sums(sums).encode())
 
 
-def save_mean_rgb(files: Stats, records: Stats, work_dir: str) -> None:
-    """Write mean_rgb/{split}_{files,records}.json.
+def save_mean_rgb(stats: Stats, origin: str, work_dir: str) -> None:
+    """Write mean_rgb/{split}_{origin}.json; origin: "files" or "records".
 
     Each file has the form of ImageNet's pipelines: {"R": …, "G": …, "B": …}.
     """
-    for origin, stats in {"files": files, "records": records}.items():
-        for split, sums in stats.items():
-            path = storage.join(work_dir, f"mean_rgb/{split}_{origin}.json")
-            _write_json(path, describe_sums(sums)["mean"])
+    for split, sums in stats.items():
+        path = storage.join(work_dir, f"mean_rgb/{split}_{origin}.json")
+        _write_json(path, describe_sums(sums)["mean"])
 
 
 def _write_json(path: str, values: Mapping[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """04 in one call: write the parts, read them again, and account for every image."""
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 import pandas as pd
@@ -8,9 +9,10 @@ from kaggle_tfr import notebook, storage
 from kaggle_tfr.mounts import output_dir
 from kaggle_tfr.parameters import Values
 from kaggle_tfr.plan.plan import Plan, read_plan
+from kaggle_tfr.write.metadata import read_metadata
 from kaggle_tfr.write.stats import (
+    Stats,
     channel_stats_of_files,
-    combine_stats,
     describe_sums,
     save_mean_rgb,
     save_stats,
@@ -59,14 +61,23 @@ def run(values: Values) -> Written:
     )
 
     checked = verify_written(shards, parts_dir, work)
-    for part_dir, sums in checked.stats.items():
-        save_stats(sums, f"{part_dir}/stats.json")
-    stats = combine_stats(checked.stats.values())
+    stats: Stats = defaultdict(Counter)
+    licenses = []
+    for part_dir, stats_of_part in checked.stats.items():
+        licenses.append(read_metadata(part_dir)["licenses"])
+        save_stats(stats_of_part, part_dir)
+        for split, sums in stats_of_part.items():
+            stats[split].update(sums)
     if values["MEAN_RGB"]:
-        originals = storage.read_parquet(
-            f"{work}/plan.parquet", columns=["path", "split"]
-        )
-        save_mean_rgb(channel_stats_of_files(originals), stats, work)
+        originals = storage.read_parquet(f"{work}/plan.parquet", ["path", "split"])
+        save_mean_rgb(channel_stats_of_files(originals), "files", work)
+        save_mean_rgb(stats, "records", work)
+    if all(licenses):
+        name = values["LICENSE"] or "that of dataset-metadata.json"
+        notebook.note("✓", f"License: {name}.", "license")
+    else:
+        advice = "To publish, set LICENSE and run 04_write again. Finished shards stay."
+        notebook.note("·", "LICENSE is empty.", "license", advice)
     described = pd.json_normalize([describe_sums(sums) for sums in stats.values()])
     return Written(
         plan=plan,

@@ -1,12 +1,11 @@
 """Read parts again in one pass: faults by record, a comparison with sources, sums."""
 
 import os
-import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import pairwise
 from math import nan
 from typing import Any, NamedTuple
 
@@ -21,11 +20,11 @@ from kaggle_tfr.images.orientation import INVERSE, ORIENTATIONS, apply_orientati
 from kaggle_tfr.plan.plan import Plan, read_plan
 from kaggle_tfr.records import (
     PER_IMAGE_ERRORS,
-    decompress,
-    is_gzip,
+    check_frame,
     list_frames,
     list_values,
     parse_record,
+    plain_file,
     read_frame,
     read_image_bytes,
 )
@@ -40,18 +39,15 @@ from kaggle_tfr.shards import (
 )
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import ShardRow
-from kaggle_tfr.write.metadata import DATASET_FILE, renew_metadata
+from kaggle_tfr.write.metadata import DATASET_FILE, read_metadata, renew_metadata
 from kaggle_tfr.write.stats import Stats, Sums, sum_channels
 
 METHOD = Image.Resampling.HAMMING
-BLOCK = 16  # records of one task
-MAX_FAULTS = 20  # of a file
-MARGIN_DB = 1.0  # some images look the same rotated: a fault must fit better by this
 SWAPPED = "red and blue are swapped"
-REPAIR = "Run 04_write again; if the fault stays, with OVERWRITE = True."
-# Columns of a split's table that `encode` takes as numbers, and the names of these.
+MARGIN_DB = 1.0  # a transformation must fit better by this to be a fault
+REPAIR = "Run 04_write again. If the fault stays, remove the part and write it again."
+# Columns of a split's table that `encode` needs as numbers, and its names for them.
 NUMBERS = {"label": "label", "source_height": "height", "source_width": "width"}
-
 KEYS = ["split", "image_id"]
 
 
@@ -60,7 +56,7 @@ class Finding(NamedTuple):
 
     record: from 0, -1 for the whole file; offset: in the decompressed file. problem: ""
     for a source that fits. psnr, psnr_swapped: in dB, against the source, as it is and
-    with red and blue swapped. path: of the source. advice: how to repair a fault.
+    with red and blue swapped. path: of the source.
     """
 
     part: str
@@ -68,24 +64,27 @@ class Finding(NamedTuple):
     record: int = -1
     offset: int = 0
     problem: str = ""
-    advice: str = REPAIR
+    split: str = ""
     psnr: float = nan
     psnr_swapped: float = nan
-    split: str = ""
-    image_id: str = ""
     path: str = ""
 
 
 class Verification(NamedTuple):
-    """faults, sources: columns of `Finding`; stats: by part folder."""
+    """faults: rows of `Finding`, and how to repair them; stats: by part folder.
+
+    sources: rows of `Finding`.
+    """
 
     faults: pd.DataFrame
     sources: pd.DataFrame
     stats: dict[str, Stats]
 
 
-# A record: its shard, a plain local file, number, (offset, end) and [row of its table].
-Record = tuple[Any, ...]
+Shard = tuple[ShardRow, pd.DataFrame]  # with the rows of its images
+# The place, frame and row ({} if unknown) of a record; without a frame, a fault of the
+# whole file.
+Record = tuple[Finding, Sequence[bytes], Row]
 Checked = tuple[list[Finding], Sums]
 
 
@@ -98,29 +97,19 @@ def verify_parts(
     row of the image; names, counts and files against plan and shards.csv.
     folders: parts, or folders of parts such as WORK_DIR.
     work_dir: the plan's; "" to compare no sources.
-    sample: the least number of records of each part to compare with their sources; 0:
+    sample: the minimum number of records of each part to compare with their sources; 0:
         one in a hundred, from 6 to 50.
     """
-    part_dirs = list[str]()
+    stats: dict[str, Stats] = {}
+    findings = list[Finding]()
     for folder in [folders] if isinstance(folders, str) else folders:
         parts = {*list_parts(folder), *list_parts(folder, "plan.json")}
-        part_dirs += sorted(parts) or [folder.rstrip("/")]
-    findings = list[Finding]()
-    # Readers take all parts of a folder for one dataset.
-    for folder, siblings in groupby(part_dirs, os.path.dirname):
-        try:
-            check_one_dataset(list(siblings), advice="Remove one of them.")
-        except ValueError as error:
-            findings.append(Finding(folder, "plan.json", problem=str(error)))
-
-    stats: dict[str, Stats] = {}
-    for part_dir in part_dirs:
-        stats[part_dir] = defaultdict(Counter)
-        findings += _verify_part(part_dir, work_dir, sample, stats[part_dir])
-    columns = [*Finding._fields[:6]]  # of faults
+        for part_dir in sorted(parts) or [folder.rstrip("/")]:
+            stats[part_dir] = defaultdict(Counter)
+            findings += _verify_part(part_dir, work_dir, sample, stats[part_dir])
+    columns = [*Finding._fields[:5]]  # of faults
     table = pd.DataFrame(findings, columns=Finding._fields).sort_values(columns)
-    faults = table.loc[table["problem"] != "", columns]
-    faults = faults.groupby(["part", "file"]).head(MAX_FAULTS)
+    faults = table.loc[table["problem"] != "", columns].assign(advice=REPAIR)
     return Verification(faults, table.dropna(), stats)
 
 
@@ -135,7 +124,7 @@ def verify_written(shards: pd.DataFrame, parts_dir: str, work_dir: str) -> Verif
     checked = verify_parts(part_dirs, work_dir)
     if len(checked.faults):
         table = checked.faults.head(20).to_string()
-        raise RuntimeError(f"the parts are not what was planned:\n{table}")
+        raise RuntimeError(f"the parts are not as planned:\n{table}")
     text = f"0 faults in {shards['count'].sum():,} records, all read again."
     notebook.note("✓", text, "verification")
     return checked
@@ -143,29 +132,29 @@ def verify_written(shards: pd.DataFrame, parts_dir: str, work_dir: str) -> Verif
 
 def _verify_part(
     part_dir: str, work_dir: str, sample: int, stats: Stats
-) -> list[Finding]:
-    """Return what is found in a part, and add the sums of its pixels to `stats`."""
+) -> Iterator[Finding]:
+    """Yield what is found in a part, and add the sums of its pixels to `stats`."""
     plan, rows, problems = _open_part(part_dir)
-    findings = [Finding(part_dir, file, problem=problems[file]) for file in problems]
+    for file, problem in problems.items():
+        yield Finding(part_dir, file, problem=problem)
     if not rows:
-        return findings
+        return
     sources = _choose_sources(work_dir, rows[0].part, sample) if work_dir else {}
     tables = _read_images(part_dir, {row.split for row in rows})
-    with tempfile.TemporaryDirectory() as scratch:
-        results = parallel.run_groups(
-            partial(open_shard, part_dir, scratch),
-            partial(check_records, part_dir, plan.for_worker(), sources),
-            partial(close_shard, scratch),
-            [(row, tables.get(row.file, pd.DataFrame())) for row in rows],
-            label=f"Verifying {part_dir}",
-            total=sum(row.count for row in rows),
-            advance=lambda blocks: sum(sums["images"] for _, sums in blocks),
-        )
-        for row, blocks in zip(rows, results, strict=True):
-            for found, sums in blocks:
-                findings += found
+    results = parallel.run_groups(
+        partial(read_shard, part_dir),
+        partial(check_records, plan.for_worker(), sources),
+        _list_blocks,
+        [(row, tables.get(row.file, pd.DataFrame())) for row in rows],
+        label=f"Verifying {part_dir}",
+        total=sum(row.count for row in rows),
+        advance=lambda blocks: sum(sums["images"] for _, sums in blocks),
+    )
+    for row, blocks in zip(rows, results, strict=True):
+        for findings, sums in blocks:
+            yield from findings
+            if sums:
                 stats[row.split].update(sums)
-    return findings
 
 
 def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
@@ -173,37 +162,45 @@ def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
 
     The problems are those of all files but these shards, by name.
     """
-    plan = None
+    plan: Any = None
     rows = list[ShardRow]()
-    error = "the part is unfinished, or this file is broken"
+    error = ""
     try:
         plan = read_plan(part_dir)
-        rows = journal.match_plan(journal.read_rows_of_part(part_dir), plan)
+        rows = journal.match_plan(journal.read_rows(part_dir), plan)
+        # Readers take all parts of a folder for one dataset.
+        siblings = list_parts(os.path.dirname(part_dir))
+        check_one_dataset(siblings, advice="Remove one of them.")
     except (*PER_IMAGE_ERRORS, ValueError) as raised:
         error = str(raised)
+    if not (rows and journal.is_closed(part_dir)):
+        error = error or "the part is unfinished, or this file is broken"
+
     sums = read_sums(part_dir)
     shards = {row.file: row.sha256 for row in rows}
     others = {name: sums[name] for name in sums.keys() - shards.keys()}
     problems = find_changed_files(part_dir, others)
+    if error:
+        problems["shards.csv" if plan else "plan.json"] = error
+    if not rows:
+        return plan, rows, problems
+
     if not shards.items() <= sums.items():
         problems[SUMS] = "it is missing or broken, or lacks a shard"
-    if plan is None:
-        return plan, rows, {"plan.json": error} | problems
-
-    n_planned = sum(shard.part in {row.part for row in rows} for shard in plan.shards)
-    if len(rows) < max(1, n_planned) or not journal.is_closed(part_dir):
-        problems["shards.csv"] = error
     for path in list_shard_files(part_dir):
         file = os.path.relpath(path, part_dir)
-        if rows and file not in shards:
-            problems[file] = "not planned, or not in shards.csv"
-    if not problems and renew_metadata(part_dir, plan, rows):
+        if file not in shards:
+            problems[file] = "it is not in the plan, or not in shards.csv"
+    # Earlier versions wrote another plan.json, and other pages.
+    is_current = storage.read_text(f"{part_dir}/plan.json") == plan.to_json()
+    metadata = renew_metadata(part_dir, plan, rows)
+    if not problems and is_current and read_metadata(part_dir) != metadata:
         problems[DATASET_FILE] = "it is missing, or does not describe this part"
     return plan, rows, problems
 
 
 def _choose_sources(work_dir: str, part: int, sample: int) -> dict[Any, str]:
-    """Return a sample of a part's images."""
+    """Return the paths of a sample of a part's images by their `KEYS`."""
     path = storage.join(work_dir, "plan.parquet")
     table = storage.read_parquet(path, ["part", "path", *KEYS])
     table = table[table["part"] == part]
@@ -230,114 +227,93 @@ def _read_images(part_dir: str, splits: Iterable[str]) -> dict[Any, pd.DataFrame
     return tables
 
 
-def open_shard(
-    part_dir: str, scratch: str, shard: tuple[ShardRow, pd.DataFrame]
-) -> list[list[Finding | Record]]:
-    """Return a fault of the whole shard, if it has one, and its records, in blocks."""
+def read_shard(part_dir: str, shard: Shard) -> Iterator[list[Record]]:
+    """Yield the records of a shard in blocks, then the fault of the whole file."""
     row, images = shard
     path = f"{part_dir}/{row.file}"
-    file: storage.AnyPath = path
+    whole = Finding(part_dir, row.file, split=row.split)
     problem = ""
-    bounds = [0]
-    storage.make_folder(scratch)  # on another machine of a cluster
     try:
-        with storage.local_copy(path) as local:
+        with storage.local_copy(path) as local, plain_file(local) as plain:
+            frames = [*pairwise(list_frames(plain))]
             if storage.sha256_of(local) != row.sha256:
                 problem = "its sha256 is not that of shards.csv"
-            if storage.is_remote(path) or is_gzip(local):
-                file = decompress(local, f"{scratch}/{row.number}")
-        bounds = list_frames(file)
-        counts = {row.count, len(bounds) - 1, len(images) or row.count}
-        if len(counts) > 1 and not problem:
-            problem = f"it, shards.csv and {row.split}.csv have {counts} records"
+            elif len(frames) != row.count:
+                problem = f"it has {len(frames)} records, in shards.csv {row.count}"
+            rows: dict[int, Any] = dict(enumerate(images.to_dict("records")))
+            largest = max((end - offset for offset, end in frames), default=0)
+            for block in parallel.blocks_by_bytes([*enumerate(frames)], largest):
+                yield [
+                    (
+                        whole._replace(record=number, offset=offset),
+                        read_frame(plain, offset, end - offset),
+                        rows.get(number, {}),
+                    )
+                    for number, (offset, end) in block
+                ]
     except FileNotFoundError:
         problem = "the file is missing"
     except OSError as error:
         problem = f"it cannot be read: {error}"
-
-    rows: Any = images.to_dict("records")
-    records: list[Finding | Record] = []
     if problem:
-        records.append(Finding(part_dir, row.file, problem=problem))
-    for number, frame in enumerate(pairwise(bounds)):
-        records.append((row, file, number, frame, rows[number : number + 1]))
-    return parallel.blocks(records, BLOCK)
+        yield [(whole._replace(problem=problem), (), {})]
 
 
 def check_records(
-    part_dir: str,
-    plan: Plan,
-    sources: Mapping[Any, str],
-    records: Iterable[Finding | Record],
+    plan: Plan, sources: Mapping[Any, str], records: Iterable[Record]
 ) -> Checked:
-    """Read records, and compare them with their rows and with a sample of sources."""
+    """Compare records with their rows, and with a sample of sources; add pixels up."""
     findings = list[Finding]()
     sums: Sums = Counter()
-    for record in records:
-        if isinstance(record, Finding):
-            findings.append(record)
+    for place, frame, row in records:
+        if not frame:
+            findings.append(place)
             continue
-        shard, file, number, (offset, end), rows = record
-        place = (part_dir, shard.file, number, offset)
         try:
-            data = read_frame(file, offset, end - offset)
-            pixels = _check_features(plan, shard.split, data, rows)
+            data = check_frame(*frame)
+            pixels = _check_features(plan, place.split, data, row)
         except (ValueError, KeyError, RejectedImage) as error:
-            findings.append(Finding(*place, f"the record is wrong: {error}"))
+            findings.append(place._replace(problem=f"the record is wrong: {error}"))
             continue
         sums.update(sum_channels(pixels))
-        for row in rows:
-            key = (shard.split, row["image_id"])
-            path = sources.get(key, "")
-            # Sources may have been removed or changed since they were written.
-            with suppress(*PER_IMAGE_ERRORS, RejectedImage):
-                source = read_image_bytes(path)
-                problem, fit = compare_with_source(source, pixels, plan.image)
-                findings.append(Finding(*place, problem, REPAIR, *fit, *key, path))
+        path = sources.get((place.split, row.get("image_id")), "")
+        # Sources may have been removed or changed since they were written.
+        with suppress(*PER_IMAGE_ERRORS, RejectedImage):
+            source = read_image_bytes(path)
+            problem, fit = compare_with_source(source, pixels, plan.image)
+            findings.append(Finding(*place[:4], problem, place.split, *fit, path))
     return findings, sums
 
 
-def close_shard(
-    scratch: str, shard: tuple[ShardRow, Any], blocks: Iterable[Checked]
-) -> list[Checked]:
-    """Return what was found in each block of a shard, and remove its plain copy."""
-    checked = list(blocks)
-    storage.remove(f"{scratch}/{shard[0].number}")
-    return checked
+def _list_blocks(_: Shard, blocks: Iterable[Checked]) -> list[Checked]:
+    return [*blocks]
 
 
-def _check_features(
-    plan: Plan, split: str, data: bytes, rows: Iterable[Row]
-) -> np.ndarray:
-    """Return the pixels of a record whose features are those of its row.
+def _check_features(plan: Plan, split: str, data: bytes, row: Row) -> np.ndarray:
+    """Return the pixels of a record whose features are those of its row, if it has one.
 
     Raises: RejectedImage, ValueError, KeyError: what is wrong.
     """
+    features = parse_record(data)
     key = plan.schema.for_split(split).image_key
-    (image,) = parse_record(data)[key].bytes_list.value
+    (image,) = features[key].bytes_list.value or [b""]
     header = read_header(image)
     if header.orientation != 1:
         raise ValueError(f"its image has the EXIF orientation {header.orientation}")
     encoded = EncodedImage(image, header.height, header.width, header.format)
-    for row in rows:
-        _compare_features(data, encode(row, encoded, plan.schema, plan.image))
+    expected_data = encode(row, encoded, plan.schema, plan.image) if row else data
+    if data != expected_data:
+        expected = parse_record(expected_data)
+        for name in sorted({*features, *expected}):
+            values = [list_values(record[name]) for record in (features, expected)]
+            if values[0] != values[1]:
+                raise ValueError(
+                    f"'{name}' is {values[0]!s:.60}, expected {values[1]!s:.60}"
+                )
+        raise ValueError(
+            "its features are not in the order or of the type of the schema"
+        )
     return read_pixels(image)
-
-
-def _compare_features(data: bytes, expected_data: bytes) -> None:
-    """Raise a ValueError that names the first difference of two records."""
-    if data == expected_data:
-        return
-    found = parse_record(data)
-    expected = parse_record(expected_data)
-    for name in sorted({*found, *expected}):
-        value = list_values(found[name])
-        expected_value = list_values(expected[name])
-        if value != expected_value:
-            raise ValueError(
-                f"'{name}' is {value!s:.60}, expected {expected_value!s:.60}"
-            )
-    raise ValueError("the order or the type of its features is not that of the schema")
 
 
 def compare_with_source(
@@ -345,8 +321,8 @@ def compare_with_source(
 ) -> tuple[str, tuple[float, float]]:
     """Return (problem, (psnr, psnr_swapped)) of a record's pixels.
 
-    pixels: RGB (height, width, 3). The PSNR is in dB, as it is and with red and blue
-    swapped. The problem is the transformation that fits better, or "".
+    pixels: RGB (height, width, 3). The problem is "" or the transformation that fits
+    better.
     """
     height, width, _ = pixels.shape
     side = max(height, width)
@@ -357,12 +333,15 @@ def compare_with_source(
     resize = Image.Image.resize if settings.resize == "stretch" else ImageOps.fit
     expected = np.asarray(resize(image, (width, height), METHOD))
 
-    fits = {SWAPPED: psnr(expected, pixels[..., ::-1])}
+    versions = {SWAPPED: pixels[..., ::-1]}
     for number, orientation in ORIENTATIONS.items():
-        version = apply_orientation(pixels, INVERSE[number])
-        if version.shape == pixels.shape:
-            fits[orientation.name] = psnr(expected, version)
-    upright = fits["upright"]
+        versions[orientation.name] = apply_orientation(pixels, INVERSE[number])
+    fits = {
+        name: psnr(expected, version)
+        for name, version in versions.items()
+        if version.shape == pixels.shape
+    }
     best = max(fits, key=fits.__getitem__)
+    upright = fits["upright"]
     problem = best if fits[best] > upright + MARGIN_DB else ""
     return problem, (upright, fits[SWAPPED])

@@ -7,10 +7,10 @@ parallel. On a cluster a shard is a task.
 import os
 import uuid
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Any
 
 import pandas as pd
@@ -18,7 +18,7 @@ import pandas as pd
 from kaggle_tfr import notebook, parallel, session, storage
 from kaggle_tfr.images.convert import convert
 from kaggle_tfr.images.header import RejectedImage
-from kaggle_tfr.naming import FOLDS_FILE, name_parts
+from kaggle_tfr.naming import FOLDS_FILE
 from kaggle_tfr.plan.plan import Plan, Shard, read_plan, read_rows
 from kaggle_tfr.records import (
     FRAME_BYTES,
@@ -28,19 +28,11 @@ from kaggle_tfr.records import (
 )
 from kaggle_tfr.schema import encode
 from kaggle_tfr.session import tf
-from kaggle_tfr.shards import (
-    check_one_dataset,
-    find_changed_files,
-    list_own_parts,
-    list_parts,
-)
+from kaggle_tfr.shards import check_one_dataset, find_changed_files, list_parts
 from kaggle_tfr.tables import count_of, format_bytes
 from kaggle_tfr.write import journal, sidecars
-from kaggle_tfr.write.journal import ShardRow
-from kaggle_tfr.write.metadata import read_license
+from kaggle_tfr.write.journal import COLUMNS, ShardRow
 
-BLOCK_IMAGES = 16
-BLOCK_BYTES = 2 << 20  # 2 MiB of files
 SPARE_DISK_BYTES = 8 << 20  # 8 MiB for the tables beside the shards
 
 Row = dict[Any, Any]  # of plan.parquet
@@ -67,14 +59,14 @@ def write_parts(
     publish_hashes: whether each part gets hashes.parquet.
     Raises: ValueError: no such part, it was written from another plan, or a name is
         outside it. RuntimeError: another run writes a part. OSError: a full disk, a
-        missing input, or the part would pass its limit; the same call resumes.
+        missing input (the same call resumes), or the part would exceed its limit.
         SystemExit: a Kaggle batch session nears its end.
     """
     plan = read_plan(work_dir)
-    _check_plan(plan, part, work_dir)
-    parts_dir = out_dir or work_dir
     numbers = [part] if part else plan.part_numbers
+    parts_dir = out_dir or work_dir
     part_dirs = {n: storage.join(parts_dir, f"part-{n}") for n in numbers}
+    _check_plan(plan, part or plan.first_part, work_dir)
     _check_folders(work_dir, parts_dir, [*part_dirs.values()])
     storage.remove_leftovers(work_dir)
     written = list[ShardRow]()
@@ -96,10 +88,7 @@ def write_parts(
                 publish_hashes=publish_hashes,
             )
             written += rows
-    shards = pd.DataFrame(written, columns=journal.COLUMNS)
-    licenses = set(map(read_license, part_dirs.values()))
-    _note_records(plan, shards, len(list_own_parts(parts_dir, work_dir)), licenses)
-    return shards
+    return pd.DataFrame(written)[COLUMNS]
 
 
 def _check_plan(plan: Plan, part: int, work_dir: str) -> None:
@@ -107,15 +96,15 @@ def _check_plan(plan: Plan, part: int, work_dir: str) -> None:
 
     Warn of other versions of the packages that decide the bytes. Raises: ValueError.
     """
-    if part != 0 and part not in plan.part_numbers:
+    if part not in plan.part_numbers:
         raise ValueError(
-            f"PART is {part}, but the plan has {name_parts(plan.part_numbers)}. Set "
-            "PART to a number of the plan, or to 0 for all."
+            f"PART is {part}, but the plan has the parts {list(plan.part_numbers)}. "
+            "Set PART to one of them, or to 0 for all."
         )
-    if plan.folds_sha256 and part in (0, plan.first_part):
-        changed = find_changed_files(work_dir, {FOLDS_FILE: plan.folds_sha256})
-        if changed:
-            raise ValueError(f"'{work_dir}' is not as planned: {changed}. Run 03_plan.")
+    if plan.folds_sha256 and part == plan.first_part:
+        path = storage.join(work_dir, FOLDS_FILE)
+        if find_changed_files(work_dir, {FOLDS_FILE: plan.folds_sha256}):
+            raise ValueError(f"'{path}' has changed since 03_plan. Run 03_plan again.")
     versions = parallel.package_versions()
     if plan.versions not in ({}, versions):
         warnings.warn(
@@ -126,9 +115,10 @@ def _check_plan(plan: Plan, part: int, work_dir: str) -> None:
 
 
 def _check_folders(work_dir: str, parts_dir: str, part_dirs: list[str]) -> None:
-    """Raise a ValueError where readers would mix parts of two datasets.
+    """Check that readers will not mix two datasets, and that no image is overwritten.
 
-    Also if images of the plan are in a part that this run writes.
+    Raises: ValueError: parts of another dataset are in the folder, or an image of the
+        plan is in a part that this run writes.
     """
     others = [part for part in list_parts(parts_dir) if part not in part_dirs]
     advice = "Remove or move the older one, or set another OUT_DIR."
@@ -154,59 +144,43 @@ def _write_missing(
     shards = [shard for shard in plan.shards if shard.part == part]
     missing = [shard for shard in shards if shard.number not in finished]
     # A shard may have the upper bound of its forecast, and an equal share of the rest.
-    left = plan.shard_limit_bytes - sum(row.bytes for row in finished.values())
-    spare = left - sum(shard.bytes_high for shard in missing)
-    spare_each = spare // max(1, len(missing))
+    spare = plan.shard_limit_bytes - sum(shard.bytes_high for shard in shards)
+    # No shard begins when the session is nearly over.
+    tasks = takewhile(lambda _: session.hours_left() > 0, read_rows(work_dir, missing))
     worker_plan = plan.for_worker()
-    stopped = "Stopped after {} of {} shards of '{}', which are whole and stay"
     try:
         for row in parallel.run_groups(
             cut_rows,
             partial(encode_images, worker_plan),
-            partial(write_shard, worker_plan, part_dir, spare_each),
-            _list_tasks(work_dir, missing),
+            partial(write_shard, worker_plan, part_dir, spare // len(shards)),
+            tasks,
             label="Writing images",
             total=sum(shard.count for shard in missing),
             advance=lambda row: row.count + row.refused,
         ):
             finished[row.number] = row
-    except ConnectionError:  # of a cluster
-        raise
-    except (OSError, tf.errors.OpError) as error:
-        free_mb = storage.free_bytes(part_dir) / 1e6
-        problem = str(error).removesuffix(storage.RESUME_HINT)
-        raise OSError(
-            f"{stopped.format(len(finished), len(shards), part_dir)}: {problem} "
-            f"({free_mb:,.1f} MB are free there.) Fix the cause. {storage.RESUME_HINT}"
-        ) from error
+    except tf.errors.OpError as error:
+        raise OSError(f"{error.message}. {storage.RESUME_HINT}") from error
+    finally:
+        if len(finished) < len(shards):
+            print(
+                f"Stopped after {len(finished)} of {len(shards)} shards of "
+                f"'{part_dir}'. These are complete and stay."
+            )
     if len(finished) < len(shards):
         print(
-            f"{stopped.format(len(finished), len(shards), part_dir)}.\nThe session's "
-            f"{session.session_hours()} hours are nearly over. Push the kernel again "
-            "with its own output as a source (`python -m kaggle_tfr push` does): it "
-            "resumes."
+            f"The session's {session.session_hours()} hours are nearly over. Push the "
+            "kernel again with its own output as a source, as `python -m kaggle_tfr "
+            "push` does. It resumes."
         )
         raise SystemExit(0)
     return [finished[shard.number] for shard in shards]
 
 
-def _list_tasks(work_dir: str, missing: Sequence[Shard]) -> Iterator[Task]:
-    """Yield the missing shards, until the session is nearly over."""
-    for task in read_rows(work_dir, missing):
-        if session.hours_left() <= 0:
-            return
-        yield task
-
-
 def cut_rows(task: Task) -> list[list[Row]]:
-    """Return the rows of a shard in blocks of 16 images and 2 MiB of files at most.
-
-    A block has one image if the largest file is beyond that.
-    """
+    """Return the rows of a shard in blocks."""
     _, rows = task
-    largest = max(1, int(rows["n_bytes"].max()))
-    size = min(BLOCK_IMAGES, max(1, BLOCK_BYTES // largest))
-    return parallel.blocks(rows.to_dict("records"), size)
+    return parallel.blocks_by_bytes(rows.to_dict("records"), rows["n_bytes"].max())
 
 
 def encode_images(plan: Plan, rows: list[Row]) -> list[bytes | Reject]:
@@ -214,27 +188,27 @@ def encode_images(plan: Plan, rows: list[Row]) -> list[bytes | Reject]:
 
     Raises: OSError: a file could not be read.
     """
+    records = list[bytes | Reject]()
     images = stream_image_bytes(row["path"] for row in rows)
-    return [_encode(row, data, plan) for row, data in zip(rows, images, strict=True)]
-
-
-def _encode(row: Row, data: bytes | OSError, plan: Plan) -> bytes | Reject:
-    problem = "changed since 01_explore"
-    if isinstance(data, DamagedRecord):
-        problem = str(data)
-    elif isinstance(data, OSError):
-        raise data
-    # 01 does not know size and digest of every image.
-    elif row["n_bytes"] in (0, len(data)) and row.get("digest") in (
-        None,
-        "",
-        storage.digest(data),
-    ):
+    for row, data in zip(rows, images, strict=True):
         try:
-            return encode(row, convert(data, plan.image), plan.schema, plan.image)
-        except RejectedImage as rejection:
-            problem = str(rejection)
-    return {"image_id": row["image_id"], "path": row["path"], "problem": problem}
+            records.append(_encode(plan, row, data))
+        except (RejectedImage, DamagedRecord) as error:
+            reject = {"image_id": row["image_id"], "path": row["path"]}
+            records.append(reject | {"problem": str(error)})
+    return records
+
+
+def _encode(plan: Plan, row: Row, data: bytes | OSError) -> bytes:
+    if isinstance(data, DamagedRecord):
+        raise data
+    if isinstance(data, OSError):
+        raise OSError(f"an image cannot be read: {data}. {storage.RESUME_HINT}")
+    # 01 does not know size and digest of every image.
+    digests = (None, "", storage.digest(data))
+    if row["n_bytes"] not in (0, len(data)) or row.get("digest") not in digests:
+        raise RejectedImage("changed since 01_explore")
+    return encode(row, convert(data, plan.image), plan.schema, plan.image)
 
 
 def write_shard(
@@ -246,8 +220,7 @@ def write_shard(
 ) -> ShardRow:
     """Write a shard: temporary name, index, journal row, final name; return its row.
 
-    blocks: of `encode_images`. The row is written before the shard gets its name, so
-    that no file with a final name lacks its row.
+    blocks: of `encode_images`.
     spare_bytes: that the shard may have beyond the bound of its forecast.
     Raises: OSError, tf.errors.OpError.
     """
@@ -255,22 +228,22 @@ def write_shard(
     needed = shard.bytes_high + SPARE_DISK_BYTES
     if storage.free_bytes(part_dir) < needed:
         raise OSError(
-            f"the disk is too full: shard {shard.number} and the files beside it may "
-            f"take {needed / 1e6:,.1f} MB. Make room, or set another OUT_DIR."
+            f"not enough free space: shard {shard.number} and the other files may need "
+            f"{format_bytes(needed)}. Make room, or set another OUT_DIR. "
+            f"{storage.RESUME_HINT}"
         )
     scratch = storage.scratch_folder(part_dir)
     temporary = os.path.join(scratch, f"{shard.number:06d}.{uuid.uuid4().hex}.tmp")
     bounds = [0]
-    rejects = list[Reject]()
+    rejects = []
     try:
         with tf.io.TFRecordWriter(temporary, plan.settings.compression) as writer:
             for record in chain.from_iterable(blocks):
-                if isinstance(record, dict):
+                if isinstance(record, bytes):
+                    writer.write(record)
+                    bounds.append(bounds[-1] + len(record) + FRAME_BYTES)
+                else:
                     rejects.append(record)
-                    continue
-                writer.write(record)
-                bounds.append(bounds[-1] + len(record) + FRAME_BYTES)
-                _check_limit(shard, bounds, spare_bytes)
         row = ShardRow(
             file=plan.file_name(shard, len(bounds) - 1),
             split=shard.split,
@@ -285,58 +258,67 @@ def write_shard(
             number=shard.number,
             fingerprint=plan.fingerprint,
         )
-        if not plan.settings.compression:
-            if row.bytes != bounds[-1]:
-                raise OSError(f"'{temporary}' is shorter than what was written.")
-            index = format_index(bounds)
-            index_path = storage.join(part_dir, f"index/{row.file}.idx")
-            storage.write_atomically(index_path, index.encode())
+        _check_size(row, shard.bytes_high + spare_bytes)
         path = storage.join(part_dir, row.file)
         journal.add_row(part_dir, row)
+        if not plan.settings.compression:
+            if row.bytes != bounds[-1]:
+                raise OSError(f"'{temporary}' was truncated. {storage.RESUME_HINT}")
+            index_path = f"{part_dir}/index/{row.file}.idx"
+            storage.write_atomically(index_path, format_index(bounds).encode())
         storage.publish_file(temporary, path)
     finally:
         storage.remove(temporary)
     return row
 
 
-def _check_limit(shard: Shard, bounds: list[int], spare_bytes: int) -> None:
+def _check_size(row: ShardRow, limit_bytes: int) -> None:
     """Raise an OSError if a shard has more bytes than its part has room for."""
-    limit_bytes = shard.bytes_high + spare_bytes
-    if bounds[-1] > limit_bytes:
+    if row.bytes > limit_bytes:
         raise OSError(
-            f"part {shard.part} would pass its limit: shard {shard.number} has "
-            f"{bounds[-1]:,} bytes after {len(bounds) - 1:,} of {shard.count:,} images,"
-            f" of {limit_bytes:,} that are left for it. Plan smaller parts "
-            "(PART_LIMIT_GB, IMAGE_SIZE, QUALITY in 03_plan)."
+            f"part {row.part} would exceed its limit: shard {row.number} has "
+            f"{row.bytes:,} bytes, but only {limit_bytes:,} are available. Plan "
+            "smaller parts (PART_LIMIT_GB, IMAGE_SIZE, QUALITY in 03_plan)."
         )
 
 
-def _note_records(
-    plan: Plan, shards: pd.DataFrame, n_parts: int, licenses: set[str]
-) -> None:
-    """Note the written records, missing parts, unreadable images and the license.
+def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, int]:
+    """Return the number of images by outcome; write them to accounting.csv, and notes.
 
-    n_parts: of the plan that are written, by this run or before.
-    licenses: of the parts, "" for none.
+    shards: of `write_parts`; the plan's other shards count as "in other parts".
+    "unreadable when written" are images that 04 could not write, "rejected" those that
+    01 cannot use.
+    Raises: RuntimeError: the outcomes do not add up to the number of input images.
     """
     n_planned = sum(shard.count for shard in plan.shards)
-    n_records = shards["count"].sum()
     n_tests = shards["count"][shards["split"] == "test"].sum()
-    kinds = ""
-    if n_tests:
-        kinds = f" ({n_records - n_tests:,} labelled records, {n_tests:,} test records)"
+    n_records = shards["count"].sum()
+    n_refused = shards["refused"].sum()
+    written = {
+        "labelled records": n_records - n_tests,
+        "test records": n_tests,
+        "unreadable when written": n_refused,
+        "in other parts": n_planned - n_records - n_refused,
+    }
+    counts = dict(plan.outcomes)
+    for name, count in written.items():
+        if count or name in counts:
+            counts[name] = int(count)
+    table = notebook.tabulate(counts, sum(plan.outcomes.values()))
+    text = table.to_csv(lineterminator="\n", float_format="%.4f")
+    storage.write_atomically(f"{work_dir}/accounting.csv", text.encode())
+
+    tests = f", {n_tests:,} of them test images without labels" if n_tests else ""
+    n_parts = shards["part"].nunique()
+    others = "Run 04_write with every other PART, or with PART = 0 for all."
     notebook.note(
         "✓",
-        f"Wrote {n_records:,} records{kinds} of {n_planned:,} planned images: "
+        f"Wrote {n_records:,} records{tests}, of {n_planned:,} planned images: "
         f"{count_of(len(shards), 'shard')}, {format_bytes(shards['bytes'].sum())}, "
-        f"{count_of(shards['part'].nunique(), 'part')}.",
+        f"{count_of(n_parts, 'part')} of {plan.n_parts}.",
         "parts",
+        others if n_parts < plan.n_parts else "",
     )
-    if n_parts < plan.n_parts:
-        text = f"Parts written so far: {n_parts} of {plan.n_parts}."
-        advice = "Run 04_write with every other PART, or with PART = 0 for all."
-        notebook.note("!", text, "parts: missing", advice)
-    n_refused = shards["refused"].sum()
     if n_refused:
         notebook.note(
             "!",
@@ -346,34 +328,4 @@ def _note_records(
             "The part's rejects.csv has their reasons. Restore the images, delete the "
             "shards that it names, and run 04_write again.",
         )
-    if "" in licenses:
-        advice = "To publish, set LICENSE and run 04_write again, which keeps shards."
-        notebook.note("·", "LICENSE is empty.", "license", advice)
-    else:
-        notebook.note("✓", f"License: {', '.join(sorted(licenses))}.", "license")
-
-
-def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, int]:
-    """Return the number of images by outcome, and write them to accounting.csv.
-
-    shards: of `write_parts`; the plan's other shards count as "in other parts".
-    "unreadable when written" are images that 04 could not write, "rejected" those that
-    01 cannot use.
-    Raises: RuntimeError: images in are not images written, dropped or rejected.
-    """
-    is_test = shards["split"] == "test"
-    written = {
-        "labelled records": shards["count"][~is_test].sum(),
-        "test records": shards["count"][is_test].sum(),
-        "unreadable when written": shards["refused"].sum(),
-    }
-    n_planned = sum(shard.count for shard in plan.shards)
-    written["in other parts"] = n_planned - sum(written.values())
-    counts = dict(plan.outcomes)
-    for name, count in written.items():
-        if count or name in counts:
-            counts[name] = int(count)
-    table = notebook.tabulate(counts, sum(plan.outcomes.values()))
-    text = table.to_csv(lineterminator="\n", float_format="%.4f")
-    storage.write_atomically(f"{work_dir}/accounting.csv", text.encode())
     return counts

@@ -29,12 +29,12 @@ def test_a_second_run_stops_at_once(tmp_path, root, capsys):
 
     assert main(["run", "sample", "-p", "WORK_DIR", str(tmp_path)]) == 1
 
-    holder = (tmp_path / "run.lock").read_text()
+    holder = (tmp_path / "run.lock.tmp").read_text()
     assert holder.startswith(f"process {other.pid} on {socket.gethostname()}, since 20")
     error = capsys.readouterr().err
     assert f"'{tmp_path}' is in use. Wait" in error
     assert f"'{tmp_path}/run.lock' is locked by {holder}." in error
-    assert [path.name for path in tmp_path.iterdir()] == ["run.lock"]
+    assert {path.name for path in tmp_path.iterdir()} == {"run.lock", "run.lock.tmp"}
 
     other.kill()
     other.wait()
@@ -86,7 +86,7 @@ def test_a_notebook_by_hand_has_the_lock_until_it_ends_or_fails(shell, tmp_path,
     for _ in range(2):  # run again from its first cell
         assert shell.run_cell('notebook.start("01_explore", globals())').success
         assert shell.run_cell("x = 1").success
-        holder = (tmp_path / "run.lock").read_text()
+        holder = (tmp_path / "run.lock.tmp").read_text()
         assert holder.startswith(f"process {os.getpid()} on ")
     shell.run_cell(end)
     assert not (tmp_path / "run.lock").exists()

@@ -1,6 +1,7 @@
 """Verify names the damage of a part, and 04 repairs it with equal bytes."""
 
 import hashlib
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +40,7 @@ def run_04(work):
     write(work)
     verified = verify(part, work)
     if verified.faults.empty:
-        save_stats(verified.stats[part], f"{part}/stats.json")
+        save_stats(verified.stats[part], part)
     return verified.faults
 
 
@@ -146,7 +147,7 @@ def test_no_shard_stays_when_a_rejected_image_is_back(work):
 
 
 def test_a_torn_journal_costs_a_shard_written_again(work, made):
-    """The shard of a row that is not JSON is written again."""
+    """The shard of a row that cannot be read."""
     part = work / "part-1"
     (part / "shards.csv").unlink()
     (part / "journal").mkdir()
@@ -193,6 +194,29 @@ def test_sources_that_are_gone_are_not_compared(work, spoil):
 
     assert verified.faults.empty
     assert 0 < len(verified.sources) <= 5
+
+
+def test_a_part_is_written_again_without_its_sources(work, made):
+    """Nothing of a finished part is read again, not even its rejected image."""
+    for path in use_copied_images(work)["path"]:
+        Path(path).unlink()
+
+    assert run_04(work).empty
+
+    assert digests(work / "part-1") == digests(made / "part-1")
+
+
+def test_a_split_without_a_record_has_no_stats(work):
+    """All of its images were rejected."""
+    table = use_copied_images(work)
+    for path in table["path"][table["split"] == "test"]:
+        Path(path).write_bytes(b"not an image")
+    shutil.rmtree(work / "part-1")
+
+    assert run_04(work).empty
+
+    saved = json.loads((work / "part-1" / "stats.json").read_text())
+    assert list(saved["splits"]) == ["train"]
 
 
 def test_a_part_without_its_plan_is_named_and_not_overwritten(work):

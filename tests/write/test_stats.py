@@ -61,7 +61,7 @@ def test_a_part_s_stats_are_those_of_its_train_records(written):
     _, work = written
     part = work / "part-1"
     verified = verify(part)
-    stats.save_stats(verified.stats[str(part)], f"{part}/stats.json")
+    stats.save_stats(verified.stats[str(part)], str(part))
 
     saved = json.loads((part / "stats.json").read_text())
     splits = saved.pop("splits")
@@ -83,7 +83,7 @@ def test_without_train_the_stats_are_of_all_splits(tmp_path):
     light = np.full((1, 3, 3), 40, np.uint8)
     sums = {"a": stats.sum_channels(dark), "b": stats.sum_channels(light)}
     path = tmp_path / "stats.json"
-    stats.save_stats(sums, str(path))
+    stats.save_stats(sums, str(tmp_path))
 
     saved = json.loads(path.read_text())
     assert saved["mean"] == dict.fromkeys("RGB", 30)
@@ -94,8 +94,9 @@ def test_mean_rgb_has_imagenet_s_form(written):
     """mean_rgb/ has {"R", "G", "B"} of files and of records, for each split."""
     images, work = written
     of_files = stats.channel_stats_of_files(images)
-    of_records = stats.combine_stats(verify(work).stats.values())
-    stats.save_mean_rgb(of_files, of_records, str(work))
+    of_records = verify(work).stats[f"{work}/part-1"]
+    stats.save_mean_rgb(of_files, "files", str(work))
+    stats.save_mean_rgb(of_records, "records", str(work))
 
     for split in SPLITS:
         for origin, sums in (("files", of_files), ("records", of_records)):

@@ -92,7 +92,7 @@ def test_a_fault_stops_04(part):
     shard = min(part.glob("*.tfrec"))
     flip_bit(shard, 20, 4)
 
-    message = rf"not what was planned:\n.*\n.*{shard.name}"
+    message = rf"not as planned:\n.*\n.*{shard.name}"
     with pytest.raises(RuntimeError, match=message):
         verify_written(pd.DataFrame({"part": [1]}), str(part.parent), "")
 
@@ -233,7 +233,9 @@ def test_missing_unknown_and_renamed_files_are_named(part):
 
     assert "the file is missing" in faults[first.name]
     unknown = ["trees-f9-009-12.tfrec", third.name]
-    assert faults[unknown].tolist() == ["not planned, or not in shards.csv"] * 2
+    assert (
+        faults[unknown].tolist() == ["it is not in the plan, or not in shards.csv"] * 2
+    )
     assert set(faults.index) == {first.name, *unknown, "shards.csv", "train.csv", index}
 
 
@@ -249,7 +251,7 @@ def test_a_part_of_another_plan_than_the_one_beside_it_is_named(part):
     faults = verify_parts([str(part), *map(str, others)]).faults
 
     faults = faults[faults["problem"].str.contains("different datasets")]
-    assert faults["part"].tolist() == [str(part.parent)]
+    assert faults["part"].tolist() == [str(part), str(others[0])]
     assert f"'{part}' and '{others[0]}' cannot be read" in faults["problem"].iloc[0]
 
 
@@ -312,12 +314,12 @@ def test_a_good_part_has_no_fault_and_fits_its_sources(work):
     columns = ["part", "file", "record", "offset", "problem", "advice"]
     assert verified.faults.empty
     assert list(verified.faults.columns) == columns
+    assert len(verified.sources) == 12
     psnr = verified.sources["psnr"]
-    assert len(psnr) == 12
-    # By default one record in a hundred is compared, but 6 at least.
-    assert len(verify(part, work).sources) == 6
     assert psnr.min() > 25
     assert (psnr > verified.sources["psnr_swapped"] + 5).all()
+    # By default one record in a hundred is compared, but 6 at least.
+    assert len(verify(part, work).sources) == 6
 
 
 WRONG_PIXELS = {
