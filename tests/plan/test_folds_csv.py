@@ -82,7 +82,7 @@ def test_04_needs_the_folds_of_its_plan(sample, tmp_path):
     path = folder / "work/folds.csv"
     text = path.read_text()
     path.write_text(text.replace("True", "False", 1))
-    with pytest.raises(ValueError, match="is not as planned: {'folds.csv': 'it "):
+    with pytest.raises(ValueError, match="folds.csv' has changed since 03_plan"):
         write_parts(str(folder / "work"), str(tmp_path))
     path.write_text(text)
     assert digests(tmp_path) == {}
