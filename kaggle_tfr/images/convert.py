@@ -174,13 +174,15 @@ def check_image(
     return header, luma
 
 
-def read_pixels(data: bytes, at_least: Size | None = None) -> Pixels:
+def read_pixels(
+    data: bytes, at_least: Size | None = None, header: Header | None = None
+) -> Pixels:
     """Return the upright image, uint8 RGB (height, width, 3).
 
     at_least: the (height, width) to which a JPEG may be reduced by a whole number.
-    Raises: RejectedImage.
+    header: of `read_header`, if it has been read. Raises: RejectedImage.
     """
-    header = read_header(data)
+    header = header or read_header(data)
     stored_size = transpose_size(at_least, header.orientation) if at_least else None
     pixels, _ = _decode(data, header, stored_size, "")
     upright = _to_upright_srgb(pixels, header)

@@ -17,7 +17,8 @@ from kaggle_tfr.write.journal import ShardRow
 DATASET_FILE = "dataset-metadata.json"
 # The user may change these.
 USER_FIELDS = ("id", "title", "subtitle", "licenses", "keywords")
-PAGE = Path(__file__).with_name("page.md")
+TEMPLATE = Path(__file__).with_name("page.md").read_text()
+PAGE = jinja2.Template(TEMPLATE, trim_blocks=True)
 
 
 def renew_metadata(
@@ -66,8 +67,7 @@ def describe_dataset(
         ending += f" part {part} of {plan.n_parts}"
         slug_ending += f"-{part}-of-{plan.n_parts}"
     slug = slug or to_slug(name, slug_ending)
-    template = jinja2.Template(PAGE.read_text(), trim_blocks=True)
-    page = template.render(
+    page = PAGE.render(
         plan=plan,
         part=part,
         shards=shards,

@@ -25,7 +25,6 @@ from kaggle_tfr.records import (
     list_values,
     parse_record,
     plain_file,
-    read_frame,
     read_image_bytes,
 )
 from kaggle_tfr.schema import Row, encode
@@ -84,7 +83,7 @@ class Verification(NamedTuple):
 Shard = tuple[ShardRow, pd.DataFrame]  # with the rows of its images
 # The place, frame and row ({} if unknown) of a record; without a frame, a fault of the
 # whole file.
-Record = tuple[Finding, Sequence[bytes], Row]
+Record = tuple[Finding, bytes, Row]
 Checked = tuple[list[Finding], Sums]
 
 
@@ -236,27 +235,31 @@ def read_shard(part_dir: str, shard: Shard) -> Iterator[list[Record]]:
     try:
         with storage.local_copy(path) as local, plain_file(local) as plain:
             frames = [*pairwise(list_frames(plain))]
-            if storage.sha256_of(local) != row.sha256:
-                problem = "its sha256 is not that of shards.csv"
-            elif len(frames) != row.count:
-                problem = f"it has {len(frames)} records, in shards.csv {row.count}"
             rows: dict[int, Any] = dict(enumerate(images.to_dict("records")))
             largest = max((end - offset for offset, end in frames), default=0)
             for block in parallel.blocks_by_bytes([*enumerate(frames)], largest):
+                start = block[0][1][0]
+                stop = block[-1][1][1]
+                # One read for all: each would let other threads go first.
+                (data,) = storage.read_pieces(plain, start, [stop - start])
                 yield [
                     (
                         whole._replace(record=number, offset=offset),
-                        read_frame(plain, offset, end - offset),
+                        data[offset - start : end - start],
                         rows.get(number, {}),
                     )
                     for number, (offset, end) in block
                 ]
+            if storage.sha256_of(local) != row.sha256:
+                problem = "its sha256 is not that of shards.csv"
+            elif len(frames) != row.count:
+                problem = f"it has {len(frames)} records, in shards.csv {row.count}"
     except FileNotFoundError:
         problem = "the file is missing"
     except OSError as error:
         problem = f"it cannot be read: {error}"
     if problem:
-        yield [(whole._replace(problem=problem), (), {})]
+        yield [(whole._replace(problem=problem), b"", {})]
 
 
 def check_records(
@@ -270,13 +273,15 @@ def check_records(
             findings.append(place)
             continue
         try:
-            data = check_frame(*frame)
+            data = check_frame(frame[:12], frame[12:-4], frame[-4:])
             pixels = _check_features(plan, place.split, data, row)
         except (ValueError, KeyError, RejectedImage) as error:
             findings.append(place._replace(problem=f"the record is wrong: {error}"))
             continue
         sums.update(sum_channels(pixels))
-        path = sources.get((place.split, row.get("image_id")), "")
+        path = sources.get((place.split, row.get("image_id")))
+        if not path:
+            continue
         # Sources may have been removed or changed since they were written.
         with suppress(*PER_IMAGE_ERRORS, RejectedImage):
             source = read_image_bytes(path)
@@ -313,7 +318,7 @@ def _check_features(plan: Plan, split: str, data: bytes, row: Row) -> np.ndarray
         raise ValueError(
             "its features are not in the order or of the type of the schema"
         )
-    return read_pixels(image)
+    return read_pixels(image, header=header)
 
 
 def compare_with_source(
