@@ -25,7 +25,7 @@ PACKAGES = ("tensorflow", "opencv-python", "pillow", "numpy")
 WAIT_SECONDS = 60  # for a scheduler to answer, and for its first worker
 BLOCK_IMAGES = 16
 BLOCK_BYTES = 2 << 20  # 2 MiB
-AHEAD = 8  # items for each worker of this machine: results wait while one is used
+AHEAD = 4  # items for each worker of this machine: results wait while one is used
 # Tasks beyond two a thread, so that workers that join later find work.
 EXTRA_TASKS = 32
 SECONDS_BETWEEN_LINES = 30
