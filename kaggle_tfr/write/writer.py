@@ -160,7 +160,8 @@ def _write_missing(
         ):
             finished[row.number] = row
     except tf.errors.OpError as error:
-        raise OSError(f"{error.message}. {storage.RESUME_HINT}") from error
+        problem = f"'{part_dir}' cannot be written: {error.message}"
+        raise OSError(f"{problem}. {storage.RESUME_HINT}") from error
     finally:
         if len(finished) < len(shards):
             print(
