@@ -70,14 +70,13 @@ def hold(path: str, message: str) -> Iterator[None]:
     except OSError as error:
         if error.errno not in WITHOUT_LOCKS:
             raise
-    try:
+    with ExitStack() as cleanup:  # which does all, also after an error
+        cleanup.callback(lock.release)
+        for name in (path, holder_path):
+            cleanup.callback(storage.remove, name)
         with suppress(OSError):  # of a full disk
             Path(holder_path).write_text(
                 f"process {os.getpid()} on {socket.gethostname()}, "
                 f"since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
             )
         yield
-    finally:
-        storage.remove(holder_path)
-        storage.remove(path)
-        lock.release()

@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
@@ -104,3 +105,11 @@ def test_the_notebooks_of_a_run_are_inside_its_lock(tmp_path, monkeypatch):
         notebook.start("01_explore", values)
         notebook.account({"images": 1}, 1)
         assert (tmp_path / "run.lock").exists()
+
+
+def test_a_lock_ends_even_if_its_file_cannot_be_removed(tmp_path, monkeypatch):
+    """Such as on a disk that fails for a moment."""
+    with pytest.raises(OSError, match="disk"), monkeypatch.context() as patch:  # noqa: SIM117
+        with lock.take(str(tmp_path)):
+            patch.setattr(os, "remove", mock.Mock(side_effect=OSError("disk")))
+    lock.take(str(tmp_path)).close()
