@@ -1,4 +1,4 @@
-"""04: one shard, parts, the files beside them, verification."""
+"""04: write and verify the parts of a plan."""
 
 from kaggle_tfr.write.step import Written, run
 from kaggle_tfr.write.verify import verify_parts

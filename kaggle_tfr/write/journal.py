@@ -108,8 +108,8 @@ def _find_changes(part_dir: str, plan: Plan) -> str:
         return ""
     try:
         before = read_plan(part_dir)
-    except (ValueError, FileNotFoundError) as error:
-        return str(error)
+    except (ValueError, FileNotFoundError):
+        return "its plan.json is missing or damaged"
     if before.fingerprint == plan.fingerprint:
         return ""
     changes = [

@@ -309,7 +309,7 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, 
     text = table.to_csv(lineterminator="\n", float_format="%.4f")
     storage.write_atomically(f"{work_dir}/accounting.csv", text.encode())
 
-    tests = f", {n_tests:,} of them test images without labels" if n_tests else ""
+    tests = f", {n_tests:,} of them test records" if n_tests else ""
     n_parts = shards["part"].nunique()
     others = "Run 04_write with every other PART, or with PART = 0 for all."
     notebook.note(

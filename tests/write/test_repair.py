@@ -228,7 +228,7 @@ def test_a_part_without_its_plan_is_named_and_not_overwritten(work):
     faults = verify(part).faults
     assert faults["file"].tolist() == ["plan.json", "trees-f0-000-11.tfrec"]
     (part / "SHA256SUMS").unlink()
-    with pytest.raises(ValueError, match="no plan.json"):
+    with pytest.raises(ValueError, match="its plan.json is missing"):
         write(work)
 
 
