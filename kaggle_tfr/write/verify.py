@@ -5,7 +5,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import pairwise
 from math import nan
 from typing import Any, NamedTuple
 
@@ -234,26 +233,26 @@ def read_shard(part_dir: str, shard: Shard) -> Iterator[list[Record]]:
     problem = ""
     try:
         with storage.local_copy(path) as local, plain_file(local) as plain:
-            frames = [*pairwise(list_frames(plain))]
+            bounds = list_frames(plain)
+            numbers = range(len(bounds) - 1)
             rows: dict[int, Any] = dict(enumerate(images.to_dict("records")))
-            largest = max((end - offset for offset, end in frames), default=0)
-            for block in parallel.blocks_by_bytes([*enumerate(frames)], largest):
-                start = block[0][1][0]
-                stop = block[-1][1][1]
+            largest = np.diff(bounds).max(initial=0)
+            for block in parallel.blocks_by_bytes(numbers, largest):
+                start, stop = bounds[block[0]], bounds[block[-1] + 1]
                 # One read for all: each would let other threads go first.
                 (data,) = storage.read_pieces(plain, start, [stop - start])
                 yield [
                     (
-                        whole._replace(record=number, offset=offset),
-                        data[offset - start : end - start],
-                        rows.get(number, {}),
+                        whole._replace(record=n, offset=bounds[n]),
+                        data[bounds[n] - start : bounds[n + 1] - start],
+                        rows.get(n, {}),
                     )
-                    for number, (offset, end) in block
+                    for n in block
                 ]
             if storage.sha256_of(local) != row.sha256:
                 problem = "its sha256 is not that of shards.csv"
-            elif len(frames) != row.count:
-                problem = f"it has {len(frames)} records, in shards.csv {row.count}"
+            elif len(numbers) != row.count:
+                problem = f"it has {len(numbers)} records, in shards.csv {row.count}"
     except FileNotFoundError:
         problem = "the file is missing"
     except OSError as error:
