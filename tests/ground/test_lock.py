@@ -1,5 +1,6 @@
 """One run at a time works in a WORK_DIR: who gets the lock, and what is left."""
 
+import errno
 import os
 import socket
 import subprocess
@@ -113,3 +114,15 @@ def test_a_lock_ends_even_if_its_file_cannot_be_removed(tmp_path, monkeypatch):
         with lock.take(str(tmp_path)):
             patch.setattr(os, "remove", mock.Mock(side_effect=OSError("disk")))
     lock.take(str(tmp_path)).close()
+
+
+def test_without_flock_the_lock_file_is_that_of_the_library(tmp_path):
+    """It then finds out by itself whether the process of the lock lives."""
+    error = OSError(errno.ENOSYS, "Function not implemented")
+    with (
+        mock.patch("fcntl.flock", side_effect=error),
+        pytest.warns(UserWarning, match="flock"),
+        lock.take(str(tmp_path)),
+    ):
+        assert "process" not in (tmp_path / "run.lock").read_text()
+    assert list(tmp_path.iterdir()) == []

@@ -12,6 +12,7 @@ from support.plans import digests, make_images, mounted, plan_images, verify, wr
 
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.plan.plan import read_plan, save_plan
+from kaggle_tfr.shards import format_sums, read_sums, sha256_of_text
 from kaggle_tfr.write.stats import save_stats
 
 FILES = [
@@ -194,6 +195,30 @@ def test_sources_that_are_gone_are_not_compared(work, spoil):
 
     assert verified.faults.empty
     assert 0 < len(verified.sources) <= 5
+
+
+def test_an_index_with_a_wrong_offset_is_written_again(work, made):
+    """The lengths of the records are right, so only its checksum shows the fault."""
+    index = next((work / "part-1" / "index").glob("*.idx"))
+    lines = index.read_text().splitlines(keepends=True)
+    index.write_text("".join([f"9{lines[0]}", *lines[1:]]))
+
+    assert run_04(work).empty
+
+    assert digests(work / "part-1") == digests(made / "part-1")
+
+
+def test_the_page_of_an_earlier_version_is_no_fault(work):
+    """Its plan.json differs from what this version writes, and so does its text."""
+    part = work / "part-1"
+    text = (part / "plan.json").read_text().replace("{", '{"earlier": [],', 1)
+    (part / "plan.json").write_text(text)
+    sums = read_sums(str(part)) | {"plan.json": sha256_of_text(text)}
+    (part / "SHA256SUMS").write_text(format_sums(sums))
+    page = part / "dataset-metadata.json"
+    page.write_text(json.dumps(json.loads(page.read_text()) | {"description": "old"}))
+
+    assert verify(part).faults.empty
 
 
 def test_a_part_is_written_again_without_its_sources(work, made):

@@ -453,6 +453,24 @@ def test_no_shard_begins_when_the_session_ends(table, tmp_path, monkeypatch, cap
     assert len(write(tmp_path)) == 6
 
 
+def test_an_unfinished_part_without_its_plan_has_no_shard_of_another_plan(
+    work, tmp_path, monkeypatch
+):
+    """Their names are equal, but not their quality."""
+    hours = iter([1, 1, 0])
+    monkeypatch.setattr("kaggle_tfr.session.hours_left", lambda: next(hours, 0))
+    with pytest.raises(SystemExit):
+        write(work, tmp_path / "out", 1)
+    monkeypatch.undo()
+    (tmp_path / "out" / "part-1" / "plan.json").unlink()
+    other_work = replan(work, tmp_path / "work", quality=50)
+
+    write(other_work, tmp_path / "out")
+
+    write(other_work, tmp_path / "fresh")
+    assert digests(tmp_path / "out") == digests(tmp_path / "fresh")
+
+
 @pytest.fixture
 def tiny_disk(tmp_path):
     """A file system of 9 MB."""
