@@ -195,7 +195,7 @@ def _verify(folders: Sequence[str]) -> int:
         print("No fault: every record was read and compared with the plan.")
         return 0
     print(faults.head(100).to_string(index=False))
-    print(f"{len(faults):,} faults, the first 100 are listed.")
+    print(f"Faults: {len(faults):,}, of which at most 100 are listed.")
     return 1
 
 

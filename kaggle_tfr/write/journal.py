@@ -86,7 +86,7 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
 
     storage.remove_leftovers(part_dir, storage.PART_LEVELS)
     storage.make_folder(storage.scratch_folder(part_dir))
-    rows = read_rows(part_dir)
+    rows = read_shard_rows(part_dir)
     finished = match_plan(rows, plan)
     sums = read_sums(part_dir) | {row.file: row.sha256 for row in finished}
     changed = find_changed_files(part_dir, sums)
@@ -129,7 +129,7 @@ def _list_journal(part_dir: str) -> list[str]:
     return storage.list_files("journal/*.json", part_dir)
 
 
-def read_rows(part_dir: str) -> list[ShardRow]:
+def read_shard_rows(part_dir: str) -> list[ShardRow]:
     """Return the rows of a part's finished shards, without a check of their files.
 
     The rows of a broken table are missing. Raises: ValueError: a row names a file
@@ -180,7 +180,7 @@ def clear_part(part_dir: str) -> None:
     Shards are removed before their rows, and plan.json last, so that the call can be
     repeated after an interruption.
     """
-    rows = read_rows(part_dir)
+    rows = read_shard_rows(part_dir)
     names = {*PART_FILES, *read_sums(part_dir), *(f"{row.split}.csv" for row in rows)}
     _remove_files(part_dir, [row.file for row in rows])
     remove_journal(part_dir)

@@ -165,7 +165,7 @@ def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
     error = ""
     try:
         plan = read_plan(part_dir)
-        rows = journal.match_plan(journal.read_rows(part_dir), plan)
+        rows = journal.match_plan(journal.read_shard_rows(part_dir), plan)
         # Readers take all parts of a folder for one dataset.
         siblings = list_parts(os.path.dirname(part_dir))
         check_one_dataset(siblings, advice="Remove one of them.")

@@ -219,8 +219,9 @@ def write_shard(
     task: Task,
     blocks: Iterator[list[bytes | Reject]],
 ) -> ShardRow:
-    """Write a shard: temporary name, index, journal row, final name; return its row.
+    """Write a shard: temporary name, journal row, index, final name; return its row.
 
+    The row comes first, so that it lists whatever else may be left behind.
     blocks: of `encode_images`.
     spare_bytes: that the shard may have beyond the bound of its forecast.
     Raises: OSError, tf.errors.OpError.
@@ -260,11 +261,11 @@ def write_shard(
             fingerprint=plan.fingerprint,
         )
         _check_size(row, shard.bytes_high + spare_bytes)
+        if not plan.settings.compression and row.bytes != bounds[-1]:
+            raise OSError(f"'{temporary}' was truncated. {storage.RESUME_HINT}")
         path = storage.join(part_dir, row.file)
         journal.add_row(part_dir, row)
         if not plan.settings.compression:
-            if row.bytes != bounds[-1]:
-                raise OSError(f"'{temporary}' was truncated. {storage.RESUME_HINT}")
             index_path = f"{part_dir}/index/{row.file}.idx"
             storage.write_atomically(index_path, format_index(bounds).encode())
         storage.publish_file(temporary, path)
@@ -311,7 +312,7 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, 
 
     tests = f", {n_tests:,} of them test records" if n_tests else ""
     n_parts = shards["part"].nunique()
-    others = "Run 04_write with every other PART, or with PART = 0 for all."
+    others = "PART = 0 writes all parts, and keeps finished shards."
     notebook.note(
         "✓",
         f"Wrote {n_records:,} records{tests}, of {n_planned:,} planned images: "

@@ -10,7 +10,7 @@ import pytest
 from support.plans import digests, make_images, plan_images, write
 
 from kaggle_tfr.plan.plan import read_plan
-from kaggle_tfr.write.journal import read_rows
+from kaggle_tfr.write.journal import read_shard_rows
 from kaggle_tfr.write.metadata import describe_dataset
 
 
@@ -40,7 +40,7 @@ def test_titles_and_slugs_follow_kaggle_s_rules(part, name, parts):
     """Title and slug have 6 to 50 characters, the subtitle 20 to 80."""
     plan = read_plan(str(part))
     plan = replace(plan, labels=replace(plan.labels, name=name), n_parts=parts)
-    rows = [replace(row, part=parts) for row in read_rows(str(part))]
+    rows = [replace(row, part=parts) for row in read_shard_rows(str(part))]
     found = describe_dataset(plan, rows)
     assert re.fullmatch(r"[a-z0-9-]{6,50}", found["id"].split("/")[1])
     assert 6 <= len(found["title"]) <= 50
@@ -51,7 +51,7 @@ def test_titles_and_slugs_follow_kaggle_s_rules(part, name, parts):
 def test_the_description_claims_what_was_checked(part):
     """It names the radius, the second look, and the numbers that the check found."""
     plan = read_plan(str(part))
-    rows = read_rows(str(part))
+    rows = read_shard_rows(str(part))
     checks = {"max_bits": 12, "leaks": "report", "images": 24_000}
     checks |= {"clusters_across_folds": 0, "second_look": False}
     texts = []

@@ -15,7 +15,7 @@ from support.pages import HOSTILE, Elements
 from support.plans import make_images, plan_images, write
 
 from kaggle_tfr.schema import Labels
-from kaggle_tfr.write.journal import read_rows
+from kaggle_tfr.write.journal import read_shard_rows
 from kaggle_tfr.write.metadata import DATASET_FILE, describe_dataset
 
 
@@ -94,7 +94,7 @@ def test_names_stay_text(tmp_path):
     plan, _ = plan_images(make_images(tmp_path / "images", 12), tmp_path)
     write(tmp_path)
     plan = replace(plan, labels=replace(plan.labels, classes=names))
-    rows = read_rows(f"{tmp_path}/part-1")
+    rows = read_shard_rows(f"{tmp_path}/part-1")
 
     page = describe_dataset(plan, rows)["description"]
 
