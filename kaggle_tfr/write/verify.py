@@ -239,7 +239,7 @@ def read_shard(part_dir: str, shard: Shard) -> Iterator[list[Record]]:
             largest = np.diff(bounds).max(initial=0)
             for block in parallel.blocks_by_bytes(numbers, largest):
                 start, stop = bounds[block[0]], bounds[block[-1] + 1]
-                # One read for all: each would let other threads go first.
+                # Frames follow one another, so that one read has all of a block.
                 (data,) = storage.read_pieces(plain, start, [stop - start])
                 yield [
                     (
