@@ -215,7 +215,7 @@ def _place_copies(table: pd.DataFrame, folded: pd.DataFrame) -> pd.DataFrame:
     """
     place = folded[["split", "fold"]].reindex(table.index)
     is_test = table["split"] == "test"
-    group = table["cluster"].where(table["cluster"] >= 0, -1 - table.index)
+    group = table["cluster"].where(table["cluster"] >= 0, -1 - table.index.to_numpy())
     places = place.mask(is_test).groupby(group)
     is_torn = (places.transform("nunique") > 1).any(axis=1)
     place = place.fillna(places.transform("first").mask(is_test | is_torn))
