@@ -315,7 +315,8 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, 
     notebook.note(
         "✓",
         f"Wrote {n_records:,} records{tests}, of {n_planned:,} planned images: "
-        f"{notebook.count_of(len(shards), 'shard')}, {storage.format_bytes(shards['bytes'].sum())}, "
+        f"{notebook.count_of(len(shards), 'shard')}, "
+        f"{storage.format_bytes(shards['bytes'].sum())}, "
         f"{notebook.count_of(n_parts, 'part')} of {plan.n_parts}.",
         "parts",
         others if n_parts < plan.n_parts else "",
