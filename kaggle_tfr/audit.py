@@ -112,14 +112,13 @@ def _choose_work_dir(out_dir: str) -> str:
 
     Raises: FileExistsError: `out_dir` contains files that are not of an audit.
     """
-    work = os.path.join(out_dir, "cache")
-    is_used = os.path.isdir(out_dir) and os.listdir(out_dir)
-    if is_used and not os.path.isdir(work):
+    names = os.listdir(out_dir) if os.path.isdir(out_dir) else []
+    if names and "cache" not in names:
         raise FileExistsError(
             f"'{out_dir}' contains other files, which may be replaced. Name another "
             "folder with --out."
         )
-    return work
+    return os.path.join(out_dir, "cache")
 
 
 def _run(values: Values) -> tuple[Labels, deduplicate.Found]:

@@ -65,7 +65,7 @@ def join_records(
     before = images["label_name"]
     kept = records[records.columns.intersection(KEPT)].set_index(row)
     images.update(kept[row >= 0])
-    is_relabelled = before != images["label_name"]
+    is_relabelled = (before != images["label_name"]).to_numpy()
     note(
         "·",
         f"Images of FOLDS_FROM, which keep split, fold and label: {len(records):,}. "

@@ -105,7 +105,8 @@ def _make_figure(
     """
     heights = _measure_rows(images, columns)
     total = sum(heights) + gap * (len(heights) - 1)
-    figure = Figure((WIDTH, total), layout="none")
+    figure = Figure((WIDTH, total))
+    figure.set_layout_engine("none")
     grid = figure.add_gridspec(
         len(heights),
         columns // together,

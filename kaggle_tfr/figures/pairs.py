@@ -38,7 +38,6 @@ def plot_pairs(pairs: pd.DataFrame, most: int = 12, title: str = "") -> Figure |
     return plot_images(
         images,
         captions,
-        columns=4,
         colors=colors,
         together=2,
         headings=headings,

@@ -73,8 +73,8 @@ def _format_figure(figure: Figure, name: str) -> tuple[bytes, dict[str, int]] | 
 
     name: of the format. None if the other one is better for this figure.
     """
-    images = [image.get_array() for axis in figure.axes for image in axis.images]
-    has_photos = any(np.ndim(image) == 3 for image in images)
+    images = [image for axis in figure.axes for image in axis.images]
+    has_photos = any(np.asarray(image.get_array()).ndim == 3 for image in images)
     if has_photos != (name == "jpeg"):
         return None
     file = io.BytesIO()
