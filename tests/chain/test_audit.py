@@ -1,7 +1,6 @@
 """`kaggle-tfr audit`: what a dataset with splits contains, found without a recipe."""
 
 import json
-import re
 import shutil
 from unittest import mock
 
@@ -10,7 +9,6 @@ import pytest
 from PIL import ImageOps
 from support.chain import draw_pictures, save_picture
 from support.fingerprints import make_fingerprints, publish_images, write_fingerprints
-from support.pages import HOSTILE, Elements
 from support.plans import digests
 from support.processes import call_python
 from support.readers import make_example, write_shard
@@ -125,28 +123,6 @@ def test_shards_of_plain_tensorflow_are_read_without_tensorflow(at, pictures):
     _, copies = load(at / "audit-shards")
     assert copies["path_a"].tolist() == ["test-00000-of-00001.tfrecord#0"]
     assert copies["path_b"].tolist() == ["train-00000-of-00001.tfrecord#3"]
-
-
-def test_names_are_only_text(at, pictures):
-    """Those of files, classes and other datasets, on the page and in Markdown."""
-    names = [name.replace("/", "|") for name in HOSTILE]
-    for number, name in enumerate(names):
-        for split in ("train", "test"):
-            path = at / f"hostile/{split}/{name}/{number} `` \n{name}.jpg"
-            save_picture(pictures[number], path)
-    main(["audit", "hostile"])
-    work = "audit-hostile/cache"
-    part = publish_images(at / names[0], load_images(work)[0], work)
-
-    assert main(["audit", "hostile", "--against", part.name]) == 3
-
-    elements = Elements((at / "audit-hostile/audit.html").read_text())
-    assert {tag for tag, _ in elements.found}.isdisjoint({"svg", "iframe"})
-    attributes = {name for _, names in elements.found for name in names}
-    assert not [name for name in attributes if name.startswith("on")]
-    assert all(image.startswith("data:image/webp") for image in elements.images)
-    text = (at / "audit-hostile/audit.md").read_text()
-    assert not re.search(r"(?<!\\)[<`|]", text)
 
 
 def test_nothing_is_replaced_but_an_audit(photos, capsys):

@@ -174,14 +174,10 @@ def test_conflicts_are_first_then_leaks_then_the_farthest(page):
     assert data["classes"] == ["a", "b", "c"]
 
 
-def load(work):
-    images, labels = load_images(str(work))
-    return images, load_clusters(str(work))[0], labels
-
-
 def test_an_id_of_two_splits_is_named_with_its_split(work):
     """The names in the file of decisions are those of OVERRIDES."""
-    images, clusters, labels = load(work)
+    images, labels = load_images(str(work))
+    clusters, _ = load_clusters(str(work))
     tables = [table.replace({"image_id": {"t0": "b0"}}) for table in (images, clusters)]
     clusters = make_gallery(*tables, labels, [])["clusters"]
     names = {image["name"] for images in clusters for image in images}
@@ -351,16 +347,3 @@ def test_decisions_become_a_file(page, tmp_path):
         ["a0-pale", "label", 'b, "or" c'],
         ["b0", "different", "t0"],
     ]
-
-
-def test_hostile_names_do_nothing_in_a_browser(tmp_path):
-    """No alert. Python's reader of the page's CSV gets the same texts."""
-    page = write_named(tmp_path, "\n".join([*HOSTILE, *HOSTILE_IDS]))
-    counter = "<script>let n = 0; alert = () => n++;</script>"
-    page = page.replace("<title>", f"{counter}<title>")
-    rows = [[one, "different", other] for one in HOSTILE_IDS for other in HOSTILE_IDS]
-    csv_of_rows = f"formatCsv({json.dumps(rows)})".replace("</", r"<\/")
-    script = f"setTimeout(() => parent.postMessage([n, {csv_of_rows}], '*'), 500)"
-    n_alerts, text = run_in_chromium(tmp_path, page, script)
-    assert n_alerts == 0
-    assert list(csv.reader(io.StringIO(text, newline=""))) == rows

@@ -20,7 +20,7 @@ from support.pages import Elements
 
 from kaggle_tfr import driver, notebook
 from kaggle_tfr.__main__ import main
-from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS
+from kaggle_tfr.parameters import NOTEBOOKS
 
 
 @pytest.fixture
@@ -35,14 +35,6 @@ def run_main(words):
         return main(words)
     except SystemExit as stop:
         return stop.code
-
-
-def test_a_call_without_a_command_prints_the_help(capsys):
-    """The exit code is 0; the commands are in the order of use."""
-    assert main([]) == 0
-    output = capsys.readouterr().out
-    order = ["init", "run", "audit", "verify", "notebooks", "sample", "kernel", "push"]
-    assert re.findall(r"^    (\w+) +[A-Z]", output, re.MULTILINE) == [*order, "publish"]
 
 
 @pytest.mark.parametrize(
@@ -163,19 +155,6 @@ def test_a_recipe_of_another_folder_is_not_used(photos, runs, capsys):
     error = capsys.readouterr().err
     assert f"its INPUT_DIR is not '{photos.parent}/more/photos'" in error
     assert len(runs) == 1
-
-
-def test_parts_of_the_plan_are_listed_by_their_numbers(tmp_path, monkeypatch):
-    """OUT_DIR may begin with "~"; part-10 comes after part-2."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for name, fingerprint in {"1": "c3", "2": "a1", "10": "a1"}.items():
-        plan = json.dumps({"fingerprint": fingerprint})
-        put(tmp_path / f"part-{name}", [], {"plan.json": plan, "shards.csv": ""})
-    put(tmp_path, [], {"plan.json": plan})
-
-    listed = driver.summarize(DEFAULTS | {"WORK_DIR": str(tmp_path), "OUT_DIR": "~"})
-
-    assert re.findall("shards .*/part-(.*)/", listed) == ["2", "10"]
 
 
 def test_the_account_closes_or_says_so():
