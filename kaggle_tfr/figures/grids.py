@@ -1,5 +1,6 @@
 """Images in rows, with captions, headings and names of rows."""
 
+import math
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -118,7 +119,7 @@ def _make_figure(
         hspace=gap / np.mean(heights),
         height_ratios=heights,
     )
-    for group in range(len(images) // together):
+    for group in range(math.ceil(len(images) / together)):
         grid[group].subgridspec(1, together, wspace=GAP / 2).subplots()
     for axis in figure.axes:
         axis.set(xticks=[], yticks=[], anchor="S")
