@@ -84,7 +84,7 @@ def _format_figure(figure: Figure, name: str) -> tuple[bytes, dict[str, int]] | 
         dpi=SHARPNESS * figure.dpi,
         bbox_inches="tight",
         facecolor="white",
-        pil_kwargs={"quality": 82, "optimize": True},
+        pil_kwargs={"quality": 82, "optimize": True, "progressive": True},
     )
     width, height = Image.open(file).size
     return file.getvalue(), {
