@@ -48,8 +48,6 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     Raises: ValueError: a wrong parameter or work folder, before any run;
     RuntimeError: another run works in the folder, or a cell failed.
     """
-    from kaggle_tfr.report import write_chapter
-
     check_parameters(values)
     settings = {**DEFAULTS, **values}
     work = work_dir(settings["WORK_DIR"], settings["NAME"])
@@ -66,7 +64,6 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
                 known = select_parameters(name)
                 changed = {key: settings[key] for key in known if key in values}
                 _run_notebook(copy, {**changed, "WORK_DIR": work})
-                write_chapter(copy, names)
         except RuntimeError:
             _conclude(settings)
             raise
@@ -78,7 +75,7 @@ def _conclude(settings: Values) -> None:
     """Write report.html and print its headline."""
     from kaggle_tfr.report import write_report
 
-    write_report(settings, _copies_folder(settings))
+    write_report(settings)
     print(summarize(settings))
 
 

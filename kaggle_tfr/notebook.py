@@ -14,22 +14,14 @@ from typing import Any
 
 import pandas as pd
 
-from kaggle_tfr import lock
+from kaggle_tfr import lock, storage
 from kaggle_tfr.mounts import work_dir
 from kaggle_tfr.parameters import Values, check_globals
 from kaggle_tfr.session import find_shell, prepare
-from kaggle_tfr.storage import (
-    join,
-    read_text,
-    remove,
-    remove_leftovers,
-    write_atomically,
-)
-from kaggle_tfr.tables import NO_MATH
 
 FINDINGS = "findings.json"  # in WORK_DIR
 # The result is wrong or incomplete; the reader decides; for information; all is well.
-MARKS = ("✗", "!", "·", "✓")
+MARKS = "✗!·✓"
 STOP = "stop"  # subject of the error that ended a step
 WRITING = "04_write"  # it writes the same records again: later findings stay true
 
@@ -57,9 +49,9 @@ class Finding:
         return f"{self.mark} {place}{self.text} {self.advice}".rstrip()
 
 
-# Where this process notes its findings: WORK_DIR, step, part, and those that it has
+# Where this process notes its findings: WORK_DIR, step, part; and those that it has
 # noted, by subject. One at most.
-_places: list[tuple[str, str, int, dict[str, Finding]]] = []
+_noted: dict[tuple[str, str, int], dict[str, Finding]] = {}
 
 
 def start(step: str, values: Values) -> str:
@@ -72,9 +64,9 @@ def start(step: str, values: Values) -> str:
     """
     check_globals(values)
     prepare()  # before TensorFlow and Keras are imported
-    pd.set_option(*NO_MATH)
+    pd.set_option("display.html.use_mathjax", False)  # "$" in a name is not a formula
     if shell := find_shell():
-        from kaggle_tfr.figures.formats import use_style
+        from kaggle_tfr.figures.style import use_style
 
         use_style(shell)
         shell.events.register("post_run_cell", _release_after_error)
@@ -88,38 +80,22 @@ def start(step: str, values: Values) -> str:
         if os.environ.get(lock.INSIDE) != work:  # which the driver has locked
             _held.enter_context(lock.take(work, values.get("PART", 0)))
         print(use_backend(values["N_JOBS"], values["BACKEND"], values["SCHEDULER"]))
-    remove_leftovers(work)  # of killed runs; files being written are locked
+    storage.remove_leftovers(work)  # of killed runs; files being written are locked
     return begin(step, values)
 
 
 def begin(step: str, values: Values) -> str:
     """Note findings for a step from now on, without those of its last run.
 
-    Later steps read what 01 to 03 rewrite, so their findings go, too, and a report of
-    what 01 to 04 rewrite. Returns the work folder.
+    Later steps read what 01 to 03 rewrite, so their findings go, too. Returns the work
+    folder.
     """
     work = work_dir(values["WORK_DIR"], values.get("NAME", ""))
     part = values.get("PART", 0)
-    _places[:] = [(work, step, part, {})]
-    if step <= WRITING:
-        remove(join(work, "report.html"))
-    findings = [
-        finding
-        for finding in read_findings(work)
-        if not _is_replaced(finding, step, part)
-    ]
-    _save(findings, work)
+    _noted.clear()
+    _noted[work, step, part] = {}
+    _replace(work, step, part, [])
     return work
-
-
-def _is_replaced(finding: Finding, step: str, part: int) -> bool:
-    """Return whether a finding ends when a step, or one part of it, starts."""
-    if finding.subject == STOP:
-        return True
-    if step < WRITING:
-        return finding.step >= step
-    is_of_part = part in (0, finding.part) or finding.subject.startswith("parts: ")
-    return finding.step == step and is_of_part
 
 
 def note(mark: str, text: str, subject: str, advice: str = "") -> None:
@@ -128,36 +104,39 @@ def note(mark: str, text: str, subject: str, advice: str = "") -> None:
     Without a step, as in a script that calls single functions, it is only printed.
     """
     print(f"{mark} {text} {advice}".rstrip())
-    for work, step, part, noted in _places:
+    for (work, step, part), noted in _noted.items():
         noted[subject] = Finding(step, part, subject, mark, text, advice)
-        # All of the step: another process, which writes another part, may have saved
-        # the file at the same time.
-        _save([*read_findings(work), *noted.values()], work)
+        _replace(work, step, part, noted.values())
 
 
 def note_stop(step: str, work: str, part: int, text: str) -> None:
-    """Keep the error that has ended a step, until a step starts again."""
-    stop = Finding(step, part, STOP, "✗", text)
-    _save([*read_findings(work), stop], work)
+    """Keep the error that has ended a step, in place of its findings."""
+    _replace(work, step, part, [Finding(step, part, STOP, "✗", text)])
 
 
 def read_findings(work: str) -> list[Finding]:
     """Return the findings of all steps, the most serious first, else by their steps."""
-    text = read_text(join(work, FINDINGS))
+    text = storage.read_text(storage.join(work, FINDINGS))
     findings = [Finding(**row) for row in json.loads(text or "[]")]
     return sorted(
         findings, key=lambda finding: (MARKS.index(finding.mark), finding.step)
     )
 
 
-def _save(findings: Iterable[Finding], work: str) -> None:
-    """Save findings, the last one on each subject."""
-    last = {
-        (finding.step, finding.part, finding.subject): vars(finding)
-        for finding in findings
-    }
-    text = json.dumps(list(last.values()), ensure_ascii=False, indent=1)
-    write_atomically(join(work, FINDINGS), text.encode())
+def _replace(work: str, step: str, part: int, findings: Iterable[Finding]) -> None:
+    """Save all findings of a step, or of one part of it, in place of those saved.
+
+    Another process, which writes another part, may save the file at the same time; its
+    next finding brings all of them back.
+    """
+    rows = [vars(finding) for finding in findings]
+    for finding in read_findings(work):
+        is_later = step < WRITING and finding.step > step
+        is_of_step = finding.step == step and part in (0, finding.part)
+        if not (is_later or is_of_step):
+            rows.append(vars(finding))
+    text = json.dumps(rows, ensure_ascii=False, indent=1)
+    storage.write_atomically(storage.join(work, FINDINGS), text.encode())
 
 
 def _release_after_error(result: Any) -> None:
@@ -169,7 +148,7 @@ def _release_after_error(result: Any) -> None:
 def end() -> None:
     """Release WORK_DIR; what is noted from now on is only printed."""
     _held.close()
-    _places.clear()
+    _noted.clear()
 
 
 def account(counts: Mapping[str, int], total: int) -> pd.DataFrame:
@@ -178,8 +157,7 @@ def account(counts: Mapping[str, int], total: int) -> pd.DataFrame:
     This is a notebook's last call.
     """
     end()
-    table = tabulate(counts, total)
-    return table.assign(share=table["share"].map("{:.1%}".format))
+    return tabulate(counts, total)
 
 
 def tabulate(counts: Mapping[str, int], total: int) -> pd.DataFrame:
@@ -187,12 +165,20 @@ def tabulate(counts: Mapping[str, int], total: int) -> pd.DataFrame:
 
     Raises: RuntimeError: the counts do not add up to `total`.
     """
-    counted = sum(counts.values())
-    if counted != total:
+    if sum(counts.values()) != total:
         raise RuntimeError(
-            f"the accounting does not close: {dict(counts)} are {counted:,}, but "
-            f"{total:,} came in. Delete WORK_DIR and run again from 01_explore; if the "
-            "error persists, please report a bug."
+            f"The accounting does not close: {dict(counts)}, but {total:,} came in. "
+            "Delete WORK_DIR and run again from 01_explore; if the error persists, "
+            "please report a bug."
         )
     table = pd.DataFrame({"images": {**counts, "total": total}}).rename_axis("outcome")
     return table.assign(share=(table["images"] / max(total, 1)).round(4))
+
+
+def count_of(number: int, noun: str) -> str:
+    """Format a number with its noun in the singular or plural.
+
+    >>> count_of(1, "pair"), count_of(4317, "pair")
+    ('1 pair', '4,317 pairs')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -7,29 +7,37 @@ import csv
 import os
 import re
 import time
+from base64 import b64encode
 from collections.abc import Collection, Sequence
-from importlib.util import find_spec
-from os.path import getmtime
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import pandas as pd
+from PIL import Image
 
 from kaggle_tfr import lock, parallel, storage
-from kaggle_tfr.deduplicate import load_clusters
+from kaggle_tfr.deduplicate import load_clusters, overrides
 from kaggle_tfr.explore import load_images
-from kaggle_tfr.gallery import Gallery, make_gallery, read_decisions
+from kaggle_tfr.explore.labels import number_names
+from kaggle_tfr.images.convert import load_pixels
 from kaggle_tfr.mounts import output_dir, work_dir
-from kaggle_tfr.notebook import MARKS, WRITING, Finding, read_findings
+from kaggle_tfr.notebook import STOP, Finding, count_of, read_findings
 from kaggle_tfr.parameters import DEFAULTS, Values
+from kaggle_tfr.schema import Labels
 from kaggle_tfr.shards import list_own_parts, read_part_table
-from kaggle_tfr.tables import count_of
 from kaggle_tfr.version import __version__
 
-ALONE = ("train", "test")  # splits without one for validation
-HAS_CHAPTERS = find_spec("nbconvert") is not None
 FOLDER = Path(__file__).parent  # of the templates and the script
 LINK = re.compile(r'<a href="[\w./]+\.ipynb">(.*?)</a>')  # to another notebook
+MAX_IMAGES = 600  # less than 3 MB of thumbnails
+MAX_OF_CLUSTER = 24
+MAX_CLASSES = 1000  # whose names are proposed as labels
+SIDE = 160  # pixels of a thumbnail
+# Clusters with two labels are first, then those in two splits, then the farthest; in a
+# cluster the kept images are first, and of these the one that the others are copies of.
+ORDER = ["is_conflict", "is_leak", "farthest", "cluster", "keep", "distance"]
 
 
 def decide(findings: Sequence[Finding]) -> str:
@@ -39,16 +47,13 @@ def decide(findings: Sequence[Finding]) -> str:
     """
     subjects = {finding.subject: finding for finding in reversed(findings)}
     license_finding = subjects.pop("license", None)
-    if "stop" in subjects:
-        return subjects["stop"].text
-    for finding in findings:
-        if finding.mark == "✗" and finding.subject != "license":
+    if STOP in subjects:
+        return subjects[STOP].text
+    for finding in subjects.values():
+        if finding.mark == "✗":
             return f"Train: no. {finding.text}"
     if "parts" not in subjects:
         return "Train: not yet, 04_write has not run on this plan."
-    has_clusters = any(finding.step == "02_deduplicate" for finding in findings)
-    if has_clusters and "plan" not in subjects:
-        return "Train: not yet, 03_plan has not run on these images."
 
     n_remarks = [finding.mark for finding in findings].count("!")
     remarks = f", with {count_of(n_remarks, 'remark')}" if n_remarks else ""
@@ -62,30 +67,21 @@ def decide(findings: Sequence[Finding]) -> str:
 
 def write_alone(values: Values) -> None:
     """Write report.html, unless a `run` writes it after its last notebook."""
-    work = work_dir(values["WORK_DIR"], values["NAME"])
-    if os.environ.get(lock.INSIDE) != work:
-        write_report({**values, "WORK_DIR": work})
+    if not os.environ.get(lock.INSIDE):
+        write_report(values)
 
 
-def write_report(values: Values, copies: Path | None = None) -> None:
+def write_report(values: Values) -> None:
     """Write report.html to WORK_DIR, also after a run that has stopped.
 
-    values: the run's parameters. copies: the folder of the executed notebooks; those
-    without a chapter get one. Without it, the page links the notebooks themselves.
+    values: the run's parameters. The executed notebooks in WORK_DIR get chapters.
     """
-    # 04, which calls this without a driver, has no parameters of the input.
-    sources = [values["INPUT_DIR"]] if "INPUT_DIR" in values else []
     values = {**DEFAULTS, **values}
-    sources += [settings["INPUT_DIR"] for settings in values["MORE_INPUTS"]]
-    work = values["WORK_DIR"]
-    parts = list_own_parts(output_dir(values["OUT_DIR"] or work), work)
+    work = work_dir(values["WORK_DIR"], values["NAME"])
     findings = read_findings(work)
+    has_clusters = any(finding.subject == "copies" for finding in findings)
     accounting = storage.read_text(storage.join(work, "accounting.csv"))
-    of_deduplicate = {
-        finding.subject for finding in findings if finding.step == "02_deduplicate"
-    }
-    # Before 02 has ended, the clusters are of an earlier table of images.
-    has_clusters = of_deduplicate and "stop" not in of_deduplicate
+    parts = list_own_parts(output_dir(values["OUT_DIR"] or work), work)
     write_page(
         storage.join(work, "report.html"),
         values["NAME"],
@@ -93,13 +89,55 @@ def write_report(values: Values, copies: Path | None = None) -> None:
         findings,
         _load_gallery(work, values["N_JOBS"]) if has_clusters else None,
         date=time.strftime("%Y-%m-%d ·"),
-        sources=sources,
         values=values,
         parts=parts,
         can_validate=any(map(_can_validate, parts)),
         accounting=list(csv.DictReader(accounting.splitlines())),
-        chapters=_link_notebooks(work, copies, {finding.step for finding in findings}),
+        chapters=_write_chapters(work, {finding.step for finding in findings}),
     )
+
+
+def _load_gallery(work: str, n_jobs: int) -> dict[str, Any]:
+    """Return the clusters of a run, with the decisions that 02 has applied."""
+    images, labels = load_images(work)
+    clusters, _ = load_clusters(work)
+    file = storage.join(work, overrides.FILE)
+    decisions = storage.read_parquet(file, columns=overrides.COLUMNS)
+    parallel.use_backend(n_jobs)
+    return make_gallery(images, clusters, labels, decisions.to_numpy().tolist())
+
+
+def _write_chapters(work: str, steps: Collection[str]) -> dict[str, str]:
+    """Return the address of the chapter of each executed notebook by its name.
+
+    steps: those with findings; the notebooks of others are of an earlier run.
+    """
+    chapters = {}
+    for copy in sorted(Path(work, "notebooks").glob("0?_*.ipynb")):
+        if copy.stem in steps:
+            write_chapter(copy)
+            chapters[copy.stem] = f"notebooks/{copy.stem}.html"
+    return chapters
+
+
+def _can_validate(part: str) -> bool:
+    """Return whether the shards of a part are in folds, or some are for validation."""
+    shards = read_part_table(part)
+    has_folds = shards["fold"].max() > 0
+    return bool(has_folds or not shards["split"].isin(["train", "test"]).all())
+
+
+def write_chapter(copy: Path) -> None:
+    """Write an executed notebook as HTML beside it, its code folded.
+
+    Links to other notebooks become text.
+    """
+    from nbconvert import HTMLExporter
+
+    template = (FOLDER / "chapter.html").read_text()
+    page, _ = HTMLExporter(raw_template=template).from_filename(str(copy))
+    page = LINK.sub(r"\1", page)
+    storage.write_atomically(copy.with_suffix(".html"), page.encode())
 
 
 def write_page(
@@ -107,19 +145,20 @@ def write_page(
     title: str,
     headline: str,
     findings: Sequence[Finding],
-    gallery: Gallery | None = None,
+    gallery: dict[str, Any] | None = None,
     **sections: Any,
 ) -> None:
     """Write a page of findings and clusters.
 
-    sections: values of the template's other names; what is left out is not displayed.
+    findings: the most serious first. gallery: of `make_gallery`. sections: values of
+    the template's other names; what is left out is not displayed.
     """
     loader = jinja2.FileSystemLoader(FOLDER)
     environment = jinja2.Environment(loader=loader, autoescape=True)
     page = environment.get_template("report.html").render(
         title=title,
         headline=headline,
-        findings=sorted(findings, key=lambda finding: MARKS.index(finding.mark)),
+        findings=findings,
         gallery=gallery,
         version=__version__,
         **sections,
@@ -127,62 +166,68 @@ def write_page(
     storage.write_atomically(path, page.encode())
 
 
-def _can_validate(part: str) -> bool:
-    """Return whether the shards of a part are in folds, or some are for validation."""
-    shards = read_part_table(part)
-    return bool(shards["fold"].max() > 0 or not shards["split"].isin(ALONE).all())
+def make_gallery(
+    images: pd.DataFrame,
+    clusters: pd.DataFrame,
+    labels: Labels,
+    decisions: Sequence[Sequence[str]] | None,
+) -> dict[str, Any]:
+    """Return the clusters to inspect first, in `ORDER`, at most `MAX_IMAGES` images.
 
+    images, clusters: of 01 and 02, with the same row numbers. decisions: image_id,
+    action and value of the rows of OVERRIDES; None if nothing can be decided.
 
-def _load_gallery(work: str, n_jobs: int) -> Gallery | None:
-    """Return the clusters of a run, None without any."""
-    clusters, settings = load_clusters(work)
-    if clusters.empty:
-        return None
-    images, labels = load_images(work)
-    parallel.use_backend(n_jobs)
-    decisions = read_decisions(work)
-    return make_gallery(images, clusters, labels, decisions, settings.max_bits)
-
-
-def _link_notebooks(
-    work: str, copies: Path | None, steps: Collection[str]
-) -> dict[str, str]:
-    """Return the address of each executed notebook, or of its chapter, by its name.
-
-    steps: those with findings. Before 04 has any, others are of an earlier run.
+    clusters: the rows of the images of each, with columns of duplicates.parquet,
+    height, width, name (unique), thumbnail, and n_images, is_conflict and is_leak of
+    the cluster. n_clusters: of all. classes: the names to propose as labels.
     """
-    folder = copies or Path(work, "notebooks")
-    address = folder.as_uri() if storage.is_remote(work) else folder.name
-    suffix = ".html" if copies and HAS_CHAPTERS else ".ipynb"
-    paths = sorted(folder.glob("0?_*.ipynb"))
-    current = [path for path in paths if WRITING in steps or path.stem in steps]
-    links = {}
-    for copy in current:
-        page = copy.with_suffix(suffix)
-        if not page.exists() or getmtime(page) < getmtime(copy):
-            write_chapter(copy, [path.stem for path in current])
-        displayed = page if page.exists() else copy
-        links[copy.stem] = f"{address}/{displayed.name}"
-    return links
+    displayed = _choose_displayed(clusters).join(_name_images(images))
+    paths = displayed["path"].tolist()
+    thumbnails = parallel.run(_make_thumbnail, paths, label="Thumbnails")
+    groups = displayed.assign(thumbnail=list(thumbnails)).groupby("cluster", sort=False)
+    classes = [*number_names(labels.classes)] if labels.kind == "single" else []
+    return {
+        "clusters": [group.to_dict("records") for _, group in groups],
+        "n_clusters": clusters["cluster"].nunique(),
+        "classes": classes[:MAX_CLASSES],
+        "decisions": decisions,
+    }
 
 
-def write_chapter(copy: Path, names: Collection[str]) -> None:
-    """Write an executed notebook as HTML beside it, its code folded.
+def _choose_displayed(clusters: pd.DataFrame) -> pd.DataFrame:
+    """Return the first images in `ORDER`, of each cluster at most 24."""
+    of_cluster = clusters.groupby("cluster")
+    names = clusters["label_name"].where(clusters["label_name"] != "")
+    members = clusters.assign(
+        n_images=of_cluster["image_id"].transform("size"),
+        # The labels of test images count, too.
+        is_conflict=names.groupby(clusters["cluster"]).transform("nunique") > 1,
+        is_leak=of_cluster["split"].transform("nunique") > 1,
+        farthest=of_cluster["distance"].transform("max"),
+    )
+    is_ascending = [column == "distance" for column in ORDER]
+    members = members.sort_values(ORDER, ascending=is_ascending)
+    position = members.groupby("cluster").cumcount()
+    return members[position < MAX_OF_CLUSTER].head(MAX_IMAGES)
 
-    Without nbconvert and its templates nothing is written.
-    names: the notebooks that have or will have a chapter. Links to these lead to it,
-    other links between notebooks become text.
+
+def _name_images(images: pd.DataFrame) -> pd.DataFrame:
+    """Return height, width and name of the images that can be read.
+
+    The name is the id, or "test/1.jpg" if images of two splits have the id "1.jpg".
     """
-    if not HAS_CHAPTERS:
-        return
-    from nbconvert import HTMLExporter
+    good = images[images["problem"] == ""]
+    is_repeated = good["image_id"].duplicated(keep=False)
+    full_name = good["split"] + "/" + good["image_id"]
+    name = good["image_id"].mask(is_repeated, full_name)
+    return good[["height", "width"]].assign(name=name)
 
-    template = (FOLDER / "chapter.html").read_text()
-    try:
-        page, _ = HTMLExporter(raw_template=template).from_filename(str(copy))
-    except (ValueError, jinja2.TemplateError) as error:  # nbconvert lacks its templates
-        print(f"No chapter: {error}")
-        return
-    page = re.sub(rf'href="({"|".join(names)})\.ipynb"', r'href="\1.html"', page)
-    page = LINK.sub(r"\1", page)
-    storage.write_atomically(copy.with_suffix(".html"), page.encode())
+
+def _make_thumbnail(path: str) -> str:
+    """Return a small image as WebP in base64."""
+    (pixels,) = load_pixels([path], SIDE)
+    thumbnail = Image.fromarray(pixels)
+    thumbnail.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+    file = BytesIO()
+    thumbnail.save(file, "WEBP", quality=60)
+    return b64encode(file.getvalue()).decode()

@@ -5,6 +5,7 @@ is complete: it is written under a temporary name first.
 """
 
 import contextlib
+import csv
 import errno
 import fcntl
 import fnmatch
@@ -392,6 +393,28 @@ def read_parquet(path: AnyPath, columns: list[str] | None = None) -> "pd.DataFra
 def write_parquet(table: "pd.DataFrame", path: AnyPath) -> None:
     """Write a table without its index, as `write_atomically` does."""
     write_atomically(path, table.to_parquet(index=False))
+
+
+def format_csv(table: "pd.DataFrame", *, header: bool = True) -> str:
+    """Return the table as CSV, without its index. Every text is read as it is here."""
+    text = table.to_csv(header=header, index=False)
+    # Readers end a row at "\r" unless it is quoted; Python before 3.13 does not.
+    if "\r" in text:
+        text = table.to_csv(header=header, index=False, quoting=csv.QUOTE_NONNUMERIC)
+    return text
+
+
+def format_bytes(n_bytes: float) -> str:
+    """Return three digits in the largest unit that gives one or more.
+
+    >>> format_bytes(8_812_345), format_bytes(512)
+    ('8.81 MB', '512 B')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.3g} TB"
 
 
 def scratch_folder(part_dir: str) -> str:

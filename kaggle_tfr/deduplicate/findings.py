@@ -6,8 +6,7 @@ import pandas as pd
 
 from kaggle_tfr.deduplicate.clusters import BEST
 from kaggle_tfr.deduplicate.leaks import count_leaks
-from kaggle_tfr.notebook import note
-from kaggle_tfr.tables import count_of
+from kaggle_tfr.notebook import count_of, note
 
 
 @dataclass(frozen=True)

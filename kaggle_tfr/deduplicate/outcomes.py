@@ -10,7 +10,6 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.earlier import mark_recorded
 from kaggle_tfr.schema import JsonDataclass
-from kaggle_tfr.tables import format_csv
 
 # The first word of the reason why an image is not written, and its outcome.
 REASONS = {
@@ -67,7 +66,7 @@ def save_clusters(
     storage.remove_leftovers(work_dir)
     leaks = leaks.rename(columns={"image_id_a": "test_id", "split_a": "test_split"})
     texts = {
-        "leaks.csv": format_csv(leaks[LEAK_COLUMNS]),
+        "leaks.csv": storage.format_csv(leaks[LEAK_COLUMNS]),
         "duplicates.json": settings.to_json(),
     }
     for name, text in texts.items():

@@ -15,10 +15,10 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.earlier import GONE, mark_recorded
 from kaggle_tfr.explore.labels import number_labels, number_names
+from kaggle_tfr.explore.table import find_texts
 from kaggle_tfr.fingerprints import GROUP, digest_groups
 from kaggle_tfr.notebook import note
 from kaggle_tfr.schema import Labels
-from kaggle_tfr.texts import differ, find_texts
 
 KEPT = ["image_id", "split", "label_name", "fold", "part"]
 
@@ -54,7 +54,7 @@ def join_records(
         )
     is_recorded = mark_recorded(records)
     digest = images["digest"].iloc[row]  # -1 is any row
-    is_changed = is_recorded & has_image & differ(digest, records["digest"])
+    is_changed = is_recorded & has_image & (digest.to_numpy() != records["digest"])
     is_gone = is_recorded & (is_changed | ~has_image)
     group_column = plan["settings"]["group_column"] if plan else ""
     gone = _list_gone(images, records[is_gone], group_column)
@@ -65,7 +65,7 @@ def join_records(
     before = images["label_name"]
     kept = records[records.columns.intersection(KEPT)].set_index(row)
     images.update(kept[row >= 0])
-    is_relabelled = differ(before, images["label_name"])
+    is_relabelled = (before != images["label_name"]).to_numpy()
     note(
         "·",
         f"Images of FOLDS_FROM, which keep split, fold and label: {len(records):,}. "

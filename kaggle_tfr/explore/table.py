@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from kaggle_tfr import storage
 from kaggle_tfr.earlier import RECORDS
@@ -22,7 +24,6 @@ from kaggle_tfr.images.quality import measure_quality
 from kaggle_tfr.parallel import blocks, run
 from kaggle_tfr.records import size_and_time, stream_image_bytes
 from kaggle_tfr.schema import Labels
-from kaggle_tfr.texts import find_texts
 
 # The columns that `measure` adds, with their values for an image that cannot be read.
 MEASURED: dict = {
@@ -180,6 +181,17 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
     # -1 is the last row, which is blank.
     hashes = pd.concat([saved[[*blank]], blank]).iloc[row].reset_index(drop=True)
     return images[["image_id", "path", "problem"]].reset_index(drop=True).join(hashes)
+
+
+def find_texts(texts: pd.Series, known: pd.Series) -> np.ndarray:
+    """Return the position of each text among the known ones, -1 for none: (n,).
+
+    Of equal known texts the first counts. Arrow takes a third of pandas' time.
+    """
+    searched, values = (
+        pa.array(column, pa.large_string()) for column in (texts, known)
+    )
+    return pc.index_in(searched, values).fill_null(-1).to_numpy()
 
 
 def save_rejects(images: pd.DataFrame, work_dir: str) -> None:

@@ -4,9 +4,8 @@ Each function returns one Figure, which a cell shows as its last value, or None 
 has printed a line where there is nothing to draw.
 """
 
-from kaggle_tfr.figures.canvas import set_log_ticks
 from kaggle_tfr.figures.folds import plot_folds
 from kaggle_tfr.figures.grids import cut_square, load, plot_images
 from kaggle_tfr.figures.pairs import plot_aligned, plot_pairs
-from kaggle_tfr.figures.style import RED
-from kaggle_tfr.figures.words import list_names, shorten
+from kaggle_tfr.figures.style import RED, set_log_ticks
+from kaggle_tfr.figures.words import shorten

@@ -1,17 +1,17 @@
 """A plot of folds: the images of each class in each of them."""
 
+import textwrap
+
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from kaggle_tfr.figures.canvas import name_rows, new_plot
 from kaggle_tfr.figures.grids import WIDTH
-from kaggle_tfr.figures.style import BLUE, GREY, MANY_CLASSES, RED
-from kaggle_tfr.figures.words import list_names
-from kaggle_tfr.tables import count_of
+from kaggle_tfr.figures.style import BLUE, GREY, RED, TITLE_CHARACTERS
+from kaggle_tfr.figures.words import list_names, shorten
 
-NEVER_VALIDATES = "train, never\nvalidates"
-BAR_LENGTH = 0.5  # of the longest bar in a column of a table of counts
+MANY_CLASSES = 40  # more names than this do not fit beside bars
 
 
 def plot_folds(counts: pd.DataFrame) -> Figure | None:
@@ -20,45 +20,44 @@ def plot_folds(counts: pd.DataFrame) -> Figure | None:
     Of more than 40 classes, the ten largest and the ten smallest are drawn.
     counts: of classes (rows, the largest first) in folds and splits (columns).
     """
-    classes = count_of(len(counts), "class", "es")
     if counts.shape[1] < 2:
-        print(f"There is one fold, for {classes}.")
+        print(f"All images are in one fold. Classes: {len(counts):,}.")
         return None
 
-    # Test images, and images that never validate, may lack a class.
-    compared = counts.drop(columns=["test", NEVER_VALIDATES], errors="ignore")
-    is_missing = compared == 0
-    incomplete = counts.index[is_missing.any(axis=1)]
-    noun = "fold" if "fold 0" in compared else "split"
-    title = f"{classes}, each in every {noun}"
+    # Without folds the splits are compared. Test images may lack a class.
+    compared = counts.filter(regex="^fold ")
+    if compared.empty:
+        compared = counts.drop(columns="test", errors="ignore")
+    incomplete = counts.index[(compared == 0).any(axis=1)]
+    n_complete = len(counts) - len(incomplete)
+    title = f"Classes in every fold or split: {n_complete:,} of {len(counts):,}"
     if len(incomplete):
-        title = f"{classes}; missing from a {noun} (red): {list_names(incomplete)}"
+        title += f"; not (red): {list_names(incomplete)}"
     if len(counts) > MANY_CLASSES:
         counts = pd.concat([counts.head(10), counts.tail(10)])
-        is_missing = is_missing.loc[counts.index]
-    return _draw_bars(counts, is_missing, title)
+    figure = _draw_bars(counts, compared.columns)
+    figure.suptitle(textwrap.fill(title, TITLE_CHARACTERS), x=0.01, ha="left")
+    return figure
 
 
-def _draw_bars(counts: pd.DataFrame, is_missing: pd.DataFrame, title: str) -> Figure:
-    """Draw a table of counts with a bar in each cell, as long as the count.
+def _draw_bars(counts: pd.DataFrame, compared: pd.Index) -> Figure:
+    """Draw bars for each column of a table of counts, side by side.
 
-    is_missing: bool, cells in red. Bars of columns that it lacks are grey.
+    compared: the columns in which a 0 is red. The bars of the others are grey.
     """
     n_rows, n_columns = counts.shape
-    width = max(WIDTH, 2.2 + 0.85 * n_columns)
-    figure, axis = new_plot(width, 0.8 + 0.3 * n_rows, title)
-    unit = BAR_LENGTH / counts.to_numpy().max()
-    for left, (name, column) in enumerate(counts.items()):
-        color = BLUE if name in is_missing else GREY
-        bars = axis.barh(range(n_rows), unit * column, 0.6, left=left, color=color)
-        texts = axis.bar_label(bars, column.map("{:,}".format), padding=4)
-        for row in np.flatnonzero(is_missing.get(name, ())):
-            axis.barh(row, 0.9, 0.9, left=left, color=RED, alpha=0.15)
-            texts[row].set_color(RED)
-    name_rows(axis, counts.index)
-    axis.set_xticks(range(n_columns), counts.columns, ha="left")
-    axis.xaxis.tick_top()
-    axis.set(xlim=(-0.02, n_columns), ylim=(n_rows - 0.5, -0.5))
-    axis.set_frame_on(False)
-    axis.tick_params(length=0)
+    size = (max(WIDTH, 2.2 + 0.85 * n_columns), 1.2 + 0.25 * n_rows)
+    figure, axes = plt.subplots(1, n_columns, sharex=True, sharey=True, figsize=size)
+    plt.close(figure)
+    axes[0].set_yticks(range(n_rows), map(shorten, counts.index))
+    axes[0].invert_yaxis()
+    for axis, (name, column) in zip(axes, counts.items(), strict=True):
+        bars = axis.barh(range(n_rows), column, color=GREY)
+        numbers = axis.bar_label(bars, column.map("{:,}".format), padding=3)
+        if name in compared:
+            plt.setp(bars, color=BLUE)
+            plt.setp([numbers[row] for row in np.flatnonzero(column == 0)], color=RED)
+        axis.set_title(name)
+        axis.set_frame_on(False)
+        axis.tick_params(length=0, labelbottom=False)
     return figure

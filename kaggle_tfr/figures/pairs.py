@@ -11,35 +11,30 @@ from PIL import Image, ImageOps
 from kaggle_tfr.figures.grids import cut_square, load, plot_images
 from kaggle_tfr.figures.style import BLUE, ORANGE
 from kaggle_tfr.images.orientation import apply_orientation
-from kaggle_tfr.tables import count_of
 
+CAPTION = ("image_id", "split", "label_name")
 SQUARES = 5  # of a chequerboard, in a row
-WHITE = (255, 255, 255)
 
 
 def plot_pairs(pairs: pd.DataFrame, most: int = 12, title: str = "") -> Figure | None:
     """Plot the first pairs: both images with id, split and label, below their distance.
 
     pairs: rows of `deduplicate.Found.pairs`. The second image is rotated as the first
-    one is. Two labels that contradict each other have two colours; train is not named.
+    one is. Two labels that contradict each other have two colours.
     """
     images: list[np.ndarray] = []
     captions: list[str] = []
     colors: list[str] = []
     headings: list[str] = []
     for pair in pairs.head(most).to_dict("records"):
-        second = apply_orientation(load(pair["path_b"]), pair["orientation"])
-        images += [load(pair["path_a"]), second]
-        for side in "ab":
-            texts = [
-                pair[f"{name}_{side}"] for name in ("image_id", "split", "label_name")
-            ]
-            captions.append(
-                "\n".join(text for text in texts if text not in ("", "train"))
-            )
+        images.append(load(pair["path_a"]))
+        images.append(apply_orientation(load(pair["path_b"]), pair["orientation"]))
+        captions += [
+            "\n".join(pair[f"{name}_{side}"] for name in CAPTION) for side in "ab"
+        ]
         labels = {pair["label_name_a"], pair["label_name_b"]} - {""}
         colors += [BLUE, ORANGE] if len(labels) == 2 else ["black", "black"]
-        headings.append(count_of(pair["bits"], "bit"))
+        headings.append(f"{pair['bits']} of 256 bits")
     return plot_images(
         images,
         captions,
@@ -65,9 +60,7 @@ def plot_aligned(pairs: pd.DataFrame, headings: Sequence[str]) -> Figure | None:
         rows, columns = np.indices(first.shape[:2]) * SQUARES // len(first)
         is_second = (rows + columns) % 2 == 1
         tiles += [first, second, np.where(is_second[..., None], second, first)]
-        numbers = count_of(pair["bits"], "bit")
-        if pair["matches"] >= 0:  # it was compared
-            numbers += f"\n{pair['matches']} matches"
+        numbers = f"bits: {pair['bits']}\nmatches: {pair['matches']}"
         captions += [pair["image_id_a"], pair["image_id_b"], numbers]
     return plot_images(tiles, captions, together=3, headings=headings)
 
@@ -77,8 +70,7 @@ def _move(image: np.ndarray, pair: Any) -> np.ndarray:
     other = Image.fromarray(load(pair["path_b"]))
     size = image.shape[1::-1]  # width, height
     if pair["transform"] is None:
-        upright = apply_orientation(np.asarray(other), pair["orientation"])
-        return np.asarray(ImageOps.fit(Image.fromarray(upright), size))
+        return np.asarray(ImageOps.fit(other, size))
 
     matrix = np.vstack([pair["transform"], (0, 0, 1)])
     matrix[:2] *= min(size)  # its unit is the short side
@@ -89,6 +81,6 @@ def _move(image: np.ndarray, pair: Any) -> np.ndarray:
         Image.Transform.AFFINE,
         onto_b.ravel().tolist(),
         Image.Resampling.BICUBIC,
-        fillcolor=WHITE,
+        fillcolor="white",
     )
     return np.asarray(moved)

@@ -10,14 +10,14 @@ from kaggle_tfr import storage
 from kaggle_tfr.deduplicate.outcomes import match_clusters
 from kaggle_tfr.earlier import GONE, mark_recorded
 from kaggle_tfr.explore.labels import number_names
-from kaggle_tfr.figures.folds import NEVER_VALIDATES
-from kaggle_tfr.figures.words import NO_LABEL, list_marks, shorten
 from kaggle_tfr.images.hashing import FLAT, HASHES
 from kaggle_tfr.naming import FOLDS_FILE, OVERRIDE_GROUP
 from kaggle_tfr.notebook import note
+from kaggle_tfr.plan.folds import list_marks
 from kaggle_tfr.schema import Labels
-from kaggle_tfr.tables import format_csv, join_words
 
+NO_LABEL = "(no label)"
+NEVER_VALIDATES = "train, never\nvalidates"
 N_SAMPLED = 300
 COLUMNS = [  # of folds.csv, besides those of several labels
     "image_id",
@@ -139,7 +139,7 @@ def note_folds(folded: pd.DataFrame, labels: Labels, checks: dict) -> None:
     listed = [f"{n:,} in {place}".replace("\n", " ") for place, n in sizes.items()]
     note(
         "✓",
-        f"Images: {join_words(listed)}. Test and earlier images aside, no cluster of "
+        f"Images: {', '.join(listed)}. Test and earlier images aside, no cluster of "
         "near-duplicates and no group is in two folds or splits. Clusters that contain "
         f"test images and others: {checks['clusters_across_test']:,}.",
         "folds",
@@ -154,7 +154,7 @@ def note_folds(folded: pd.DataFrame, labels: Labels, checks: dict) -> None:
         note(
             "!",
             f"{len(missing):,} of {len(counts):,} classes are not in every fold and "
-            f"split, such as {shorten(name)} (none in {join_words([*places])}).",
+            f"split, such as {name} (none in {', '.join(places)}).",
             "folds: classes",
             "Scores there do not cover them. Add images, or use fewer folds.",
         )
@@ -229,6 +229,6 @@ def save_folds(folds: pd.DataFrame, work_dir: str) -> tuple[int, str]:
     folds: of `list_folds`.
     """
     path = f"{work_dir}/{FOLDS_FILE}"
-    data = format_csv(folds).encode()
+    data = storage.format_csv(folds).encode()
     storage.write_atomically(path, data)
     return len(data), storage.sha256_of(path)

@@ -22,7 +22,6 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import csgraph, csr_matrix, hstack, identity
 
-from kaggle_tfr.figures.words import list_marks
 from kaggle_tfr.naming import OVERRIDE_GROUP
 
 Array = np.ndarray
@@ -115,6 +114,15 @@ def mark_labels(table: pd.DataFrame, label_columns: Sequence[str]) -> csr_matrix
         codes, classes = pd.factorize(table["label"])
         return _mark(codes, len(classes))
     return csr_matrix(list_marks(table, label_columns), dtype=float)
+
+
+def list_marks(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.DataFrame:
+    """Return which labels each image has: bool, one column per label.
+
+    A label column holds 0 and 1, or the code of a mask, which is empty for "no".
+    """
+    values = table[list(label_columns)]
+    return values.notna() & ~values.isin([0, ""])
 
 
 def _mark(columns: Array | pd.Series, n_columns: int) -> csr_matrix:

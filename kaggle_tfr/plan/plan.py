@@ -15,13 +15,12 @@ from kaggle_tfr import storage
 from kaggle_tfr.earlier import mark_recorded
 from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.naming import OVERRIDE_GROUP, check_template, format_shard_name
-from kaggle_tfr.notebook import note
+from kaggle_tfr.notebook import count_of, note
 from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.plan.forecast import forecast_groups, make_forecast
 from kaggle_tfr.schema import JsonDataclass, Labels, RecordSchema
 from kaggle_tfr.shards import PlanId, sha256_of_text
-from kaggle_tfr.tables import count_of, format_bytes
 
 # The order of the records. A row group of plan.parquet is a shard.
 ORDER = ["part", "split", "fold", "shard", "position"]
@@ -369,7 +368,7 @@ def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
             start += shard.count
     storage.write_atomically(f"{work_dir}/plan.json", plan.to_json().encode())
 
-    high = format_bytes(plan.forecast["high"] * len(table))
+    high = storage.format_bytes(plan.forecast["high"] * len(table))
     note(
         "·",
         f"Planned: {count_of(len(table), 'image')} in "

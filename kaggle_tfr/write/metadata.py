@@ -1,5 +1,6 @@
 """dataset-metadata.json: a part's title, page and license for Kaggle."""
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,14 +12,24 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.mounts import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.plan.plan import Plan
-from kaggle_tfr.tables import escape_markdown
 from kaggle_tfr.write.journal import ShardRow
 
 DATASET_FILE = "dataset-metadata.json"
 # The user may change these.
 USER_FIELDS = ("id", "title", "subtitle", "licenses", "keywords")
+# The characters that begin something in Markdown, in a formula or in HTML.
+MARKUP = re.compile(r"[\\`*_\[\]<>&|$~@]")
 TEMPLATE = Path(__file__).with_name("page.md").read_text()
 PAGE = jinja2.Template(TEMPLATE, trim_blocks=True)
+
+
+def escape_markdown(text: str) -> str:
+    r"""Return a text as one line of Markdown that shows it as it is.
+
+    >>> escape_markdown("`a`\n<img>")
+    '\\`a\\` \\<img\\>'
+    """
+    return MARKUP.sub(r"\\\g<0>", " ".join(text.split()))
 
 
 def renew_metadata(

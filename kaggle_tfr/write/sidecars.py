@@ -18,7 +18,6 @@ from kaggle_tfr.naming import FOLDS_FILE, SUBMISSION
 from kaggle_tfr.plan.plan import Plan, read_rows
 from kaggle_tfr.records import format_index, list_frames
 from kaggle_tfr.shards import SUMS, format_sums
-from kaggle_tfr.tables import format_csv
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, ShardRow
 from kaggle_tfr.write.metadata import DATASET_FILE, read_metadata, renew_metadata
@@ -46,7 +45,7 @@ def close_part(
         files = _list_tables(work_dir, plan, rows, publish_hashes=publish_hashes)
         files |= _list_files(work_dir, plan, rows)
         # Without shards.csv, which is written last, the part is unfinished.
-        files["shards.csv"] = format_csv(pd.DataFrame(rows)[COLUMNS]).encode()
+        files["shards.csv"] = storage.format_csv(pd.DataFrame(rows)[COLUMNS]).encode()
         sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
         for row in rows:
             sums[row.file] = row.sha256
@@ -93,7 +92,7 @@ def _list_files(
     }
     rejects = [reject | {"file": row.file} for row in rows for reject in row.rejects]
     if rejects:
-        texts["rejects.csv"] = format_csv(pd.DataFrame(rejects)[REJECT_COLUMNS])
+        texts["rejects.csv"] = storage.format_csv(pd.DataFrame(rejects)[REJECT_COLUMNS])
     if any(row.split == "test" for row in rows):
         texts[SUBMISSION] = storage.read_text(storage.join(work_dir, SUBMISSION))
     files = {name: text.encode() for name, text in texts.items() if text}
@@ -124,7 +123,7 @@ def _list_tables(
         columns = _list_columns(plan, row.split)
         table = table[[name for name in columns if name in table]]
         file = files[f"{row.split}.csv"]
-        file += format_csv(table, header=not file).encode()
+        file += storage.format_csv(table, header=not file).encode()
     if fingerprints:
         files[FINGERPRINTS_FILE] = encode_fingerprints(pd.concat(fingerprints))
     return files

@@ -29,7 +29,6 @@ from kaggle_tfr.records import (
 from kaggle_tfr.schema import encode
 from kaggle_tfr.session import tf
 from kaggle_tfr.shards import check_one_dataset, find_changed_files, list_parts
-from kaggle_tfr.tables import count_of, format_bytes
 from kaggle_tfr.write import journal, sidecars
 from kaggle_tfr.write.journal import COLUMNS, ShardRow
 
@@ -231,7 +230,7 @@ def write_shard(
     if storage.free_bytes(part_dir) < needed:
         raise OSError(
             f"not enough free space: shard {shard.number} and the other files may need "
-            f"{format_bytes(needed)}. Make room, or set another OUT_DIR. "
+            f"{storage.format_bytes(needed)}. Make room, or set another OUT_DIR. "
             f"{storage.RESUME_HINT}"
         )
     scratch = storage.scratch_folder(part_dir)
@@ -316,8 +315,9 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, 
     notebook.note(
         "✓",
         f"Wrote {n_records:,} records{tests}, of {n_planned:,} planned images: "
-        f"{count_of(len(shards), 'shard')}, {format_bytes(shards['bytes'].sum())}, "
-        f"{count_of(n_parts, 'part')} of {plan.n_parts}.",
+        f"{notebook.count_of(len(shards), 'shard')}, "
+        f"{storage.format_bytes(shards['bytes'].sum())}, "
+        f"{notebook.count_of(n_parts, 'part')} of {plan.n_parts}.",
         "parts",
         others if n_parts < plan.n_parts else "",
     )

@@ -16,18 +16,18 @@ from support.chain import draw_pictures, run_values, save_picture
 from support.pages import HOSTILE, Elements
 from support.scenes import scene
 
-from kaggle_tfr import gallery, notebook
+from kaggle_tfr import notebook, report
 from kaggle_tfr.deduplicate import load_clusters
 from kaggle_tfr.explore import load_images
-from kaggle_tfr.gallery import make_gallery
 from kaggle_tfr.notebook import Finding
-from kaggle_tfr.report import decide, write_chapter, write_page, write_report
+from kaggle_tfr.report import decide, make_gallery, write_page, write_report
 from kaggle_tfr.schema import Labels
 
 VALUES = {"TEST_CSV": "test.csv", "IMAGE_SIZE": 64, "N_FOLDS": 2, "SECOND_LOOK": False}
 NOTES = {
     "01_explore": [("·", "None of 24 images is rejected.", "input")],
     "02_deduplicate": [
+        ("·", "8 of 24 images have a near-duplicate.", "copies"),
         ("!", "Labels disagree in 1 of 3 clusters.", "conflicts", "Decide."),
         ("✓", "None of 24 images is also in a/b.", "leaks: a/b"),
     ],
@@ -52,10 +52,6 @@ WRITTEN = find("✓", "parts")
     ("findings", "headline"),
     [
         ([], "Train: not yet, 04_write has not run on this plan."),
-        (
-            [WRITTEN, Finding("02_deduplicate", 0, "copies", "·", "")],
-            "Train: not yet, 03_plan has not run on these images.",
-        ),
         ([find("✗", "input"), find("✗", "stop", "Stopped."), WRITTEN], "Stopped."),
         ([find("✗", "input", "Lost."), WRITTEN], "Train: no. Lost."),
         ([WRITTEN, find("✓", "license")], "Train: yes. Publish: yes."),
@@ -112,8 +108,8 @@ def work(tmp_path_factory):
     return folder / "work"
 
 
-def write(work, copies=None):
-    write_report({**VALUES, "NAME": "roses", "WORK_DIR": str(work)}, copies)
+def write(work):
+    write_report({**VALUES, "NAME": "roses", "WORK_DIR": str(work)})
     return (work / "report.html").read_text()
 
 
@@ -130,7 +126,7 @@ def test_the_page_has_reasons_advice_links_and_numbers(page):
     order += ["20 records", "labelled records", "duplicates dropped"]
     places = [texts.index(text, 200) for text in order]
     assert places == sorted(places)
-    assert re.findall(r'<a href="#(.*?)"', page) == ["conflicts"]
+    assert re.findall(r'<a href="#(.*?)"', page) == ["conflicts", "copies"]
 
 
 def run_snippet(page):
@@ -178,68 +174,39 @@ def test_conflicts_are_first_then_leaks_then_the_farthest(page):
     assert data["classes"] == ["a", "b", "c"]
 
 
-def load(work):
-    images, labels = load_images(str(work))
-    return images, load_clusters(str(work))[0], labels
-
-
 def test_an_id_of_two_splits_is_named_with_its_split(work):
     """The names in the file of decisions are those of OVERRIDES."""
-    images, clusters, labels = load(work)
+    images, labels = load_images(str(work))
+    clusters, _ = load_clusters(str(work))
     tables = [table.replace({"image_id": {"t0": "b0"}}) for table in (images, clusters)]
-    clusters = make_gallery(*tables, labels).clusters
+    clusters = make_gallery(*tables, labels, [])["clusters"]
     names = {image["name"] for images in clusters for image in images}
     assert {"train/b0", "test/b0", "a0", "a1"} < names
 
 
 def test_what_does_not_fit_is_reported(work, monkeypatch):
     """The first images of a large cluster, and the first clusters."""
-    monkeypatch.setattr(gallery, "MAX_IMAGES", 4)
+    monkeypatch.setattr(report, "MAX_IMAGES", 4)
     assert "2 of 4\nclusters" in write(work)
-    monkeypatch.setattr(gallery, "MAX_OF_CLUSTER", 1)
+    monkeypatch.setattr(report, "MAX_OF_CLUSTER", 1)
     assert "(1 of them here)" in write(work)
-
-
-def put_pair(folder, images):
-    """Return tables of a cluster: an image, and one that the second look has found."""
-    for name, image in images.items():
-        image.save(folder / name, "JPEG", quality=95)
-    sizes = [image.size for image in images.values()]
-    table = pd.DataFrame(sizes, columns=["width", "height"])
-    table = table.assign(image_id=[*images], split="train", problem="")
-    paths = [str(folder / name) for name in images]
-    clusters = table.assign(path=paths, keep=[True, False], distance=[0, 40])
-    clusters = clusters.assign(cluster=0, reason="", label_name="rose")
-    return table, clusters
-
-
-def test_a_crop_is_outlined_on_its_original(tmp_path):
-    """Its corners are where it was cut; within the radius nothing is outlined."""
-    original = scene(300, 400, seed=1)
-    crop = original.crop((60, 40, 360, 265)).resize((400, 300))
-    tables = put_pair(tmp_path, {"a.jpg": original, "b.jpg": crop})
-    matrices = []
-    for max_bits in (25, 40):
-        ((_, copy),) = make_gallery(*tables, Labels(), max_bits=max_bits).clusters
-        matrices.append(copy["matrix"])
-    # Of SVG: the scales, then the place of the corner, where the short side is 1 long.
-    expected = [0.75, 0, 0, 0.75, 60 / 300, 40 / 300]
-    assert matrices == [pytest.approx(expected, abs=0.02), []]
 
 
 def write_named(folder, name):
     """Write a page on which the data, its folders and findings have this name."""
-    images, clusters = put_pair(folder, dict.fromkeys("ab", scene(40, 50)))
-    images = images.replace({"image_id": {"b": name}})
-    clusters = clusters.replace({"image_id": {"b": name}})
-    clusters = clusters.assign(label_name=name, reason=name)
+    scene(40, 50).save(folder / "a.jpg")
+    images = pd.DataFrame({"image_id": ["a", name], "split": "train", "problem": ""})
+    images = images.assign(height=50, width=40)
+    clusters = images.assign(path=str(folder / "a.jpg"), cluster=0, distance=[0, 40])
+    clusters = clusters.drop(columns=["height", "width"])
+    clusters = clusters.assign(keep=[True, False], label_name=name, reason=name)
     write_page(
         f"{folder}/report.html",
         name,
         f"Train: yes. {name}",
         [find("!", "conflicts", name), find("·", name, f"{name}."), WRITTEN],
-        make_gallery(images, clusters, Labels(classes=(name,))),
-        values={"INPUT_DIR": name, "MORE_INPUTS": [{"INPUT_DIR": name}]},
+        make_gallery(images, clusters, Labels(classes=(name,)), []),
+        values={},
         parts=[name],
         accounting=[{"outcome": name, "images": 1, "share": 1}],
         chapters={"04_write": "notebooks/04_write.html"},
@@ -275,36 +242,29 @@ def write_copies(work):
 
 
 def test_a_stopped_run_has_a_page_with_chapters(tmp_path):
-    """Code is folded; links lead to other chapters; a chapter runs and loads nothing.
+    """Code is folded; a chapter runs and loads nothing, also from other chapters.
 
     A copy of a step without findings is of an earlier run.
     """
     copies = write_copies(tmp_path)
     notebook.note_stop("02_deduplicate", str(tmp_path), 0, "Stopped in 02: memory.")
-    page = write(tmp_path, copies)
+    page = write(tmp_path)
     assert page.count("Stopped in 02: memory.") == 2  # title, headline
     assert re.findall('href="notebooks/(.*)"', page) == ["02_deduplicate.html"]
 
-    write_chapter(copies / "01_explore.ipynb", ["01_explore", "02_deduplicate"])
-    chapter = (copies / "01_explore.html").read_text()
+    chapter = (copies / "02_deduplicate.html").read_text()
     assert re.search(r"(?s)<details>.*secret.*</details>", chapter)
-    assert '<a href="02_deduplicate.html">2</a> 3 <em>Plan</em>' in chapter
+    assert "2 3 <em>Plan</em>" in chapter
     assert "default-src 'none'; img-src data:" in chapter
     assert "://" not in chapter
     assert "<script" not in chapter
-    assert 'href="notebooks/02_deduplicate.ipynb"' in write(tmp_path)
 
 
 def test_clusters_of_an_earlier_table_are_not_displayed(work, tmp_path):
-    """01 has run again, or 02 has stopped, so the files are of other images."""
+    """02 has stopped, so the files are of other images."""
     folder = str(shutil.copytree(work, tmp_path / "work"))
     notebook.note_stop("02_deduplicate", folder, 0, "Stopped in 02: disk full.")
     assert 'class="cluster' not in write(tmp_path / "work")
-    notebook.begin("01_explore", {"WORK_DIR": folder})
-    notebook.end()
-    page = write(tmp_path / "work")
-    assert "04_write has not run" in page
-    assert 'class="cluster' not in page
 
 
 # What a person does with the page; the file is sent to the page around it instead of
@@ -387,16 +347,3 @@ def test_decisions_become_a_file(page, tmp_path):
         ["a0-pale", "label", 'b, "or" c'],
         ["b0", "different", "t0"],
     ]
-
-
-def test_hostile_names_do_nothing_in_a_browser(tmp_path):
-    """No alert. Python's reader of the page's CSV gets the same texts."""
-    page = write_named(tmp_path, "\n".join([*HOSTILE, *HOSTILE_IDS]))
-    counter = "<script>let n = 0; alert = () => n++;</script>"
-    page = page.replace("<title>", f"{counter}<title>")
-    rows = [[one, "different", other] for one in HOSTILE_IDS for other in HOSTILE_IDS]
-    csv_of_rows = f"formatCsv({json.dumps(rows)})".replace("</", r"<\/")
-    script = f"setTimeout(() => parent.postMessage([n, {csv_of_rows}], '*'), 500)"
-    n_alerts, text = run_in_chromium(tmp_path, page, script)
-    assert n_alerts == 0
-    assert list(csv.reader(io.StringIO(text, newline=""))) == rows

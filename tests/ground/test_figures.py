@@ -12,7 +12,7 @@ from PIL import Image
 from support.scenes import scene
 
 from kaggle_tfr import figures
-from kaggle_tfr.figures import formats, style, words
+from kaggle_tfr.figures import style
 
 WIDE = np.zeros((20, 40, 3), np.uint8)
 HIGH = np.zeros((40, 20, 3), np.uint8)
@@ -29,35 +29,26 @@ def _styled():
         yield
 
 
-def test_images_fill_rows_in_their_order_and_keep_their_shape():
-    """Each row is as wide as the figure; the last one may be shorter."""
-    figure = figures.plot_images([WIDE, HIGH, WIDE] * 4, columns=4)
-
-    boxes = [axis.get_position() for axis in figure.axes]
-    rows = {box.y0 for box in boxes}
-    assert 3 <= len(rows) <= 5
-    n_full = sum(box.x1 == pytest.approx(1, abs=0.01) for box in boxes)
-    assert n_full >= len(rows) - 1
-    width, height = figure.get_size_inches()
-    ratios = [box.width * width / (box.height * height) for box in boxes]
-    assert ratios == pytest.approx([2, 0.5, 2] * 4)
-
-
-def test_named_rows_have_equally_many_images():
-    """All texts have at least 9 points, and colours are those of the captions."""
+def test_images_are_in_rows_in_their_order_and_keep_their_shape():
+    """Pairs are close to each other; all texts have at least 9 points."""
     figure = figures.plot_images(
-        [WIDE] * 5,
-        ["✗ 3.1 levels"] * 5,
-        columns=2,
+        [WIDE, HIGH] * 4,
+        ["a $1 name"] * 8,
+        columns=4,
         colors=["red"],
-        row_names=["EXIF", "P3", "CMYK"],
-        square=True,
+        together=2,
+        headings=["8 of 256 bits"] * 4,
+        row_names=["EXIF", "P3"],
         title="Two of three files are misread",
     )
 
-    bottoms = [axis.get_position().y0 for axis in figure.axes]
-    assert bottoms[:4:2] == bottoms[1::2]
-    assert figure.axes[0].images[0].get_array().shape == (20, 20, 3)
+    figure.draw_without_rendering()
+    boxes = [axis.get_window_extent() for axis in figure.axes]
+    ratios = [box.width / box.height for box in boxes]
+    assert ratios == pytest.approx([2, 0.5] * 4)
+    assert {box.y0 for box in boxes[:4]}.isdisjoint(box.y1 for box in boxes[4:])
+    lefts = [box.x0 for box in boxes]
+    assert lefts[:4] == lefts[4:] == sorted(lefts[:4])
     colors = [axis.xaxis.label.get_color() for axis in figure.axes]
     assert colors[:2] == ["red", "black"]
     texts = [text for text in figure.findobj(Text) if text.get_text()]
@@ -93,7 +84,7 @@ def test_an_image_is_loaded_upright_and_small(tmp_path):
 def test_photos_are_shown_as_jpeg_and_charts_as_png_at_twice_the_pixels(has_photo):
     """The page shows them at their size."""
     shell = InteractiveShell()
-    formats.use_style(shell)
+    style.use_style(shell)
     figure = figures.plot_images([np.asarray(scene(200, 300))])
     if not has_photo:
         figure = plt.figure(figsize=(3, 2))
@@ -105,14 +96,3 @@ def test_photos_are_shown_as_jpeg_and_charts_as_png_at_twice_the_pixels(has_phot
     width, height = Image.open(io.BytesIO(data[name])).size
     assert metadata[name] == {"width": width // 2, "height": height // 2}
     plt.close(figure)
-
-
-def test_characters_without_a_font_become_codes(monkeypatch):
-    """A font that has them is used otherwise. Nothing is drawn as an empty box."""
-    words._drawable_characters.cache_clear()
-    monkeypatch.setitem(style.STYLE, "font.family", ["DejaVu Sans"])
-    assert figures.shorten("花 żółw a\nb") == r"\u82b1 żółw a\nb"
-    words._drawable_characters.cache_clear()
-    monkeypatch.setitem(style.STYLE, "font.family", ["sans-serif", "STIXGeneral"])
-    assert figures.shorten("⃝") == "⃝"  # not in DejaVu Sans
-    words._drawable_characters.cache_clear()

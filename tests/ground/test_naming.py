@@ -6,17 +6,10 @@ from kaggle_tfr.naming import check_template, format_shard_name
 from kaggle_tfr.plan.plan import SAFE_NAME
 
 
-@pytest.mark.parametrize(
-    ("template", "message"),
-    [
-        ("{nme}-{i}.tfrec", "needs {i}, and can have {count}, {fold}"),
-        ("{i", "needs {i}"),
-    ],
-)
-def test_a_template_that_cannot_name_the_shards_is_an_error(template, message):
+def test_a_template_that_cannot_name_the_shards_is_an_error():
     """The message has the template and the fields."""
-    with pytest.raises(ValueError, match=message):
-        check_template(template)
+    with pytest.raises(ValueError, match="needs {i}, and can have {count}, {fold}"):
+        check_template("{nme}-{i}.tfrec")
 
 
 @pytest.mark.parametrize("name", ["../../x", "/x", "gs://b/x"])

@@ -156,7 +156,7 @@ def test_label_columns_that_a_fold_or_validation_lacks_are_named(capsys):
     note_folds(table, Labels("multi", columns, columns), NO_LEAK)
 
     text = "1 of 2 classes are not in every fold and split, such as ship (none in "
-    assert f"! {text}fold 1 and validation)." in capsys.readouterr().out
+    assert f"! {text}fold 1, validation)." in capsys.readouterr().out
 
 
 def test_a_large_cluster_is_held_out_with_the_requested_probability():
@@ -303,7 +303,7 @@ def test_the_leakage_check_counts_test_images_separately(capsys):
     note_folds(table, LABELS, checks | {"max_bits": 2})
 
     sizes, *_, sample = capsys.readouterr().out.splitlines()
-    assert sizes.startswith("✓ Images: 1 in fold 0, 1 in fold 1 and 2 in test. Test")
+    assert sizes.startswith("✓ Images: 1 in fold 0, 1 in fold 1, 2 in test. Test")
     assert sizes.endswith("Clusters that contain test images and others: 1.")
     assert sample.endswith(": 0.")
 
