@@ -16,19 +16,18 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from kaggle_tfr import deduplicate, explore, notebook, storage
+from kaggle_tfr import __version__, deduplicate, explore, notebook, storage
 from kaggle_tfr.explore.checks import name_reasons
 from kaggle_tfr.explore.features import UnclearLabelError
 from kaggle_tfr.explore.files import list_files
 from kaggle_tfr.explore.layout import Recipe, format_recipe, propose_recipe, to_line
-from kaggle_tfr.mounts import find_input, output_dir
+from kaggle_tfr.find import find_input, output_dir
 from kaggle_tfr.naming import is_shard_name
 from kaggle_tfr.notebook import MARKS, Finding
 from kaggle_tfr.parameters import DEFAULTS, Values, check_parameters, select_parameters
 from kaggle_tfr.report import make_gallery, write_page
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.tables import escape_markdown, format_csv
-from kaggle_tfr.version import __version__
 
 CACHE = "cache"
 # What `audit_dataset` takes by other names.

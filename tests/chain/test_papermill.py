@@ -1,4 +1,4 @@
-"""Every recipe, run by papermill notebook by notebook and by the driver."""
+"""Every recipe, run by papermill notebook by notebook and by `run`."""
 
 import pytest
 from support.chain import ROOT, make_input
@@ -18,19 +18,20 @@ def parts(work):
 @pytest.mark.heavy
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_recipe_runs_by_hand_and_through_the_driver(recipe, tmp_path):
-    """`papermill notebooks/0X… -f recipe.yaml` five times gives the driver's files."""
+def test_a_recipe_runs_by_hand_and_by_one_command(recipe, tmp_path):
+    """`papermill notebooks/0X… -f recipe.yaml` five times gives the files of `run`."""
     path = f"recipes/{recipe}.yaml"
-    options = []
+    values = {"WORK_DIR": tmp_path / "run"}
     if recipe != "sample":  # which writes its own input
         make_input(recipe, tmp_path / "in")
-        options = ["-p", "INPUT_DIR", tmp_path / "in"]
-    options += ["-p", "WORK_DIR"]
-    commands = [["kaggle_tfr", "run", path, *options, tmp_path / "driver"]]
+        values["INPUT_DIR"] = tmp_path / "in"
+    options = [word for name in values for word in ("-p", f"{name}={values[name]}")]
+    commands = [["kaggle_tfr", "run", path, *options]]
+    values["WORK_DIR"] = tmp_path / "hand"
+    options = [word for name in values for word in ("-p", name, values[name])]
     for step in DEFAULT_NOTEBOOKS:
         papermill = ["papermill", f"notebooks/{step}.ipynb", f"{tmp_path}/{step}.ipynb"]
-        papermill += ["-k", "python3", "-f", path]
-        commands.append([*papermill, *options, tmp_path / "hand"])
+        commands.append([*papermill, "-k", "python3", "-f", path, *options])
 
     for command in commands:
         done = call_python("-m", *command, cwd=ROOT, timeout=600)
@@ -38,4 +39,4 @@ def test_a_recipe_runs_by_hand_and_through_the_driver(recipe, tmp_path):
 
     by_hand = parts(tmp_path / "hand")
     assert by_hand
-    assert by_hand == parts(tmp_path / "driver")
+    assert by_hand == parts(tmp_path / "run")

@@ -9,7 +9,7 @@ from support.plans import digests
 from support.processes import call_python
 
 import kaggle_tfr
-from kaggle_tfr import driver, lock, parallel
+from kaggle_tfr import lock, parallel, run
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_three_lines_write_what_the_notebooks_write(photos, tmp_path, root):
     }
     values = {"NAME": "flora", **more, **places}
     with fork_kernels():
-        driver.run_recipe(values, ["01", "02", "03", "04"])
+        run.run_recipe(values, ["01", "02", "03", "04"])
 
     by_notebooks = digests(tmp_path / "notebooks")
     by_script = digests(tmp_path / "work" / "flora")
