@@ -12,7 +12,6 @@ Exit codes: 0 done, 1 the work failed, 2 a wrong call, 3 audit found something,
 import argparse
 import inspect
 import os
-import shlex
 import shutil
 import signal
 import sys
@@ -27,10 +26,9 @@ from kaggle_tfr.parameters import (
     NOTEBOOKS,
     WrongCallError,
     find_notebook,
-    find_recipe,
     format_parameters,
     load_recipe,
-    parse_value,
+    parse_assignment,
 )
 
 REPEATABLE: Any = {"action": "append", "default": []}
@@ -66,8 +64,7 @@ def _init(source: str, out: str | None) -> None:
     from kaggle_tfr.explore.layout import write_recipe
 
     path, comments = write_recipe(source, out)
-    command = f"kaggle-tfr run {shlex.quote(path)}"
-    print(*comments, f"Written: {path}. After a change: {command}", sep="\n")
+    print(*comments, f"Written: {path}. Next: kaggle-tfr run {path}", sep="\n")
 
 
 def _run(
@@ -82,7 +79,7 @@ def _run(
       kaggle-tfr run photos.yaml --from 03 -p N_FOLDS=3
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
-    parameters = parse_parameters(p)
+    parameters = dict(map(parse_assignment, p))
     start = find_notebook(first)
     end = max(start, find_notebook(until))
     notebooks = [find_notebook(step) for step in only]
@@ -95,20 +92,11 @@ def _run(
     run_recipe(values, notebooks)
 
 
-def parse_parameters(assignments: Sequence[str]) -> dict[str, Any]:
-    """Return parameters from texts of a command line.
-
-    >>> parse_parameters(["SEED=7", "NAME=a=b"])
-    {'SEED': 7, 'NAME': 'a=b'}
-    """
-    pairs = [assignment.partition("=") for assignment in assignments]
-    return {name: parse_value(name, text) for name, _, text in pairs}
-
-
 def load_source(source: str) -> dict[str, Any]:
     """Return the parameters of a recipe; for a folder, make its recipe first."""
     # In a checkout, sample/ is the code that draws the sample.
-    if not os.path.isdir(source) or find_recipe(source):
+    recipe = bundled("recipes") / f"{source}.yaml"
+    if recipe.is_file() or not os.path.isdir(source):
         return load_recipe(source)
     from kaggle_tfr.explore.layout import locate
 
@@ -141,7 +129,7 @@ def _audit(
     """
     from kaggle_tfr.audit import audit_dataset
 
-    audit = audit_dataset(source, out, against, **parse_parameters(p))
+    audit = audit_dataset(source, out, against, **dict(map(parse_assignment, p)))
     page = Path(audit.out_dir, "audit.html").as_uri()  # terminals open it on a click
     print(audit.headline, *audit.findings, page, sep="\n")
     return 3 if audit.found else 0
@@ -196,7 +184,7 @@ def _kernel(recipe: str, p: Sequence[str], out: str, **options: Any) -> None:
     """
     from kaggle_tfr.kaggle.kernels import write_kernels
 
-    values = load_recipe(recipe) | parse_parameters(p)
+    values = load_recipe(recipe) | dict(map(parse_assignment, p))
     print(*write_kernels(values, out, **options), sep="\n")
     print(f"Next: kaggle-tfr push {out}")
 
@@ -239,8 +227,7 @@ def make_parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    version = f"kaggle-tfr {__version__}"
-    parser.add_argument("-V", "--version", action="version", version=version)
+    parser.add_argument("-V", "--version", action="version", version=__version__)
     parser.set_defaults(function=parser.print_help)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     _add_local_commands(commands)

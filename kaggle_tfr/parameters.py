@@ -34,13 +34,12 @@ class Parameter(NamedTuple):
     """One parameter of the notebooks.
 
     also: what its value can be besides the default: of another type, or other words.
-    low, high: the closed range of its numbers.
+    high: of its numbers, which are 0 or more.
     """
 
     default: Any
     help: str = ""
     also: type | str | None = None
-    low: float = 0
     high: float = float("inf")
 
     @property
@@ -64,7 +63,7 @@ class Parameter(NamedTuple):
             return False
         if self.choices:
             return value in self.choices
-        return not isinstance(value, int | float) or self.low <= value <= self.high
+        return not isinstance(value, int | float) or 0 <= value <= self.high
 
 
 # By the notebooks that have them; the values of a row are the fields of a Parameter.
@@ -121,7 +120,7 @@ TABLE: dict[str, dict[str, tuple[Any, ...]]] = {
         "NAME": ("sample", "of the dataset, and of the work folder"),
     },
     "01 03 05": {
-        "IMAGE_SIZE": (256, "pixels: an int, or [height, width]", list, 1),
+        "IMAGE_SIZE": (256, "pixels: an int, or [height, width]", list),
     },
     "01 03 07": {
         "GROUP_COLUMN": (
@@ -133,7 +132,7 @@ TABLE: dict[str, dict[str, tuple[Any, ...]]] = {
         "OUT_DIR": ("", "folder of part-1/, part-2/ …; empty: WORK_DIR"),
     },
     "02_deduplicate": {
-        "MAX_BITS": (25, "of 256: radius of near-duplicates", None, 0, 256),
+        "MAX_BITS": (25, "of 256: radius of near-duplicates", None, 256),
         "MIRRORED": (False, "mirrored and rotated copies too; takes 9 times as long"),
         "SECOND_LOOK": ("auto", "verify pairs by their geometry", bool),
         "KEEP": ("largest", "which image of a cluster", "first all"),
@@ -157,7 +156,7 @@ TABLE: dict[str, dict[str, tuple[Any, ...]]] = {
         "SCHEMA": ("default", "a preset's name, or {feature: source}", dict),
         "RESIZE": ("short_side", "", "stretch center_crop fill none"),
         "RESAMPLE": ("area", "area is fastest", "lanczos"),
-        "QUALITY": (90, "JPEG, 1 to 100", None, 1, 100),
+        "QUALITY": (90, "JPEG, 1 to 100", None, 100),
         "CHROMA": ("4:2:0", "4:4:4: larger files", "4:4:4"),
         "OPTIMIZE": (True, "Huffman tables for each image: 3 % smaller, slower"),
         "COMPRESSION": ("", "JPEG gains nothing from it", "GZIP"),
@@ -165,7 +164,6 @@ TABLE: dict[str, dict[str, tuple[Any, ...]]] = {
             0.0,
             'share of train that becomes "validation"',
             int,
-            0,
             0.95,
         ),
         "EXTRA_IN_VALIDATION": (False, "images of MORE_INPUTS may validate too"),
@@ -178,7 +176,7 @@ TABLE: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "03 07": {
         "N_FOLDS": (5, "0 or 1: no folds"),
-        "SEED": (0, "", None, 0, 4_294_967_295),
+        "SEED": (0,),
     },
     "04_write": {
         "PART": (0, "0: all parts"),
@@ -197,15 +195,14 @@ TABLE: dict[str, dict[str, tuple[Any, ...]]] = {
             'the fold to validate on, such as 0; "all": 06 trains a model for each',
             int,
         ),
-        "BATCH_SIZE": (32, "images per device and step", None, 1),
+        "BATCH_SIZE": (32, "images per device and step"),
     },
     "06_train": {
-        "EPOCHS": (8, "", None, 1),
+        "EPOCHS": (8,),
         "TRAIN_SIZE": (
             96,
             "pixels, as IMAGE_SIZE; 224 suits pretrained networks",
             list,
-            1,
         ),
         "WEIGHTS": (
             "",
@@ -241,11 +238,8 @@ def find_notebook(step: str) -> str:
 
 def select_parameters(notebook: str) -> dict[str, Parameter]:
     """Return the parameters of a notebook such as "03_plan", by their names."""
-    selected = dict[str, Parameter]()
-    for notebooks, rows in TABLE.items():
-        if notebook[:2] in notebooks:
-            selected |= {name: Parameter(*row) for name, row in rows.items()}
-    return selected
+    groups = [rows for notebooks, rows in TABLE.items() if notebook[:2] in notebooks]
+    return {name: Parameter(*row) for rows in groups for name, row in rows.items()}
 
 
 PARAMETERS = select_parameters("")  # of all
@@ -311,37 +305,38 @@ def check_parameters(values: Values) -> None:
         parameter = PARAMETERS[name]
         if re.search(WRONG_TEXT, f"{name}={value}") or not parameter.allows(value):
             raise WrongCallError(
-                f"{name} cannot be {value!r}. Its default is {parameter.default!r}. "
-                f"{parameter.description}, from {parameter.low} to {parameter.high}"
+                f"{name} cannot be {value!r}. Its default is {parameter.default!r}: "
+                f"{parameter.description}."
             )
     for settings in values.get("MORE_INPUTS", ()):
         check_parameters(settings)
         if not {"INPUT_DIR"} <= set(settings) <= set(OF_AN_INPUT.split()):
             raise WrongCallError(
-                f"An input of MORE_INPUTS must have INPUT_DIR, and can have "
-                f"{OF_AN_INPUT}, but is {settings!r}."
+                f"An input of MORE_INPUTS must have INPUT_DIR, and can have only "
+                f"{OF_AN_INPUT}."
             )
 
 
-def parse_value(name: str, text: str) -> Any:
-    """Return the value of a parameter from the text of a command line.
+def parse_assignment(assignment: str) -> tuple[str, Any]:
+    """Return the name and the value of a parameter from a text of a command line.
 
-    >>> parse_value("NAME", "007"), parse_value("QUALITY", "70")
-    ('007', 70)
-    >>> parse_value("SECOND_LOOK", "true"), parse_value("IMAGE_SIZE", "[192, 256]")
-    (True, [192, 256])
+    >>> parse_assignment("NAME=007"), parse_assignment("QUALITY=70")
+    (('NAME', '007'), ('QUALITY', 70))
+    >>> parse_assignment("IMAGE_SIZE=[192, 256]"), parse_assignment("SHARD_NAME={i}")
+    (('IMAGE_SIZE', [192, 256]), ('SHARD_NAME', '{i}'))
 
     Raises: ValueError: there is no such parameter, or the text is not a valid value.
     """
     import yaml  # which reading does without
 
+    name, _, text = assignment.partition("=")
     try:
         value = yaml.safe_load(text)
         check_parameters({name: value})
     except (ValueError, yaml.YAMLError):
         value = text
         check_parameters({name: value})
-    return value
+    return name, value
 
 
 def load_recipe(path: str) -> dict[str, Any]:
@@ -353,7 +348,9 @@ def load_recipe(path: str) -> dict[str, Any]:
     """
     import yaml
 
-    file = find_recipe(path) or Path(path)
+    file = bundled("recipes") / f"{path}.yaml"
+    if not file.is_file():
+        file = Path(path)
     try:
         text = file.read_text("utf-8")
         if repeated := re.search(r"(?ms)^(\w+) *:.*^\1 *:", text):
@@ -366,9 +363,3 @@ def load_recipe(path: str) -> dict[str, Any]:
             "colons in quotes. `kaggle-tfr init FOLDER` writes a recipe."
         ) from None
     return values
-
-
-def find_recipe(name: str) -> Path | None:
-    """Return the file of a bundled recipe, such as "sample"."""
-    file = bundled("recipes") / f"{name}.yaml"
-    return file if file.is_file() else None

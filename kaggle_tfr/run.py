@@ -50,27 +50,32 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     work = work_dir(settings["WORK_DIR"], settings["NAME"])
     settings["WORK_DIR"] = work
     # The executed notebooks are always on this machine.
-    local = work_dir("", settings["NAME"]) if is_remote(work) else work
-    copies = Path(local, "notebooks")
+    copies = Path(work_dir("", settings["NAME"]) if is_remote(work) else work)
+    copies = copies / "notebooks"
     names = [find_notebook(notebook) for notebook in notebooks]
     part = settings["PART"] if STEPS_OF_A_PART.issuperset(names) else 0
-    problem = ""
     with lock.take(work, part):
-        copies.mkdir(parents=True, exist_ok=True)
-        for number, name in enumerate(names, 1):
-            print(f"[{number}/{len(names)}] {name}", flush=True)
-            copy = copies / f"{name}.ipynb"
-            known = select_parameters(name)
-            changed = {key: value for key, value in values.items() if key in known}
-            problem = _run_notebook(copy, {**changed, "WORK_DIR": work})
-            write_chapter(copy, names)
-            if problem:
-                break
+        problem = _run_notebooks(names, copies, {**values, "WORK_DIR": work})
         write_report(settings, copies)
         print(summarize(settings))
     if problem:
         raise RuntimeError(problem)
     return work
+
+
+def _run_notebooks(names: Sequence[str], copies: Path, values: Values) -> str:
+    """Run the notebooks until one fails; return its problem, "" for none."""
+    copies.mkdir(parents=True, exist_ok=True)
+    for number, name in enumerate(names, 1):
+        print(f"[{number}/{len(names)}] {name}", flush=True)
+        copy = copies / f"{name}.ipynb"
+        known = select_parameters(name)
+        changed = {key: value for key, value in values.items() if key in known}
+        problem = _run_notebook(copy, changed)
+        write_chapter(copy, names)
+        if problem:
+            return problem
+    return ""
 
 
 def summarize(settings: Values) -> str:
@@ -129,11 +134,12 @@ def _execute(copy: Path, values: Values) -> None:
         TERMINAL: "1" if sys.stderr.isatty() else "0",
         lock.INSIDE: values["WORK_DIR"],
     }
+    with open(copy.with_suffix(".log"), "w") as log:
+        # If this is interrupted, the kernel ends by itself soon after this process.
+        manager.start_kernel(
+            env=os.environ | variables, extra_arguments=KERNEL_OPTIONS, stderr=log
+        )
     try:
-        with open(copy.with_suffix(".log"), "w") as log:
-            manager.start_kernel(
-                env=os.environ | variables, extra_arguments=KERNEL_OPTIONS, stderr=log
-            )
         papermill.execute_notebook(
             bundled("notebooks") / copy.name,
             copy,

@@ -1,11 +1,12 @@
 """Every recipe, run by papermill notebook by notebook and by `run`."""
 
 import pytest
+import yaml
 from support.chain import ROOT, make_input
 from support.plans import digests
 from support.processes import call_python
 
-from kaggle_tfr.parameters import DEFAULT_NOTEBOOKS
+from kaggle_tfr.parameters import DEFAULT_NOTEBOOKS, load_recipe
 
 RECIPES = [path.stem for path in sorted((ROOT / "recipes").glob("*.yaml"))]
 
@@ -20,18 +21,17 @@ def parts(work):
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_runs_by_hand_and_by_one_command(recipe, tmp_path):
     """`papermill notebooks/0X… -f recipe.yaml` five times gives the files of `run`."""
-    path = f"recipes/{recipe}.yaml"
-    values = {"WORK_DIR": tmp_path / "run"}
+    values = load_recipe(recipe)
     if recipe != "sample":  # which writes its own input
         make_input(recipe, tmp_path / "in")
-        values["INPUT_DIR"] = tmp_path / "in"
-    options = [word for name in values for word in ("-p", f"{name}={values[name]}")]
-    commands = [["kaggle_tfr", "run", path, *options]]
-    values["WORK_DIR"] = tmp_path / "hand"
-    options = [word for name in values for word in ("-p", name, values[name])]
+        values["INPUT_DIR"] = str(tmp_path / "in")
+    for way in ("run", "hand"):
+        values["WORK_DIR"] = str(tmp_path / way)
+        (tmp_path / f"{way}.yaml").write_text(yaml.safe_dump(values))
+    commands = [["kaggle_tfr", "run", tmp_path / "run.yaml"]]
     for step in DEFAULT_NOTEBOOKS:
         papermill = ["papermill", f"notebooks/{step}.ipynb", f"{tmp_path}/{step}.ipynb"]
-        commands.append([*papermill, "-k", "python3", "-f", path, *options])
+        commands.append([*papermill, "-k", "python3", "-f", tmp_path / "hand.yaml"])
 
     for command in commands:
         done = call_python("-m", *command, cwd=ROOT, timeout=600)
