@@ -9,14 +9,12 @@ Imports are in functions, so that `import kaggle_tfr` stays quick.
 
 from typing import TYPE_CHECKING, Any
 
+from kaggle_tfr.version import __version__ as __version__
+
 if TYPE_CHECKING:
     import pandas as pd
 
     from kaggle_tfr.audit import Audit
-
-__version__ = "0.2.0"
-# Kernels link to it. Empty: the repository has no public address yet.
-REPOSITORY = ""
 
 
 def build_dataset(**parameters: Any) -> "pd.DataFrame":

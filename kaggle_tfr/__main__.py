@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kaggle_tfr import __version__
 from kaggle_tfr.find import bundled, output_dir
 from kaggle_tfr.parameters import (
     DEFAULT_NOTEBOOKS,
@@ -30,6 +29,7 @@ from kaggle_tfr.parameters import (
     load_recipe,
     parse_assignment,
 )
+from kaggle_tfr.version import __version__
 
 REPEATABLE: Any = {"action": "append", "default": []}
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from kaggle_tfr import __version__, deduplicate, explore, notebook, storage
+from kaggle_tfr import deduplicate, explore, notebook, storage
 from kaggle_tfr.explore.checks import name_reasons
 from kaggle_tfr.explore.features import UnclearLabelError
 from kaggle_tfr.explore.files import list_files
@@ -28,6 +28,7 @@ from kaggle_tfr.parameters import DEFAULTS, Values, check_parameters, select_par
 from kaggle_tfr.report import make_gallery, write_page
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.tables import escape_markdown, format_csv
+from kaggle_tfr.version import __version__
 
 CACHE = "cache"
 # What `audit_dataset` takes by other names.

@@ -15,7 +15,7 @@ from typing import Any
 
 import jinja2
 
-from kaggle_tfr import __version__, lock, parallel, storage
+from kaggle_tfr import lock, parallel, storage
 from kaggle_tfr.deduplicate import load_clusters
 from kaggle_tfr.explore import load_images
 from kaggle_tfr.find import output_dir, work_dir
@@ -24,6 +24,7 @@ from kaggle_tfr.notebook import MARKS, WRITING, Finding, read_findings
 from kaggle_tfr.parameters import DEFAULTS, Values
 from kaggle_tfr.shards import list_own_parts, read_part_table
 from kaggle_tfr.tables import count_of
+from kaggle_tfr.version import __version__
 
 ALONE = ("train", "test")  # splits without one for validation
 HAS_CHAPTERS = find_spec("nbconvert") is not None

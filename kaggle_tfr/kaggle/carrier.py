@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from kaggle_tfr import __version__
+from kaggle_tfr.version import __version__
 
 PACKAGE = Path(__file__).resolve().parent.parent
 _SAMPLE = PACKAGE.with_name("kaggle_tfr_sample")  # in a checkout it is sample/

@@ -11,11 +11,11 @@ import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from papermill.translators import PythonTranslator
 
-from kaggle_tfr import REPOSITORY, __version__
 from kaggle_tfr.find import OWNER_PLACEHOLDER, bundled, to_slug
 from kaggle_tfr.kaggle.carrier import describe_package, format_carrier
 from kaggle_tfr.kaggle.folders import LocalFolder, list_commands
 from kaggle_tfr.parameters import DEFAULTS, PARAMETERS, Values, select_parameters
+from kaggle_tfr.version import REPOSITORY, __version__
 
 HEADER = Path(__file__).with_name("header.md")
 EXPLORE = "01_explore"
