@@ -133,6 +133,7 @@ def _execute(copy: Path, values: Values) -> None:
     variables = {
         TERMINAL: "1" if sys.stderr.isatty() else "0",
         lock.INSIDE: values["WORK_DIR"],
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
     }
     with open(copy.with_suffix(".log"), "w") as log:
         # If this is interrupted, the kernel ends by itself soon after this process.
