@@ -31,8 +31,7 @@ a bucket answers 429, 500 or 503
 a part would exceed its limit
   test_writer.py::test_a_part_never_passes_its_limit
 Kaggle cannot be reached
-  test_downloads.py::test_the_newest_version_is_used
-  test_downloads.py::test_a_refusal_of_kaggle
+  test_find.py::test_a_refusal_of_kaggle
 an input disappears
   test_writer.py::test_a_missing_image
 a pipe, a device, a broken link, a name
