@@ -359,7 +359,7 @@ def load_recipe(path: str) -> dict[str, Any]:
         check_parameters(values)
     except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
         raise WrongCallError(
-            f"The recipe '{path}' cannot be used: {error}. Put texts with braces or "
+            f"The recipe '{path}' cannot be used: {error}\nPut texts with braces or "
             "colons in quotes. `kaggle-tfr init FOLDER` writes a recipe."
         ) from None
     return values
