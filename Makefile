@@ -50,8 +50,8 @@ bench: $(READY)  ## the benchmarks' tables
 
 docs: $(READY)  ## docs/parameters.md and docs/functions.md from the code
 	PYTHONPATH=tests $(BIN)/python -m support.functions_page > docs/functions.md
-	$(BIN)/python -c 'from kaggle_tfr.parameters import MARKDOWN_FORMATS, format_parameters; \
-		print("# Parameters\n\n" + format_parameters(*MARKDOWN_FORMATS))' > docs/parameters.md
+	$(BIN)/python -c 'from kaggle_tfr.parameters import format_parameters; \
+		print("# Parameters\n\n" + format_parameters())' > docs/parameters.md
 
 kernel: $(READY)  ## notebooks/kernel.ipynb, which contains the package for Kaggle
 	$(BIN)/python -c 'from kaggle_tfr.kaggle.kernels import write_own_kernel; write_own_kernel()'

@@ -4,6 +4,7 @@ A step has a notebook and a package of the same name, and data flows through the
 this order: explore → deduplicate → plan → write → read → train. A step's package lists
 its public functions: `from kaggle_tfr import plan`, then `plan.make_plan(…)`. Single
 files and `images` are used by all steps; `kaggle` runs the notebooks on Kaggle.
+Imports are in functions, so that `import kaggle_tfr` stays quick.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -17,15 +18,26 @@ if TYPE_CHECKING:
 
 
 def build_dataset(**parameters: Any) -> "pd.DataFrame":
-    """Write a dataset of TFRecord shards; return one row per shard.
+    """Write a dataset of TFRecord shards, as 01 to 04 do; return one row per shard.
 
-    parameters: those of docs/parameters.md, such as INPUT_DIR="photos".
+    parameters: those of docs/parameters.md, such as INPUT_DIR="photos"; the others have
+    their defaults. The returned columns are those of shards.csv, `part` among them.
     Raises: ValueError: a parameter is unknown or does not fit; RuntimeError: a written
     record is not as planned.
     """
-    from kaggle_tfr import pipeline  # here, so that `import kaggle_tfr` stays quick
+    from kaggle_tfr import deduplicate, explore, notebook, plan, write
+    from kaggle_tfr.parameters import DEFAULTS, check_parameters
 
-    return pipeline.build_dataset(**parameters)
+    check_parameters(parameters)
+    values = {**DEFAULTS, **parameters}
+    try:
+        notebook.start("01_explore", values)
+        explore.run(values)
+        deduplicate.run(values)
+        plan.run(values)
+        return write.run(values).shards
+    finally:
+        notebook.end()
 
 
 def audit_dataset(source: str, out: str | None = None, **parameters: Any) -> "Audit":
@@ -37,6 +49,6 @@ def audit_dataset(source: str, out: str | None = None, **parameters: Any) -> "Au
     Raises: OSError, ValueError: there is no such input, it contains no image, or its
     layout is not clear; FileExistsError: `out` contains something else.
     """
-    from kaggle_tfr import audit  # here, so that `import kaggle_tfr` stays quick
+    from kaggle_tfr import audit
 
     return audit.audit_dataset(source, out, **parameters)

@@ -15,7 +15,7 @@ import pandas as pd
 
 from kaggle_tfr import deduplicate, explore, notebook, storage
 from kaggle_tfr.explore.layout import propose_recipe
-from kaggle_tfr.mounts import find_input, output_dir
+from kaggle_tfr.find import find_input, output_dir
 from kaggle_tfr.notebook import Finding
 from kaggle_tfr.parameters import DEFAULTS, Values, check_parameters
 from kaggle_tfr.report import make_gallery, write_page

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.mounts import output_dir
+from kaggle_tfr.find import output_dir
 from kaggle_tfr.shards import list_parts, read_plan_id
 from kaggle_tfr.storage import exists, join
 

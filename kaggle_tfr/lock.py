@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kaggle_tfr import storage
 
-# Environment variable: the WORK_DIR that a driver has locked for its kernels.
+# Environment variable: the WORK_DIR that `run` has locked for its kernels.
 INSIDE = "KAGGLE_TFR_LOCKED"
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 

@@ -3,12 +3,12 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from kaggle_tfr.mounts import bundled
+from kaggle_tfr.find import bundled
 from kaggle_tfr.naming import SUBMISSION
 
 NOTEBOOKS = (
@@ -26,24 +26,21 @@ Settings = TypeVar("Settings")
 Values = Mapping[str, Any]  # of parameters, by their names
 
 
-@dataclass(frozen=True)
-class Parameter:
+class WrongCallError(ValueError):
+    """A parameter, a recipe or a step is wrong; nothing was done."""
+
+
+class Parameter(NamedTuple):
     """One parameter of the notebooks.
 
     also: what its value can be besides the default: of another type, or other words.
-    low, high: the closed range of its numbers.
+    high: of its numbers, which are 0 or more.
     """
 
     default: Any
     help: str = ""
     also: type | str | None = None
-    low: float = 0
     high: float = float("inf")
-
-    @property
-    def types(self) -> tuple[Any, ...]:
-        """Return the types of its values, the default's first."""
-        return type(self.default), self.also
 
     @property
     def choices(self) -> tuple[Any, ...]:
@@ -56,203 +53,162 @@ class Parameter:
 
     @property
     def description(self) -> str:
-        """Return its help, and its choices unless there are many."""
-        listed = str(self.choices)[1:-1].replace("'", '"')
-        if len(listed) > 99:
-            return self.help
-        return f"{self.help}; {listed}".strip("; ")
+        """Return its help and its choices."""
+        choices = str(self.choices)[1:-1].replace("'", '"')
+        return f"{self.help}; {choices}".strip("; ")
 
-    def check(self, name: str, value: Any) -> None:
-        """Raise a ValueError unless the parameter of this name can have the value."""
-        if re.search(WRONG_TEXT, f"{name}={value}") or not self._allows(value):
-            types = [kind.__name__ for kind in self.types if isinstance(kind, type)]
-            limits = "without NUL or bytes that are not UTF-8; addresses with gs://"
-            if int in self.types:
-                limits = f"from {self.low} to {self.high}"
-            allowed = self.choices or f"{' or '.join(types)} {limits}"
-            raise ValueError(f"{name} is {value!r}; allowed: {allowed}. {self.help}")
-
-    def _allows(self, value: Any) -> bool:
+    def allows(self, value: Any) -> bool:
         """Return whether a value has the type, and is among the choices or in range."""
-        if type(value) not in self.types:
+        if type(value) not in (type(self.default), self.also):
             return False
         if self.choices:
             return value in self.choices
-        if not isinstance(value, list):
-            return isinstance(value, str | dict) or self.low <= value <= self.high
-        types = [type(item) for item in value]
-        if int in self.types:
-            return types == [int, int] and min(value) >= self.low
-        return {str, dict}.issuperset(types)
+        return not isinstance(value, int | float) or 0 <= value <= self.high
 
 
-# As Kaggle names them. Source: docs/datasets_metadata.md of its client.
-_LICENSES = """CC0-1.0 CC-BY-3.0 CC-BY-3.0-IGO CC-BY-4.0 CC-BY-SA-3.0 CC-BY-SA-4.0
-CC-BY-NC-4.0 CC-BY-ND-4.0 CC-BY-NC-ND-4.0 CC-BY-NC-SA-3.0-IGO CC-BY-NC-SA-4.0 PDDL
-ODC-BY-1.0 ODbL-1.0 DbCL-1.0 CDLA-Permissive-1.0 CDLA-Sharing-1.0 US-Government-Works
-EU-ODP-Legal-Notice apache-2.0 GPL-2.0 GPL-3.0 LGPL-3.0 AGPL-3.0 FDL-1.3
-copyright-authors other unknown"""
-
-# By the notebooks that have them.
-TABLE = {
+# By the notebooks that have them; the values of a row are the fields of a Parameter.
+TABLE: dict[str, dict[str, tuple[Any, ...]]] = {
     "01_explore": {
-        "INPUT_DIR": Parameter("", "empty: the bundled sample"),
-        "PATTERN": Parameter(
-            "", 'the images, such as "train/*"; * also matches /', list
-        ),
-        "LABELS_CSV": Parameter(
+        "INPUT_DIR": ("", "empty: the bundled sample"),
+        "PATTERN": ("", 'the images, such as "train/*"; * also matches /', list),
+        "LABELS_CSV": (
             "train.csv",
             "a CSV, a pattern, or a list; without the file: folders",
             list,
         ),
-        "ID_COLUMN": Parameter("", "empty: the column with the images' names"),
-        "PATH_TEMPLATE": Parameter(
-            "", 'if a name is in several columns: "{patient}/{slice}"'
-        ),
-        "LABEL_COLUMN": Parameter(
+        "ID_COLUMN": ("", "empty: the column with the images' names"),
+        "PATH_TEMPLATE": ("", 'if a name is in several columns: "{patient}/{slice}"'),
+        "LABEL_COLUMN": (
             "",
             'a column, 0/1 columns, "folder", "names: REGEX"; []: none',
             list,
         ),
-        "LABEL_KIND": Parameter("auto", also="single multi number masks"),
-        "LABEL_SEPARATOR": Parameter("", 'of several labels in a cell, such as "|"'),
-        "LABEL_MAP": Parameter(
+        "LABEL_KIND": ("auto", "", "single multi number masks"),
+        "LABEL_SEPARATOR": ("", 'of several labels in a cell, such as "|"'),
+        "LABEL_MAP": (
             "",
             '{"cell": "class"}, or {"class": index} or its JSON file',
             dict,
         ),
-        "RLE_ORDER": Parameter("columns", "how run-length codes count pixels", "rows"),
-        "SPLIT_COLUMN": Parameter(
+        "RLE_ORDER": ("columns", "how run-length codes count pixels", "rows"),
+        "SPLIT_COLUMN": (
             "",
             'empty: folders called train, val, test; "none": no given splits',
         ),
-        "INPUT_SCHEMA": Parameter(
+        "INPUT_SCHEMA": (
             "",
             'of TFRecords: "auto", a preset, or {feature: source}',
             dict,
         ),
-        "TEST_CSV": Parameter(SUBMISSION, "ids of test images; without it: folders"),
-        "MORE_INPUTS": Parameter([], "[{INPUT_DIR: …, LABELS_CSV: …}]"),
-        "BIT_DEPTH": Parameter("scale", "how 16-bit images become 8-bit", "stretch"),
-        "FOLDS_FROM": Parameter(
+        "TEST_CSV": (SUBMISSION, "ids of test images; without it: folders"),
+        "MORE_INPUTS": ([], "[{INPUT_DIR: …, LABELS_CSV: …}]"),
+        "BIT_DEPTH": ("scale", "how 16-bit images become 8-bit", "stretch"),
+        "FOLDS_FROM": (
             "",
             "an earlier WORK_DIR, folds.csv or all parts, whose folds stay",
             list,
         ),
-        "LIMIT": Parameter(0, "number of rows to use, spread over all; 0: all"),
+        "LIMIT": (0, "number of rows to use, spread over all; 0: all"),
     },
     "01 02 03 04": {
-        "N_JOBS": Parameter(0, "0: all cores"),
-        "BACKEND": Parameter("threading", also="loky dask"),
-        "SCHEDULER": Parameter("", '"tcp://host:8786", for dask'),
+        "N_JOBS": (0, "0: all cores"),
+        "BACKEND": ("threading", "", "loky dask"),
+        "SCHEDULER": ("", '"tcp://host:8786", for dask'),
     },
     "01 02 03 04 05 06 07": {
-        "WORK_DIR": Parameter("", "empty: work/NAME; on Kaggle, its working folder"),
-        "NAME": Parameter("sample", "of the dataset, and of the work folder"),
+        "WORK_DIR": ("", "empty: work/NAME; on Kaggle, its working folder"),
+        "NAME": ("sample", "of the dataset, and of the work folder"),
     },
     "01 03 05": {
-        "IMAGE_SIZE": Parameter(256, "pixels: an int, or [height, width]", list, low=1),
+        "IMAGE_SIZE": (256, "pixels: an int, or [height, width]", list),
     },
     "01 03 07": {
-        "GROUP_COLUMN": Parameter(
+        "GROUP_COLUMN": (
             "",
             'never crosses a fold: a column, "folder" or "names: REGEX"',
         ),
     },
     "01 04 05 06": {
-        "OUT_DIR": Parameter("", "folder of part-1/, part-2/ …; empty: WORK_DIR"),
+        "OUT_DIR": ("", "folder of part-1/, part-2/ …; empty: WORK_DIR"),
     },
     "02_deduplicate": {
-        "MAX_BITS": Parameter(25, "of 256: radius of near-duplicates", high=256),
-        "MIRRORED": Parameter(
-            False, "mirrored and rotated copies too; takes 9 times as long"
-        ),
-        "SECOND_LOOK": Parameter("auto", "verify pairs by their geometry", bool),
-        "KEEP": Parameter("largest", "which image of a cluster", "first all"),
-        "CONFLICTS": Parameter(
+        "MAX_BITS": (25, "of 256: radius of near-duplicates", None, 256),
+        "MIRRORED": (False, "mirrored and rotated copies too; takes 9 times as long"),
+        "SECOND_LOOK": ("auto", "verify pairs by their geometry", bool),
+        "KEEP": ("largest", "which image of a cluster", "first all"),
+        "CONFLICTS": (
             "drop",
             "duplicates with different labels",
             "majority keep",
         ),
-        "LEAKS": Parameter(
+        "LEAKS": (
             "report",
             "labelled images also in test or COMPARE_WITH",
             "drop",
         ),
-        "OVERRIDES": Parameter("", "a CSV of your decisions: image_id, action, value"),
-        "COMPARE_WITH": Parameter(
+        "OVERRIDES": ("", "a CSV of your decisions: image_id, action, value"),
+        "COMPARE_WITH": (
             [],
             "published parts that may contain your images: folders or slugs",
         ),
     },
     "03_plan": {
-        "SCHEMA": Parameter("default", "a preset's name, or {feature: source}", dict),
-        "RESIZE": Parameter("short_side", also="stretch center_crop fill none"),
-        "RESAMPLE": Parameter("area", "area is fastest", "lanczos"),
-        "QUALITY": Parameter(90, "JPEG, 1 to 100", low=1, high=100),
-        "CHROMA": Parameter("4:2:0", "4:4:4: larger files", "4:4:4"),
-        "OPTIMIZE": Parameter(
-            True, "Huffman tables for each image: 3 % smaller, slower"
-        ),
-        "COMPRESSION": Parameter("", "JPEG gains nothing from it", "GZIP"),
-        "VALIDATION_SIZE": Parameter(
+        "SCHEMA": ("default", "a preset's name, or {feature: source}", dict),
+        "RESIZE": ("short_side", "", "stretch center_crop fill none"),
+        "RESAMPLE": ("area", "area is fastest", "lanczos"),
+        "QUALITY": (90, "JPEG, 1 to 100", None, 100),
+        "CHROMA": ("4:2:0", "4:4:4: larger files", "4:4:4"),
+        "OPTIMIZE": (True, "Huffman tables for each image: 3 % smaller, slower"),
+        "COMPRESSION": ("", "JPEG gains nothing from it", "GZIP"),
+        "VALIDATION_SIZE": (
             0.0,
             'share of train that becomes "validation"',
             int,
-            high=0.95,
+            0.95,
         ),
-        "EXTRA_IN_VALIDATION": Parameter(
-            False, "images of MORE_INPUTS may validate too"
-        ),
-        "SHARD_MB": Parameter(200, "target size of a shard", float),
-        "N_SHARDS": Parameter(0, "total number without test shards; 0: by SHARD_MB"),
-        "SHARD_IMAGES": Parameter(0, "at most, in a shard; 0: by SHARD_MB"),
-        "SHARD_NAME": Parameter("{name}-f{fold}-{i:03d}-{count}.tfrec"),
-        "PART_LIMIT_GB": Parameter(19, "the disk for output on Kaggle has 20", float),
-        "MAX_PART_FILES": Parameter(45, "a Kaggle dataset can have 50 at its top"),
+        "EXTRA_IN_VALIDATION": (False, "images of MORE_INPUTS may validate too"),
+        "SHARD_MB": (200, "target size of a shard", float),
+        "N_SHARDS": (0, "total number without test shards; 0: by SHARD_MB"),
+        "SHARD_IMAGES": (0, "at most, in a shard; 0: by SHARD_MB"),
+        "SHARD_NAME": ("{name}-f{fold}-{i:03d}-{count}.tfrec",),
+        "PART_LIMIT_GB": (19, "the disk for output on Kaggle has 20", float),
+        "MAX_PART_FILES": (45, "a Kaggle dataset can have 50 at its top"),
     },
     "03 07": {
-        "N_FOLDS": Parameter(5, "0 or 1: no folds"),
-        "SEED": Parameter(0, high=4_294_967_295),
+        "N_FOLDS": (5, "0 or 1: no folds"),
+        "SEED": (0,),
     },
     "04_write": {
-        "PART": Parameter(0, "0: all parts"),
-        "OVERWRITE": Parameter(False, "replace what another plan wrote"),
-        "LICENSE": Parameter(
-            "",
-            'Kaggle\'s name for the dataset, such as "CC0-1.0"',
-            _LICENSES,
-        ),
-        "PUBLISH_HASHES": Parameter(
+        "PART": (0, "0: all parts"),
+        "OVERWRITE": (False, "replace what another plan wrote"),
+        "LICENSE": ("", 'Kaggle\'s name for the dataset, such as "CC0-1.0"'),
+        "PUBLISH_HASHES": (
             True,
             "hashes.parquet in each part: finds copies without the images",
         ),
-        "MEAN_RGB": Parameter(
-            False, "channel means of each split, of files and records"
-        ),
+        "MEAN_RGB": (False, "channel means of each split, of files and records"),
     },
     "05 06": {
-        "TFREC_DIRS": Parameter([], "empty: the parts in OUT_DIR"),
-        "FOLD": Parameter(
+        "TFREC_DIRS": ([], "empty: the parts in OUT_DIR"),
+        "FOLD": (
             "all",
             'the fold to validate on, such as 0; "all": 06 trains a model for each',
             int,
         ),
-        "BATCH_SIZE": Parameter(32, "images per device and step", low=1),
+        "BATCH_SIZE": (32, "images per device and step"),
     },
     "06_train": {
-        "EPOCHS": Parameter(8, low=1),
-        "TRAIN_SIZE": Parameter(
+        "EPOCHS": (8,),
+        "TRAIN_SIZE": (
             96,
             "pixels, as IMAGE_SIZE; 224 suits pretrained networks",
             list,
-            low=1,
         ),
-        "WEIGHTS": Parameter(
+        "WEIGHTS": (
             "",
             '"imagenet", a .keras or .h5 file, or a Kaggle slug; empty: from scratch',
         ),
-        "DEVICE": Parameter("auto", also="tpu gpu cpu"),
+        "DEVICE": ("auto", "", "tpu gpu cpu"),
     },
 }
 # What an input of MORE_INPUTS can have.
@@ -262,11 +218,6 @@ OF_AN_INPUT = (
 )
 # What no file or folder is called, and addresses that folders cannot have.
 WRONG_TEXT = r"[\0\ud800-\udfff]|^\w+_DIRS?=\W{0,2}(?!gs:)\w+://"
-# The formats of docs/parameters.md, which `make docs` writes.
-MARKDOWN_FORMATS = (
-    "\n## {}\n\n| parameter | default | |\n|---|---|---|",
-    "| `{}` | `{}` | {} |",
-)
 
 
 def find_notebook(step: str) -> str:
@@ -280,30 +231,29 @@ def find_notebook(step: str) -> str:
     for notebook in NOTEBOOKS:
         if step in (notebook, notebook[1], *notebook.split("_")[:2]):
             return notebook
-    raise ValueError(f"'{step}' is not a step. The steps are {', '.join(NOTEBOOKS)}.")
+    raise WrongCallError(
+        f"'{step}' is not a step. The steps are {', '.join(NOTEBOOKS)}."
+    )
 
 
 def select_parameters(notebook: str) -> dict[str, Parameter]:
     """Return the parameters of a notebook such as "03_plan", by their names."""
-    selected = dict[str, Parameter]()
-    for notebooks, group in TABLE.items():
-        if notebook[:2] in notebooks:
-            selected |= group
-    return selected
+    groups = [rows for notebooks, rows in TABLE.items() if notebook[:2] in notebooks]
+    return {name: Parameter(*row) for rows in groups for name, row in rows.items()}
 
 
 PARAMETERS = select_parameters("")  # of all
 DEFAULTS = {name: parameter.default for name, parameter in PARAMETERS.items()}
 
 
-def format_parameters(heading: str = "\n  {}", row: str = "    {:20} {:26} {}") -> str:
-    """Return a list of all parameters, grouped by notebooks, with default and help."""
+def format_parameters() -> str:
+    """Return a Markdown list of all parameters with default and help, by notebooks."""
     lines = ["All parameters with their defaults, by the notebooks that have them."]
-    for notebooks, group in TABLE.items():
-        lines += [heading.format(notebooks)]
-        for name, parameter in group.items():
-            default = json.dumps(parameter.default)
-            lines += [row.format(name, default, parameter.description)]
+    for notebooks, rows in TABLE.items():
+        lines.append(f"\n## {notebooks}\n")
+        for name in rows:
+            setting = f"{name}: {json.dumps(DEFAULTS[name])}"
+            lines.append(f"- `{setting}` {PARAMETERS[name].description}".rstrip())
     return "\n".join(lines)
 
 
@@ -348,75 +298,68 @@ def check_parameters(values: Values) -> None:
     for name, value in values.items():
         if name not in PARAMETERS:
             [nearest] = get_close_matches(f"{name}".upper(), PARAMETERS, 1, 0)
-            raise ValueError(
+            raise WrongCallError(
                 f'{name} is not a parameter. Did you mean "{nearest}"? In a notebook, '
                 "correct it and restart the kernel."
             )
-        PARAMETERS[name].check(name, value)
-    for settings in values.get("MORE_INPUTS", ()):
-        if not {"INPUT_DIR"} <= set(settings) <= set(OF_AN_INPUT.split()):
-            raise ValueError(
-                f"MORE_INPUTS has {settings!r}: an input must have INPUT_DIR, and can "
-                f"have {OF_AN_INPUT}."
+        parameter = PARAMETERS[name]
+        if re.search(WRONG_TEXT, f"{name}={value}") or not parameter.allows(value):
+            raise WrongCallError(
+                f"{name} cannot be {value!r}. Its default is {parameter.default!r}: "
+                f"{parameter.description}."
             )
+    for settings in values.get("MORE_INPUTS", ()):
         check_parameters(settings)
+        if not {"INPUT_DIR"} <= set(settings) <= set(OF_AN_INPUT.split()):
+            raise WrongCallError(
+                f"An input of MORE_INPUTS must have INPUT_DIR, and can have only "
+                f"{OF_AN_INPUT}."
+            )
 
 
-def parse_value(name: str, text: str) -> Any:
-    """Return the value of a parameter from the text of a command line.
+def parse_assignment(assignment: str) -> tuple[str, Any]:
+    """Return the name and the value of a parameter from a text of a command line.
 
-    >>> parse_value("NAME", "007"), parse_value("QUALITY", "70")
-    ('007', 70)
-    >>> parse_value("SECOND_LOOK", "true"), parse_value("IMAGE_SIZE", "[192, 256]")
-    (True, [192, 256])
+    >>> parse_assignment("NAME=007"), parse_assignment("QUALITY=70")
+    (('NAME', '007'), ('QUALITY', 70))
+    >>> parse_assignment("IMAGE_SIZE=[192, 256]"), parse_assignment("SHARD_NAME={i}")
+    (('IMAGE_SIZE', [192, 256]), ('SHARD_NAME', '{i}'))
 
     Raises: ValueError: there is no such parameter, or the text is not a valid value.
     """
     import yaml  # which reading does without
 
-    types = PARAMETERS.get(name, Parameter("")).types
+    name, _, text = assignment.partition("=")
     try:
         value = yaml.safe_load(text)
+        check_parameters({name: value})
     except (ValueError, yaml.YAMLError):
         value = text
-    if isinstance(value, str) or type(value) not in types:
-        value = [text] if types[0] is list else text
-    check_parameters({name: value})
-    return value
+        check_parameters({name: value})
+    return name, value
 
 
 def load_recipe(path: str) -> dict[str, Any]:
     """Return the parameters of a recipe.
 
     path: of a file, or the name of a bundled recipe, such as "sample".
-    Raises: FileNotFoundError; ValueError: the file is not YAML, repeats a key, or has a
+    Raises: ValueError: there is no such file, it is not YAML, repeats a key, or has a
     wrong parameter.
     """
     import yaml
 
-    recipe = Path(path)
-    if not recipe.is_file():
-        recipe = bundled("recipes") / f"{path}.yaml"
-    if not recipe.is_file():
-        raise FileNotFoundError(
-            f"there is no recipe '{path}'. Bundled recipes: {', '.join(list_recipes())}"
-            ". For a folder of images, write one: kaggle-tfr init FOLDER"
-        )
-    text = recipe.read_text("utf-8", "surrogateescape")  # which YAML refuses
-    if repeated := re.search(r"(?ms)^(\w+) *:.*^\1 *:", text):
-        raise ValueError(f"The recipe '{recipe}' has two lines of {repeated[1]}.")
+    file = bundled("recipes") / f"{path}.yaml"
+    if not file.is_file():
+        file = Path(path)
     try:
+        text = file.read_text("utf-8")
+        if repeated := re.search(r"(?ms)^(\w+) *:.*^\1 *:", text):
+            raise WrongCallError(f"it has two lines of {repeated[1]}")
         values = yaml.safe_load(text) or {}
         check_parameters(values)
-    except (ValueError, AttributeError, yaml.YAMLError) as error:
-        problem = " ".join(str(error).split())
-        raise ValueError(
-            f"The recipe '{recipe}' cannot be used: {problem}. Put texts with "
-            "braces or colons in quotes."
+    except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
+        raise WrongCallError(
+            f"The recipe '{path}' cannot be used: {error}\nPut texts with braces or "
+            "colons in quotes. `kaggle-tfr init FOLDER` writes a recipe."
         ) from None
     return values
-
-
-def list_recipes() -> list[str]:
-    """Return the names of the bundled recipes, such as "sample"."""
-    return sorted(file.stem for file in bundled("recipes").glob("*.yaml"))

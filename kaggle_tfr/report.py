@@ -21,8 +21,8 @@ from kaggle_tfr import lock, parallel, storage
 from kaggle_tfr.deduplicate import load_clusters, overrides
 from kaggle_tfr.explore import load_images
 from kaggle_tfr.explore.labels import number_names
+from kaggle_tfr.find import output_dir, work_dir
 from kaggle_tfr.images.convert import load_pixels
-from kaggle_tfr.mounts import output_dir, work_dir
 from kaggle_tfr.notebook import STOP, Finding, count_of, read_findings
 from kaggle_tfr.parameters import DEFAULTS, Values
 from kaggle_tfr.schema import Labels

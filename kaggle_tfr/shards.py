@@ -15,7 +15,7 @@ from typing import Any, Self
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.mounts import find_input
+from kaggle_tfr.find import find_input
 from kaggle_tfr.naming import is_shard_name, parse_shard_name
 from kaggle_tfr.records import FRAME_BYTES, PER_IMAGE_ERRORS, is_gzip, plain_file
 from kaggle_tfr.schema import (

@@ -20,7 +20,7 @@ from kaggle_tfr.earlier import mark_recorded
 from kaggle_tfr.explore.csvs import parse_text
 from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.explore.table import find_texts, load_images
-from kaggle_tfr.mounts import find_file
+from kaggle_tfr.find import find_file
 from kaggle_tfr.naming import OVERRIDE_GROUP
 from kaggle_tfr.schema import Labels
 

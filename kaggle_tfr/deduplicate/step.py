@@ -24,7 +24,7 @@ from kaggle_tfr.deduplicate.overrides import (
     read_overrides,
 )
 from kaggle_tfr.deduplicate.pairs import read_codes
-from kaggle_tfr.mounts import find_beside
+from kaggle_tfr.find import find_beside
 from kaggle_tfr.parameters import Values, make_settings
 
 FACTS = ["image_id", "label_name", "split", "path"]  # of both images of a pair

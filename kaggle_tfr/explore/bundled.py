@@ -2,7 +2,7 @@
 
 import os
 
-from kaggle_tfr.mounts import KAGGLE_TEMP, KAGGLE_WORKING, find_input
+from kaggle_tfr.find import KAGGLE_TEMP, KAGGLE_WORKING, find_input
 from kaggle_tfr.storage import real_path
 
 

@@ -11,7 +11,7 @@ from itertools import filterfalse
 
 from kaggle_tfr import storage
 from kaggle_tfr.explore.names import FileNames
-from kaggle_tfr.mounts import PRODUCTS
+from kaggle_tfr.find import PRODUCTS
 from kaggle_tfr.storage import IMAGE_NAME
 
 # Hidden files, and those of operating systems, NAS devices and archivers.

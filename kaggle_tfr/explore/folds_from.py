@@ -8,12 +8,12 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.earlier import GONE, RECORDS, load_earlier
+from kaggle_tfr.find import find_file, find_input
 from kaggle_tfr.fingerprints import (
     FINGERPRINTS_FILE,
     read_fingerprints,
     select_fingerprints,
 )
-from kaggle_tfr.mounts import find_file, find_input
 from kaggle_tfr.shards import check_one_dataset, list_parts, read_plan_id
 from kaggle_tfr.storage import exists, join
 

@@ -29,8 +29,8 @@ from kaggle_tfr.explore.rows import (
     read_column,
 )
 from kaggle_tfr.explore.settings import InputSettings, list_texts
+from kaggle_tfr.find import WORK, find_input, output_dir
 from kaggle_tfr.images.masks import EMPTY_CODES
-from kaggle_tfr.mounts import WORK, find_input, output_dir
 from kaggle_tfr.naming import SPLIT_NAMES, SUBMISSION
 from kaggle_tfr.parameters import check_parameters
 from kaggle_tfr.schema import Labels

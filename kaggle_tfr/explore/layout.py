@@ -13,7 +13,6 @@ from typing import Any
 
 import pandas as pd
 
-from kaggle_tfr import mounts
 from kaggle_tfr.explore import csvs
 from kaggle_tfr.explore.checks import name_reasons
 from kaggle_tfr.explore.columns import find_kind, find_labels, sort_columns
@@ -23,6 +22,7 @@ from kaggle_tfr.explore.inputs import are_shards, limit_rows, read_table
 from kaggle_tfr.explore.names import join_names, remove_ending
 from kaggle_tfr.explore.rows import FOLDER, NAMES
 from kaggle_tfr.explore.settings import InputSettings
+from kaggle_tfr.find import find_input, output_dir, to_slug
 from kaggle_tfr.naming import SPLIT_NAMES
 from kaggle_tfr.parameters import DEFAULTS, PARAMETERS, check_parameters, make_settings
 from kaggle_tfr.storage import write_atomically
@@ -110,12 +110,13 @@ def propose_recipe(source: str) -> Recipe:
 
 def locate(source: str) -> tuple[str, str, str]:
     """Return the folder of an input, and NAME and INPUT_DIR of its recipe."""
-    folder = mounts.find_input(source)
+    folder = find_input(source)
     input_dir = folder
     if "://" not in folder:
         folder = os.path.abspath(folder)
-        input_dir = mounts.name_input(source, folder)
-    name = mounts.to_slug(os.path.basename(input_dir))[:40]
+        # A path, or the slug as it is given.
+        input_dir = folder if folder == output_dir(source) else source.strip("/")
+    name = to_slug(os.path.basename(input_dir))[:40]
     return folder, name or "images", input_dir
 
 

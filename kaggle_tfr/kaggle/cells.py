@@ -11,9 +11,9 @@ import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from papermill.translators import PythonTranslator
 
+from kaggle_tfr.find import OWNER_PLACEHOLDER, bundled, to_slug
 from kaggle_tfr.kaggle.carrier import describe_package, format_carrier
 from kaggle_tfr.kaggle.folders import LocalFolder, list_commands
-from kaggle_tfr.mounts import OWNER_PLACEHOLDER, bundled, to_slug
 from kaggle_tfr.parameters import DEFAULTS, PARAMETERS, Values, select_parameters
 from kaggle_tfr.version import REPOSITORY, __version__
 
@@ -24,7 +24,7 @@ EXPLORE = "01_explore"
 _OPENING = """\
 # Continue with the output of earlier sessions, if it is attached.
 from kaggle_tfr.kaggle import session
-from kaggle_tfr.mounts import work_dir
+from kaggle_tfr.find import work_dir
 """
 _KERNELSPEC = {"name": "python3", "display_name": "Python 3", "language": "python"}
 # Folds a cell, in JupyterLab and on Kaggle.

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kaggle_tfr.find import KAGGLE_INPUT, OWNER_PLACEHOLDER, output_dir, to_slug
 from kaggle_tfr.kaggle.metadata import DATASET_FILE
 from kaggle_tfr.kaggle.upload import KaggleError, get_username
-from kaggle_tfr.mounts import KAGGLE_INPUT, OWNER_PLACEHOLDER, project_dir, to_slug
 from kaggle_tfr.storage import is_remote, write_atomically
 
 STAGED = "datasets"  # below the folder of the kernels
@@ -66,7 +66,7 @@ def _find_folder(name: str) -> Path | None:
     if not name or is_remote(name) or name.startswith(f"{KAGGLE_INPUT}/"):
         return None
     path = Path(name).expanduser()
-    for folder in (path.absolute(), project_dir() / path):
+    for folder in (path.absolute(), Path(output_dir(name))):
         if folder.is_dir():
             return Path(os.path.normpath(folder))
     return None

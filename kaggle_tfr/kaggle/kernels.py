@@ -8,6 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kaggle_tfr.find import (
+    KAGGLE_INPUT,
+    KAGGLE_TEMP,
+    KAGGLE_WORKING,
+    OWNER_PLACEHOLDER,
+    bundled,
+    output_dir,
+    to_slug,
+)
 from kaggle_tfr.kaggle.carrier import PACKAGE
 from kaggle_tfr.kaggle.cells import EXPLORE, Kernel, format_notebook
 from kaggle_tfr.kaggle.folders import (
@@ -18,15 +27,6 @@ from kaggle_tfr.kaggle.folders import (
     stage_folder,
 )
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE, check_metadata
-from kaggle_tfr.mounts import (
-    KAGGLE_INPUT,
-    KAGGLE_TEMP,
-    KAGGLE_WORKING,
-    OWNER_PLACEHOLDER,
-    bundled,
-    output_dir,
-    to_slug,
-)
 from kaggle_tfr.parameters import (
     DEFAULT_NOTEBOOKS,
     DEFAULTS,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kaggle_tfr.mounts import find_folder, find_input, output_dir
+from kaggle_tfr.find import find_folder, find_input, output_dir
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.storage import write_atomically
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from kaggle_tfr.find import MISSING_INPUT, OWNER_PLACEHOLDER
 from kaggle_tfr.kaggle.metadata import (
     DATASET_FILE,
     KERNEL_FILE,
@@ -25,7 +26,6 @@ from kaggle_tfr.kaggle.metadata import (
     list_inside,
     list_upload,
 )
-from kaggle_tfr.mounts import MISSING_INPUT, OWNER_PLACEHOLDER
 from kaggle_tfr.shards import SUMS
 from kaggle_tfr.storage import (
     PART_LEVELS,

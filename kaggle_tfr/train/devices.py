@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kaggle_tfr.parameters import PARAMETERS
+from kaggle_tfr.parameters import check_parameters
 from kaggle_tfr.session import count_cores, find_tpu_signs
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def find_devices(device: str = "auto") -> Devices:
     Raises: RuntimeError: the device is missing, or Keras's backend cannot use the TPU
     of this machine, or KERAS_BACKEND was set too late; ValueError: unknown `device`.
     """
-    PARAMETERS["DEVICE"].check("DEVICE", device)
+    check_parameters({"DEVICE": device})
     backend = _check_backend()
     try:
         devices = _find_jax(device) if backend == "jax" else _find_tensorflow(device)

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from kaggle_tfr.mounts import find_input
+from kaggle_tfr.find import find_input
 
 ENDINGS = (".keras", ".h5")  # the second is also that of .weights.h5
 IN_KERAS = ("", "imagenet")  # no weights, and those that Keras downloads

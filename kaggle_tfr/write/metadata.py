@@ -10,7 +10,7 @@ import jinja2
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.mounts import OWNER_PLACEHOLDER, to_slug
+from kaggle_tfr.find import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.plan.plan import Plan
 from kaggle_tfr.write.journal import ShardRow
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from kaggle_tfr import notebook, storage
-from kaggle_tfr.mounts import output_dir
+from kaggle_tfr.find import output_dir
 from kaggle_tfr.parameters import Values
 from kaggle_tfr.plan.plan import Plan, read_plan
 from kaggle_tfr.write.metadata import read_metadata

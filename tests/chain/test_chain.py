@@ -16,8 +16,8 @@ from support.processes import call_python
 from support.words import collect_numbers
 
 from kaggle_tfr.__main__ import main
-from kaggle_tfr.driver import summarize
 from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS
+from kaggle_tfr.run import summarize
 from kaggle_tfr_sample import DUPLICATES
 
 SMALL = {"IMAGE_SIZE": 160, "N_FOLDS": 2, "N_SHARDS": 5, "EPOCHS": 1}
@@ -25,15 +25,15 @@ SMALL = {"IMAGE_SIZE": 160, "N_FOLDS": 2, "N_SHARDS": 5, "EPOCHS": 1}
 
 @pytest.fixture(scope="module")
 def work(root, tmp_path_factory):
-    """The work folder of one whole run by the driver, from another current folder.
+    """The work folder of one whole run, from another current folder.
 
     06 has its own kernel; the kernels of the other notebooks are forks.
     """
     folder = tmp_path_factory.mktemp("chain")
     write_small_sample(folder / "work" / "sample")
-    call = ["run", str(root / "recipes" / "sample.yaml"), "-p", "WORK_DIR", "work"]
+    call = ["run", str(root / "recipes" / "sample.yaml"), "-p", "WORK_DIR=work"]
     for name, value in SMALL.items():
-        call += ["-p", name, str(value)]
+        call += ["-p", f"{name}={value}"]
     with (
         (folder / "log.txt").open("w") as log,
         chdir(folder),
@@ -151,7 +151,7 @@ def test_every_record_is_read_by_tensorflow_alone(work, truth):
 
 
 def test_the_last_lines_decide_and_name_all_files(work, tmp_path, monkeypatch):
-    """The decision, the remarks, then the paths; lessons print nothing before them."""
+    """The decision, the remarks, then the paths."""
     monkeypatch.chdir(tmp_path)
     log = (work.parent / "log.txt").read_text()
     lines = log.splitlines()
@@ -159,19 +159,13 @@ def test_the_last_lines_decide_and_name_all_files(work, tmp_path, monkeypatch):
     last = lines[lines.index(headline) :]
     assert [line[0] for line in last[1:5]] == ["!"] * 4
     assert last[5:] == [
-        f"shards     {work}/part-1/",
-        f"folds      {work}/folds.csv",
-        f"notebooks  {work}/notebooks/",
-        f"report     file://{work}/report.html",
+        f"shards  {work}/part-1/",
+        f"report  {work}/report.html",
     ]
-    assert "cropped to 240 × 240" not in log
 
     bucket = f"ram://{tmp_path.name}"
     lines = summarize(DEFAULTS | {"WORK_DIR": bucket}).splitlines()
-    assert lines[1:] == [
-        f"notebooks  {tmp_path}/work/sample/notebooks/",
-        f"report     {bucket}/report.html",
-    ]
+    assert lines[1:] == [f"report  {bucket}/report.html"]
 
 
 def test_a_word_has_one_number(work, truth):

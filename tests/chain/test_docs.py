@@ -19,16 +19,16 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from support.chain import write_small_sample
+from support.chain import ROOT, write_small_sample
 from support.dask_cluster import start_cluster
 from support.docs import list_blocks, write_inputs, write_recipe
 from support.gcs import serve_bucket
 from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 
 import kaggle_tfr_sample
-from kaggle_tfr import deduplicate, driver, explore, plan
+from kaggle_tfr import deduplicate, explore, plan, run
 from kaggle_tfr.__main__ import main
-from kaggle_tfr.mounts import OWNER_PLACEHOLDER
+from kaggle_tfr.find import OWNER_PLACEHOLDER
 from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe
 from kaggle_tfr.write.writer import write_parts
 
@@ -73,7 +73,7 @@ def kernels(kaggle, sample, tmp_path):
 
 def write_clone(folder):
     """Write what the first kernel needs of a clone, with the user name inserted."""
-    root = driver.PROJECT
+    root = ROOT
     metadata = (root / "kernel-metadata.json").read_text()
     user = metadata.replace(OWNER_PLACEHOLDER, USER)
     (folder / "kernel-metadata.json").write_text(user)
@@ -108,7 +108,7 @@ def functions(monkeypatch, sample):
             run_steps(DEFAULTS | values | FEW_IMAGES, work, notebooks)
         return work
 
-    monkeypatch.setattr(driver, "run_recipe", run_recipe)
+    monkeypatch.setattr(run, "run_recipe", run_recipe)
     monkeypatch.setattr(kaggle_tfr_sample, "write_sample", write_small_sample)
 
 
@@ -147,7 +147,7 @@ def run_papermill(notebook, output, recipe_flag, recipe):
     """Run the functions of a notebook with "-f RECIPE"."""
     assert Path(notebook).is_file()
     assert recipe_flag == "-f"
-    driver.run_recipe(load_recipe(recipe), [Path(notebook).stem])
+    run.run_recipe(load_recipe(recipe), [Path(notebook).stem])
     Path(output).touch()
     return 0
 
@@ -160,7 +160,7 @@ def run_bash(text, folder):
 def run_program(command, folder):
     """Run a command, print its output, and return its exit code."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    python_path = f"{driver.PROJECT}:{os.environ.get('PYTHONPATH', '')}"
+    python_path = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
     done = subprocess.run(
         command,
         cwd=folder,
@@ -277,4 +277,4 @@ def test_few_blocks_are_not_run():
     left_out = [str(block) for block in blocks if not block.runs]
     assert len(left_out) <= 2, left_out
     for page, file in OTHER_TESTS.items():
-        assert Path(page).name in Path(driver.PROJECT, file).read_text()
+        assert Path(page).name in Path(ROOT, file).read_text()

@@ -62,7 +62,7 @@ def test_hostile_names_go_from_init_to_the_report_as_text(tmp_path):
         "IMAGE_SIZE": "32",
         "WORK_DIR": "work",
     }
-    words = [word for pair in changes.items() for word in ("-p", *pair)]
+    words = [word for pair in changes.items() for word in ("-p", "=".join(pair))]
     done = call_python("-m", "kaggle_tfr", "run", "recipe.yaml", *words, cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr

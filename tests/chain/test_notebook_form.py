@@ -66,7 +66,7 @@ def test_the_header_says_what_a_reader_gets(notebook, name):
 
 
 def test_the_header_links_all_notebooks(notebook, name):
-    """One line: a link to each of the others, this one in bold, its executed copy."""
+    """One line: a link to each of the others, this one in bold."""
     last_line = cells(notebook, "markdown")[0].splitlines()[-1]
     links = [
         f"**{other[1]} {title}**"
@@ -74,7 +74,6 @@ def test_the_header_links_all_notebooks(notebook, name):
         else f"[{other[1]} {title}]({other}.ipynb)"
         for other, title in TITLES.items()
     ]
-    links.append(f"[executed](../docs/executed/{name}.ipynb)")
     assert last_line == " · ".join(links)
 
 

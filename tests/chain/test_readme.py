@@ -8,8 +8,8 @@ import yaml
 from support.docs import list_blocks, list_pages
 from support.functions_page import format_page
 
-from kaggle_tfr.__main__ import join_parameters, make_parser
-from kaggle_tfr.parameters import MARKDOWN_FORMATS, check_parameters, format_parameters
+from kaggle_tfr.__main__ import make_parser
+from kaggle_tfr.parameters import check_parameters, format_parameters
 
 MOST_LINES, MOST_WORDS = 150, 1200
 # How each row of docs/reliability.md begins, and what proves it: files, or how tests in
@@ -31,8 +31,7 @@ a bucket answers 429, 500 or 503
 a part would exceed its limit
   test_writer.py::test_a_part_never_passes_its_limit
 Kaggle cannot be reached
-  test_downloads.py::test_the_newest_version_is_used
-  test_downloads.py::test_a_refusal_of_kaggle
+  test_find.py::test_a_refusal_of_kaggle
 an input disappears
   test_writer.py::test_a_missing_image
 a pipe, a device, a broken link, a name
@@ -140,7 +139,7 @@ def test_the_commands_and_recipes_of_all_pages_are_valid():
     commands = list_commands()
     assert len(commands) > 10
     for arguments in commands:
-        make_parser().parse_args(join_parameters(arguments))
+        make_parser().parse_args(arguments)
     for blocks in list_blocks().values():
         for block in blocks:
             if block.language == "yaml":
@@ -218,5 +217,5 @@ def test_the_calls_of_a_record_are_defined_where_the_page_says(architecture, roo
 def test_the_generated_pages_are_up_to_date(root):
     """`make docs` was run after the last change of a parameter or a function."""
     parameters = (root / "docs" / "parameters.md").read_text()
-    assert parameters == f"# Parameters\n\n{format_parameters(*MARKDOWN_FORMATS)}\n"
+    assert parameters == f"# Parameters\n\n{format_parameters()}\n"
     assert (root / "docs" / "functions.md").read_text() == format_page()

@@ -10,7 +10,7 @@ from support.fingerprints import make_fingerprints, publish_images, write_finger
 from support.kaggle_server import fixture_kaggle  # noqa: F401
 from support.splits import make_codes, make_hashes
 
-from kaggle_tfr import deduplicate, explore, mounts
+from kaggle_tfr import deduplicate, explore, find
 from kaggle_tfr.deduplicate.compare import find_overlap, name_dataset, read_datasets
 from kaggle_tfr.deduplicate.outcomes import (
     DuplicateSettings,
@@ -87,7 +87,7 @@ def test_the_names_of_private_folders_are_short():
 
 def test_only_the_fingerprints_of_a_slug_are_downloaded(kaggle, tmp_path, monkeypatch):
     """Its shards may be 19 GB."""
-    monkeypatch.setattr(mounts, "KAGGLE_INPUT", str(tmp_path / "no"))
+    monkeypatch.setattr(find, "KAGGLE_INPUT", str(tmp_path / "no"))
     data = encode_fingerprints(make_fingerprints(THREE_IMAGES))
     kaggle.datasets["ada/leaves"] = {"hashes.parquet": data, "a-1.tfrec": b"1"}
 

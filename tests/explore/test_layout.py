@@ -166,7 +166,7 @@ def test_names_from_the_data_stay_values(tmp_path_factory, names):
     path.write_text(text, encoding="utf-8")
 
     if NO_TEXT.search(folder + table):
-        with pytest.raises(ValueError, match="NUL or bytes that are not UTF-8"):
+        with pytest.raises(ValueError, match="cannot be"):
             load_recipe(str(path))
     else:
         assert load_recipe(str(path)) == values
@@ -190,6 +190,6 @@ def test_an_error_shows_names_as_one_line(files):
 def test_a_folder_whose_name_is_no_text_gets_no_recipe():
     """Notebooks could not be given such a parameter."""
     put("name\udce9", FLOWERS)
-    with pytest.raises(ValueError, match=r"INPUT_DIR is .* not UTF-8"):
+    with pytest.raises(ValueError, match=r"INPUT_DIR cannot be .*udce9"):
         layout.write_recipe("name\udce9", "r.yaml")
     assert os.listdir() == ["name\udce9"]

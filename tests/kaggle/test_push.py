@@ -11,9 +11,9 @@ from support.kaggle_server import USER, fixture_kaggle, write_part  # noqa: F401
 from support.plans import digests
 
 from kaggle_tfr.__main__ import main
+from kaggle_tfr.find import find_input
 from kaggle_tfr.kaggle.metadata import ACCELERATORS
 from kaggle_tfr.kaggle.upload import push_kernels
-from kaggle_tfr.mounts import find_input
 
 OWNER_PLACEHOLDER = "INSERT_USERNAME_HERE"
 PLAN, PART = f"{USER}/tea-plan", f"{USER}/tea-part-1"

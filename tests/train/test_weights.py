@@ -10,7 +10,7 @@ from support.kaggle_server import fixture_kaggle  # noqa: F401
 from support.readers import make_record, write_part
 from support.training import run_training
 
-from kaggle_tfr import mounts
+from kaggle_tfr import find
 from kaggle_tfr.train import find_weights
 
 NAME = "efficientnetb0-notop.weights.h5"
@@ -63,7 +63,7 @@ def test_a_dataset_or_a_model_of_kaggle_is_downloaded_once(
     kaggle, tmp_path, monkeypatch, name
 ):
     """A model's name is the one in its address, also in the error of an unknown one."""
-    monkeypatch.setattr(mounts, "KAGGLE_INPUT", str(tmp_path / "no" / "input"))
+    monkeypatch.setattr(find, "KAGGLE_INPUT", str(tmp_path / "no" / "input"))
     monkeypatch.chdir(tmp_path)
     files = {"efficientnetb0_notop.h5": b"weights", "readme.md": b"read"}
     kaggle.datasets["ada/networks"] = files
@@ -76,14 +76,14 @@ def test_a_dataset_or_a_model_of_kaggle_is_downloaded_once(
     assert Path(path).read_bytes() == b"weights"
     n_downloads = sum(call.startswith("Download") for call in kaggle.calls)
     assert n_downloads == (2 if "models" in name else 1)  # a model's files are two
-    address = "kaggle.com/models/ada/x/keras/b0: .*404"
+    address = "models/ada/x/keras/b0.*asked Kaggle: 404"
     with pytest.raises(FileNotFoundError, match=address):
         find_weights("models/ada/x/keras/b0")
 
 
 def test_a_mounted_model_is_used_on_kaggle(tmp_path, monkeypatch):
     """Below the folder of its version, in the mounts of 2026 and the older ones."""
-    monkeypatch.setattr(mounts, "KAGGLE_INPUT", str(tmp_path))
+    monkeypatch.setattr(find, "KAGGLE_INPUT", str(tmp_path))
     new = "models/ada/efficientnet/keras/b0/2/one.keras"
     old = "resnet/keras/50/1/one.keras"
     put(tmp_path, [], {new: "", old: ""})

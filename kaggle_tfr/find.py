@@ -1,0 +1,185 @@
+"""Find folders of inputs and of output, on Kaggle and elsewhere; make slugs."""
+
+import glob
+import os
+import re
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+
+from kaggle_tfr.storage import AnyPath, exists, explain_os_errors, is_remote
+
+KAGGLE_INPUT = "/kaggle/input"
+KAGGLE_WORKING = "/kaggle/working"  # Kaggle keeps its files as output
+KAGGLE_TEMP = "/kaggle/temp"  # lost at the end of the session
+WORK = "work"  # elsewhere, the folder of the work folders of all recipes
+# A folder with one of these files is a WORK_DIR, a part or an audit.
+PRODUCTS = (
+    "plan.json",
+    "plan.parquet",
+    "images.parquet",
+    "hashes.parquet",
+    "audit.json",
+)
+
+# The types of Kaggle's downloads, and how many names a slug has.
+SLUG_NAMES = {"datasets": 2, "competitions": 1, "models": 4}
+
+# `push` searches a kernel's log for these words.
+MISSING_INPUT = "is neither a folder here nor a Kaggle input that can be read"
+ADVICE = (
+    'Give a folder, a gs:// address, or a slug: "competition", "owner/dataset", or '
+    '"competitions/NAME/FOLDER". On Kaggle, attach the input to the notebook. '
+    "Elsewhere, a competition needs accepted rules and a token: create one at "
+    "https://www.kaggle.com/settings/api and save it in ~/.kaggle/access_token."
+)
+# The username that the `init` commands of Kaggle's client write.
+OWNER_PLACEHOLDER = "INSERT_USERNAME_HERE"
+
+
+def to_slug(text: str, tail: str = "") -> str:
+    """Return the slug that Kaggle makes of a title; with a tail it has at most 50
+    characters.
+
+    >>> to_slug("Čassava leaves, part 1"), to_slug("Tea leaves", "tfrecords-plan")
+    ('cassava-leaves-part-1', 'tea-leaves-tfrecords-plan')
+    """
+    ascii_text = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+    slug = re.sub(r"[^a-z0-9]+", "-", ascii_text.lower()).strip("-")
+    head = slug[: 49 - len(tail)].strip("-") if tail else slug
+    return f"{head}-{tail}".strip("-")
+
+
+def bundled(folder: str) -> Path:
+    """Return the folder of our "notebooks" or "recipes"."""
+    package = Path(__file__).resolve().parent
+    installed = package / folder
+    return installed if installed.is_dir() else package.parent / folder
+
+
+def output_dir(folder: str) -> str:
+    """Return the absolute path of a folder for output; a `gs://` address is kept.
+
+    Relative paths start at the current folder, or at the checkout if that is its
+    notebooks/.
+    """
+    if is_remote(folder):
+        return folder.rstrip("/")
+    top = Path.cwd()
+    if top.name == "notebooks" and (top.parent / "kaggle_tfr").is_dir():
+        top = top.parent
+    return os.path.abspath(top / Path(folder).expanduser())
+
+
+def work_dir(folder: str, name: str) -> str:
+    """Return the absolute path of WORK_DIR, as `output_dir` does.
+
+    folder: "" is /kaggle/working on Kaggle, else work/NAME. name: NAME.
+    Raises: ValueError: NAME is not a folder's name.
+    """
+    if folder:
+        return output_dir(folder)
+    if os.path.isdir(KAGGLE_WORKING):
+        return KAGGLE_WORKING
+
+    if not name.strip(".") or "/" in name:
+        raise ValueError(
+            f"NAME is '{name}', but the work folder is {WORK}/NAME: NAME must be the "
+            "name of one folder. Change NAME, or set WORK_DIR."
+        )
+    return os.path.join(output_dir(WORK), name)
+
+
+def find_input(
+    source: AnyPath, *, beside: str = "", names: Sequence[str] = ("",)
+) -> str:
+    """Return the folder of a path or a Kaggle slug; a `gs://` address is kept.
+
+    source: a path, the slug of a competition, or "owner/dataset"; subfolders may
+    follow. "competitions/", "datasets/" or "models/" in front gives the type. Folders
+    of this machine come before Kaggle's mounts, and these before kagglehub's downloads,
+    which are made where there is no /kaggle/input.
+    beside: a further folder that the path may be relative to.
+    names: of the files to download, below the folder; "" for all files.
+    Raises: FileNotFoundError: it says where it looked; OSError: of the disk;
+    ValueError: `source` is empty.
+    """
+    source = os.fspath(source)
+    if not source:
+        raise ValueError("The name of an input is empty.")
+    if folder := find_folder(source, beside):
+        return folder
+
+    places = f"{os.path.abspath(os.path.join(beside, source))} and {KAGGLE_INPUT}"
+    is_slug = re.match(r"[\w-]+(/\w|/?$)", source)
+    if is_slug and not os.path.isdir(KAGGLE_INPUT):
+        try:
+            return _download(source, names)
+        except Exception as error:  # of kagglehub, requests, zipfile
+            if getattr(error, "errno", None):  # the disk's
+                raise
+            places += f", and asked Kaggle: {error}"
+    raise FileNotFoundError(f"'{source}' {MISSING_INPUT}. Looked in {places}. {ADVICE}")
+
+
+def find_folder(source: str, beside: str = "") -> str:
+    """Return the folder that `find_input` finds without a download, "" for none."""
+    if is_remote(source):
+        return source.rstrip("/")
+    for folder in (os.path.abspath(os.path.join(beside, source)), output_dir(source)):
+        if os.path.isdir(folder):
+            return folder
+
+    name = glob.escape(source.strip("/"))
+    mounts = (
+        name,
+        f"competitions/{name}",
+        f"datasets/{name}",
+        f"datasets/*/{name}",
+        f"notebooks/*/{name}",
+        # Until 2026: without the type and the owner.
+        re.sub("^(datasets/|models/)?[^/]+/", "", name),
+    )
+    for mount in mounts:
+        for folder in sorted(glob.glob(f"{KAGGLE_INPUT}/{mount}")):
+            if os.listdir(folder):  # a mount that is not ready yet is empty
+                return folder
+    return ""
+
+
+def _download(source: str, names: Sequence[str]) -> str:
+    """Return the folder of an input that kagglehub downloads, or has downloaded."""
+    import kagglehub
+
+    parts = source.strip("/").split("/")
+    input_type = "datasets" if parts[1:] else "competitions"
+    if parts[0] in SLUG_NAMES:
+        input_type = parts.pop(0)
+    n_names = SLUG_NAMES[input_type]
+    download = getattr(kagglehub, f"{input_type.removesuffix('s')}_download")
+    subfolders = parts[n_names:]
+    with explain_os_errors(source):
+        for name in names:
+            file = "/".join([*subfolders, name]) if name else ""
+            path = download("/".join(parts[:n_names]), path=file or None)
+    return str(Path(path.removesuffix(file), *subfolders))
+
+
+def find_file(path: str) -> str:
+    """Return the path of a file, which need not exist in a folder here.
+
+    path: of a file here, or in a Kaggle input, such as "owner/dataset/file.csv", of
+    which only this file is downloaded.
+    Raises: as `find_input`.
+    """
+    folder, name = os.path.split(path)
+    return os.path.join(find_input(folder or ".", names=[name]), name)
+
+
+def find_beside(path: str, work: str) -> str:
+    """Return a path as it is given, or below `work` or KAGGLE_TEMP if it is only there.
+
+    The files of the bundled sample are there, such as sample/overrides.csv.
+    """
+    places = [path, f"{work}/{path}", f"{KAGGLE_TEMP}/{path}"]
+    return next(filter(exists, places), path) if path else ""

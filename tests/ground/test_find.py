@@ -1,0 +1,184 @@
+"""Where inputs are found: paths, buckets, Kaggle's mounts, and kagglehub's downloads.
+
+The real kagglehub downloads from a stub of Kaggle on loopback.
+"""
+
+import errno
+import os
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from support.inputs import put
+from support.kaggle_server import fixture_kaggle  # noqa: F401
+
+from kaggle_tfr import find
+from kaggle_tfr.find import find_beside, find_input
+
+CASSAVA = "cassava-leaf-disease-classification"
+FILES = {"train.csv": b"image_id,label\n", "more/1.txt": b"one"}
+
+
+@pytest.fixture
+def mounts(tmp_path, monkeypatch):
+    """A machine whose Kaggle mounts lie in a temporary folder; (input, working)."""
+    for name in ("input", "working"):
+        (tmp_path / name).mkdir()
+        monkeypatch.setattr(find, f"KAGGLE_{name.upper()}", str(tmp_path / name))
+    monkeypatch.chdir(tmp_path / "working")
+    return tmp_path / "input", tmp_path / "working"
+
+
+@pytest.fixture
+def server(kaggle, tmp_path, monkeypatch):
+    """The stub, with a machine that is not Kaggle's: no mounts, an empty folder."""
+    monkeypatch.setattr(find, "KAGGLE_INPUT", str(tmp_path / "no" / "input"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    kaggle.competitions[CASSAVA] = FILES
+    kaggle.datasets["ada/tea"] = FILES
+    return kaggle
+
+
+def list_files(folder):
+    paths = [path for path in Path(folder).rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+@pytest.mark.parametrize(
+    ("mount", "source"),
+    [
+        ("flowers", "flowers"),
+        ("competitions/flowers", "flowers"),
+        ("competitions/flowers", "competitions/flowers"),
+        ("datasets/me/flowers", "flowers"),
+        ("datasets/me/flowers", "me/flowers"),
+        ("flowers", "datasets/me/flowers"),
+        ("datasets/me/flowers/part-1", "me/flowers/part-1"),
+        ("notebooks/me/flowers", "flowers"),
+    ],
+)
+def test_a_slug_is_found_on_every_mount(mounts, mount, source):
+    """The mounts of all types and owners are tried, also for folders in them."""
+    put(mounts[0] / mount, [], {"train.csv": ""})
+    assert find_input(source) == str(mounts[0] / mount)
+
+
+def test_an_empty_mount_is_not_an_input(mounts):
+    """A mount that is not ready yet is an empty folder; nothing is downloaded there."""
+    (mounts[0] / "flowers").mkdir()
+    with pytest.raises(FileNotFoundError, match=f"Looked in .* and {mounts[0]}. Give"):
+        find_input("flowers")
+
+
+def test_a_file_of_the_sample_is_found_beside_the_work(mounts, monkeypatch):
+    """As given, in the work folder, or in Kaggle's temporary one; slugs stay."""
+    work = mounts[1] / "work"
+    monkeypatch.setattr(find, "KAGGLE_TEMP", str(mounts[1] / "temp"))
+    assert find_beside("", str(work)) == ""
+    assert find_beside("ada/part-1", str(work)) == "ada/part-1"
+    for folder in (mounts[1] / "temp", work):
+        put(folder, [], {"sample/mine.csv": ""})
+        found = find_beside("sample/mine.csv", str(work))
+        assert found == str(folder / "sample" / "mine.csv")
+
+
+def test_plain_paths_and_buckets_need_no_kaggle(tmp_path, monkeypatch):
+    """A folder may be named like a pattern; "" would be the current folder."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "set [1]"
+    folder.mkdir()
+
+    assert find_input("set [1]") == find_input(folder) == str(folder)
+    assert find_input("gs://bucket/part-1/") == "gs://bucket/part-1"
+    with pytest.raises(ValueError, match="is empty"):
+        find_input("")
+
+
+def test_notebooks_and_the_command_line_agree_on_folders(tmp_path, monkeypatch):
+    """In notebooks/, relative folders start at the project as well."""
+    for name in ("kaggle_tfr", "notebooks", "photos"):
+        (tmp_path / name).mkdir()
+    for folder in (tmp_path, tmp_path / "notebooks"):
+        monkeypatch.chdir(folder)
+        assert find.work_dir("", "leaves") == str(tmp_path / "work/leaves")
+        assert find.work_dir("runs/1", "leaves") == str(tmp_path / "runs/1")
+        assert find_input("photos") == str(tmp_path / "photos")
+
+
+def test_the_work_folder_on_kaggle_is_the_one_it_keeps(mounts):
+    """/kaggle/working is what Kaggle saves; addresses of buckets pass unchanged."""
+    assert find.work_dir("", "leaves") == str(mounts[1])
+    assert find.work_dir("gs://bucket/run/", "leaves") == "gs://bucket/run"
+
+
+@pytest.mark.parametrize("name", ["", "..", "/leaves"])
+def test_a_name_that_leads_out_of_the_work_folder_is_an_error(name, tmp_path):
+    """NAME is a folder's name in work/, unless WORK_DIR is set."""
+    with pytest.raises(ValueError, match=f"NAME is '{name}', but .*set WORK_DIR"):
+        find.work_dir("", name)
+    assert find.work_dir(str(tmp_path), name) == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("source", "cached", "files"),
+    [
+        (CASSAVA, f"competitions/{CASSAVA}", FILES),
+        ("ada/tea/", "datasets/ada/tea/versions/1", FILES),
+        (
+            f"competitions/{CASSAVA}/more",
+            f"competitions/{CASSAVA}/more",
+            {"1.txt": b"one"},
+        ),
+    ],
+)
+def test_a_slug_is_downloaded_unless_a_folder_has_its_name(
+    server, source, cached, files
+):
+    """The cache is that of kagglehub."""
+    folder = find_input(source)
+    assert folder.endswith(f"/cache/{cached}")
+    assert list_files(folder) == files
+
+    Path(source).mkdir(parents=True)
+    assert find_input(source) == f"{os.getcwd()}/{source}".rstrip("/")
+
+
+def test_only_the_named_files_of_a_part_are_downloaded(server):
+    """Such as the fingerprints of a dataset of 19 GB."""
+    names = ["hashes.parquet", "plan.json"]
+    server.datasets["ada/parts"] = {f"part-2/{name}": b"h" for name in [*names, "a-1"]}
+
+    folder = find_input("ada/parts/part-2", names=names)
+
+    assert folder.endswith("/cache/datasets/ada/parts/versions/1/part-2")
+    assert list_files(folder) == dict.fromkeys(names, b"h")
+    with pytest.raises(FileNotFoundError, match="asked Kaggle: 404"):
+        find_input("ada/parts/part-9", names=names)
+
+
+def test_a_refusal_of_kaggle_is_explained(server):
+    """With the folder that is missing, Kaggle's reason, and what to do."""
+    server.deny_download[CASSAVA] = 403
+    message = f"{os.getcwd()}/{CASSAVA} and .*(?s:asked.* accepted .*save it in ~/)"
+    with pytest.raises(FileNotFoundError, match=message):
+        find_input(CASSAVA)
+
+
+def test_a_full_disk_is_named(server, monkeypatch):
+    """With what to do."""
+    error = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr("zipfile.ZipFile.extractall", mock.Mock(side_effect=error))
+    with pytest.raises(OSError, match="left on device: 'ada/tea'. Free disk space"):
+        find_input("ada/tea")
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["./tea", "/ada/tea", "~/ada/tea", r"ada\tea", "tea.zip", "a.b/tea", "my photos"],
+)
+def test_a_path_is_never_asked_for(server, source):
+    """What is not a slug is not looked up on Kaggle."""
+    with pytest.raises(FileNotFoundError, match="Looked in"):
+        find_input(source)
+    assert server.calls == []
