@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
-from kaggle_tfr import lock
+from kaggle_tfr import storage
 from kaggle_tfr.mounts import copy_notebook, output_dir, work_dir
 from kaggle_tfr.naming import FOLDS_FILE
 from kaggle_tfr.notebook import note_stop, read_findings
@@ -56,7 +56,7 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     settings["WORK_DIR"] = work
     names = [find_notebook(notebook) for notebook in notebooks]
     part = settings["PART"] if STEPS_OF_A_PART.issuperset(names) else 0
-    with lock.take(work, part):
+    with storage.lock_work_dir(work, part):
         copies = _copies_folder(settings)
         copies.mkdir(parents=True, exist_ok=True)
         try:
@@ -220,5 +220,5 @@ def _kernel_variables(work_dir: str) -> dict[str, str]:
         "PYTHONPATH": f"{PROJECT}:{os.environ.get('PYTHONPATH', '')}",
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         TERMINAL: "1" if sys.stderr.isatty() else "0",
-        lock.INSIDE: work_dir,
+        storage.INSIDE: work_dir,
     }

@@ -15,7 +15,7 @@ from typing import Any
 
 import jinja2
 
-from kaggle_tfr import lock, parallel, storage
+from kaggle_tfr import parallel, storage
 from kaggle_tfr.deduplicate import load_clusters
 from kaggle_tfr.explore import load_images
 from kaggle_tfr.gallery import Gallery, make_gallery, read_decisions
@@ -63,7 +63,7 @@ def decide(findings: Sequence[Finding]) -> str:
 def write_alone(values: Values) -> None:
     """Write report.html, unless a `run` writes it after its last notebook."""
     work = work_dir(values["WORK_DIR"], values["NAME"])
-    if os.environ.get(lock.INSIDE) != work:
+    if os.environ.get(storage.INSIDE) != work:
         write_report({**values, "WORK_DIR": work})
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+from distributed import KilledWorker
 from support.dask_cluster import start_cluster, wait_until, worker_dies
 from support.gcs import serve_bucket
 from support.plans import digests, make_images, plan_images, read_plainly, repeat_images
@@ -59,19 +60,15 @@ def work(tmp_path_factory):
     return folder, table
 
 
-def test_workers_that_are_missing_or_die_of_a_task_are_named(cluster, monkeypatch):
-    """The message has the command that starts workers; a worker survives the task."""
+def test_workers_that_are_missing_or_die_of_a_task_are_errors(cluster, monkeypatch):
+    """They are reported soon; a worker survives the task."""
     monkeypatch.setattr(parallel, "WAIT_SECONDS", 1)
-    with pytest.raises(
-        ConnectionError, match=f"no worker for 1 s.*worker {cluster.address}"
-    ):
+    with pytest.raises(TimeoutError, match="0/1 workers arrived after 1"):
         parallel.use_backend(0, "dask", cluster.address)
     monkeypatch.undo()
     cluster.add_workers(3)
     parallel.use_backend(0, "dask", cluster.address)
-    with pytest.raises(
-        RuntimeError, match="every worker that took it died.*memory-limit"
-    ):
+    with pytest.raises(KilledWorker, match="all those workers died while running it"):
         list(parallel.run(end_worker, [1], label="ends"))
     assert len(cluster.joined()) == 1
 
@@ -150,10 +147,10 @@ def test_items_are_taken_as_there_is_room_and_none_is_left_behind(on_cluster):
     endless = (sent.append(number) or number for number in itertools.count())
 
     results = parallel.run(square, endless, label="squares", total=1000)
-    assert next(results) in [number * number for number in range(36)]
+    assert next(results) == 0
     results.close()
 
-    assert len(sent) == 2 * 2 + 32
+    assert len(sent) == parallel.AHEAD * 2 + parallel.AHEAD_OF_CLUSTER
     count = on_cluster.client.run_on_scheduler
     wait_until(
         lambda: not count(lambda dask_scheduler: len(dask_scheduler.tasks)), "no task"
@@ -169,10 +166,9 @@ def test_work_with_too_much_data_to_send_stays_in_this_process(on_cluster):
     assert os.getpid() not in set(parallel.run(getpid, range(4), label="There"))
 
 
-ITEMS = ("four", "can't multiply"), (threading.Lock(), "pickle")
-
-
-@pytest.mark.parametrize(("item", "match"), ITEMS)
+@pytest.mark.parametrize(
+    ("item", "match"), [("four", "can't multiply"), (threading.Lock(), "serialize")]
+)
 def test_an_error_in_a_task_is_raised_here(on_cluster, item, match):
     """It is neither retried nor changed; an unpicklable item fails at once."""
     with pytest.raises(TypeError, match=match):
@@ -193,7 +189,7 @@ def test_after_the_scheduler_s_death_the_run_can_be_taken_up(
         on_cluster.scheduler.kill()
 
     threading.Thread(target=kill, daemon=True).start()
-    with pytest.raises(ConnectionError, match=f"{on_cluster.address} is gone.*again"):
+    with pytest.raises(ConnectionError, match="scheduler is gone.*again"):
         write_parts(str(folder), str(out))
     with pytest.raises(ConnectionError, match="is gone"):
         list(parallel.run(square, [1], label="squares"))
@@ -246,32 +242,13 @@ def test_a_worker_dies_while_writing_to_a_bucket(work, tmp_path):
 
 def test_a_cluster_on_this_machine_comes_and_goes(monkeypatch):
     """Without SCHEDULER a run has its own workers, which end with it."""
-    assert "2 worker threads" in parallel.use_backend(2, "dask")
+    parallel.use_backend(2, "dask")
 
-    assert sorted(parallel.run(square, range(20), label="squares")) == [
-        n * n for n in range(20)
-    ]
-    address = parallel._active["address"]
+    squares = parallel.run(square, range(20), label="squares")
+    assert list(squares) == [number * number for number in range(20)]
+    address = parallel._active["client"].scheduler.address
     parallel.close_backend()
 
     monkeypatch.setattr(parallel, "WAIT_SECONDS", 1)
-    with pytest.raises(ConnectionError, match=f"{address}'.*dask scheduler"):
+    with pytest.raises(OSError, match=f"connect to {address}"):
         parallel.use_backend(1, "dask", address)
-
-
-def test_without_the_extra_the_message_says_what_to_install():
-    """With dask out of reach, BACKEND="dask" names the extra, and threads work on."""
-    code = (
-        "import sys; sys.modules['dask'] = sys.modules['distributed'] = None\n"
-        "from kaggle_tfr import parallel\n"
-        "backend = parallel.use_backend(2)\n"
-        "print(backend, sorted(parallel.run(abs, [-2, 1], label='x', total=0)))\n"
-        "parallel.use_backend(2, 'dask')"
-    )
-
-    done = call_python("-c", code)
-
-    assert done.stdout.startswith("2 threads on this machine [1, 2]")
-    last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith('ImportError: BACKEND="dask" needs dask and distributed')
-    assert 'pip install "kaggle-tfr[dask]"' in last

@@ -115,4 +115,4 @@ def test_no_items_need_no_progress_bar(capsys):
 def test_workers_are_as_many_as_the_cores_that_a_container_may_use(monkeypatch):
     """Those of the machine would be in each other's way."""
     monkeypatch.setattr("joblib.cpu_count", lambda: 3)
-    assert parallel.use_backend() == "3 threads on this machine"
+    assert parallel.use_backend() == "3 workers by threading"
