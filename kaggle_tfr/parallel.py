@@ -27,11 +27,9 @@ IDLE_SECONDS = 10  # after which a process ends
 BLOCK_IMAGES = 16
 BLOCK_BYTES = 2 << 20  # 2 MiB
 AHEAD = 4  # items for each worker of this machine: results wait while one is used
-AHEAD_OF_CLUSTER = 32  # more of them, so that workers that join later find work
+NEWCOMERS = 8  # workers that find work if they join later
 SECONDS_BETWEEN_LINES = 10
-Function = Callable[[Any], Any]
-Split = Callable[[Any], Iterable[list[Any]]]  # of a group, into blocks
-Join = Callable[[Any, Iterator[Any]], Any]  # of a group, with a result for each block
+Function = Callable[..., Any]
 # The choice of `use_backend`: a backend of joblib or Dask, n_jobs, and a Dask client.
 _active: dict[str, Any] = {}
 
@@ -96,10 +94,19 @@ def use_backend(
         executor = ProcessPoolExecutor(n_workers, timeout=IDLE_SECONDS)
     # A single worker does a call when its result is wanted.
     n_ahead = AHEAD * (n_workers - 1) + 1
-    _active.update(local=executor, executor=executor, n_ahead=n_ahead)
-    if backend != "dask":
-        return f"{n_workers} workers by {backend}"
+    _active.update(local=executor, executor=executor)
+    if backend == "dask":
+        client = _connect(n_workers, scheduler)
+        _active.update(client=client, executor=client.get_executor(pure=False))
+        client.wait_for_workers(1, timeout=WAIT_SECONDS)
+        n_workers = sum(client.nthreads().values())
+        n_ahead = AHEAD * (n_workers + NEWCOMERS)
+    _active["n_ahead"] = n_ahead
+    return f"{n_workers} workers by {backend}"
 
+
+def _connect(n_workers: int, scheduler: str) -> Any:
+    """Return a client of this Dask cluster, or of new processes on this machine."""
     import dask
     from dask.distributed import Client
 
@@ -107,25 +114,17 @@ def use_backend(
     # of a shard here.
     dask.config.set({"distributed.admin.low-level-log-length": 10})
     if scheduler:
-        client = Client(scheduler, timeout=WAIT_SECONDS)
-    else:
-        client = Client(
-            n_workers=n_workers,
-            threads_per_worker=1,
-            dashboard_address="127.0.0.1:0",
-        )
-    _active.update(client=client, executor=client.get_executor(pure=False))
-    client.wait_for_workers(1, timeout=WAIT_SECONDS)
-    n_threads = sum(client.nthreads().values())
-    _active["n_ahead"] = AHEAD * n_threads + AHEAD_OF_CLUSTER
-    return str(client)
+        return Client(scheduler, timeout=WAIT_SECONDS)
+    return Client(
+        n_workers=n_workers, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+    )
 
 
 def close_backend() -> None:
     """Close the Dask client of `use_backend`, and the cluster if it started that."""
     client = _active.get("client")
     _active.clear()
-    if client is not None:
+    if client:
         client.close()
 
 
@@ -148,7 +147,7 @@ def run(
     *,
     label: str,
     total: int | None = None,
-    advance: Callable[[Any], int] = lambda _: 1,
+    advance: Function = lambda _: 1,
     local_only: bool = False,
 ) -> Iterator[Any]:
     """Yield `function(item)` for each item, in their order.
@@ -174,14 +173,14 @@ def run(
 
 
 def run_groups(
-    split: Split,
+    split: Function,
     function: Function,
-    join: Join,
+    join: Function,
     groups: Iterable[Any],
     *,
     label: str,
     total: int,
-    advance: Callable[[Any], int],
+    advance: Function,
 ) -> Iterator[Any]:
     """Yield `join(group, results)` for each group, in their order.
 
@@ -193,30 +192,24 @@ def run_groups(
     by `advance(join(…))`. Raises: as `run`.
     """
     if "client" in _active:
-        run_group = partial(_run_group, split, function, join)
+
+        def run_group(group: Any) -> Any:
+            return join(group, map(function, split(group)))
+
         yield from run(run_group, groups, label=label, total=total, advance=advance)
         return
+
+    def run_block(block: list[Any]) -> tuple[int, Any]:
+        return len(block), block and function(block)
 
     ahead, joined = tee(groups)
     # An empty block is the end of a group.
     blocks = chain.from_iterable(chain(split(group), [[]]) for group in ahead)
-    run_block = partial(_run_block, function)
     length = itemgetter(0)
     results = run(run_block, blocks, label=label, total=total, advance=length)
     with contextlib.closing(results):
         for group in joined:
-            of_group = takewhile(length, results)
-            yield join(group, map(itemgetter(1), of_group))
-
-
-def _run_group(split: Split, function: Function, join: Join, group: Any) -> Any:
-    """Return what `join` returns for one group, all in this process."""
-    return join(group, map(function, split(group)))
-
-
-def _run_block(function: Function, block: list[Any]) -> tuple[int, Any]:
-    """Return the length of a block, and its result."""
-    return len(block), block and function(block)
+            yield join(group, map(itemgetter(1), takewhile(length, results)))
 
 
 def _submit_ahead(
@@ -250,17 +243,13 @@ def _wait(future: Future[Any]) -> Any:
     raise ConnectionError(f"The Dask scheduler is gone. {RESUME_HINT}")
 
 
-def _is_page_open() -> bool:
-    """Return whether this is a notebook in a browser, not one that a program runs."""
-    is_batch = os.environ.get("KAGGLE_KERNEL_RUN_TYPE") == "Batch"
-    is_run = is_batch or session.TERMINAL in os.environ
-    return hasattr(session.find_shell(), "kernel") and not is_run
-
-
 @contextlib.contextmanager
 def _progress_bar(label: str, total: int) -> Iterator[Callable[[int], Any]]:
     """Show a progress bar; yield the function that moves it to a count."""
-    if total and _is_page_open():
+    is_batch = os.environ.get("KAGGLE_KERNEL_RUN_TYPE") == "Batch"
+    is_run = is_batch or session.TERMINAL in os.environ
+    # Not in a notebook that a program runs, whose page is not open.
+    if total and hasattr(session.find_shell(), "kernel") and not is_run:
         from fastprogress.fastprogress import progress_bar
 
         notebook_bar = progress_bar(range(total))

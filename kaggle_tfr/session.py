@@ -8,10 +8,8 @@ import importlib
 import os
 import sys
 import time
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 ROOT = "/"  # of the folder dev
@@ -86,13 +84,9 @@ class _LazyModule:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(_import_prepared(self._name), name)
-
-
-@cache
-def _import_prepared(name: str) -> ModuleType:
-    prepare()
-    return importlib.import_module(name)
+        if self._name not in sys.modules:
+            prepare()
+        return getattr(importlib.import_module(self._name), name)
 
 
 tf: Any = _LazyModule("tensorflow")

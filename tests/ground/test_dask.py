@@ -150,7 +150,7 @@ def test_items_are_taken_as_there_is_room_and_none_is_left_behind(on_cluster):
     assert next(results) == 0
     results.close()
 
-    assert len(sent) == parallel.AHEAD * 2 + parallel.AHEAD_OF_CLUSTER
+    assert len(sent) == parallel.AHEAD * (2 + parallel.NEWCOMERS)
     count = on_cluster.client.run_on_scheduler
     wait_until(
         lambda: not count(lambda dask_scheduler: len(dask_scheduler.tasks)), "no task"
