@@ -32,6 +32,7 @@ READ_BYTES = 1 << 20  # 1 MiB at a time
 ANSWER_SECONDS = 45  # for a bucket's first response
 RESUME_HINT = "Then run this step again; it resumes where it stopped."
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
 FAILING = (*NO_SPACE, errno.EIO, errno.ETIMEDOUT)
 OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)")  # of a folder
 IMAGE_NAME = re.compile(
@@ -195,24 +196,30 @@ def publish_file(temporary: str, path: str) -> None:
 def lock(path: str) -> Iterator[None]:
     """Hold the lock of a file while the block runs, then remove the file.
 
-    Nothing is locked in a bucket. Raises: RuntimeError: another process holds it.
+    In a bucket, and on a file system without locks, nothing is locked.
+    Raises: RuntimeError: another process holds the lock.
     """
     if is_remote(path):
         yield
         return
     from filelock import FileLock, Timeout
 
+    file_lock = FileLock(path, timeout=1)  # runs of two parts may start at once
     try:
-        with FileLock(path, timeout=1):  # runs of two parts may start at once
-            try:
-                yield
-            finally:
-                remove(path)
+        file_lock.acquire()
     except Timeout:
         raise RuntimeError(
             f"'{path}' is locked by another run. Wait until it has ended, run its "
             "notebook to the end or shut its kernel down, or choose another folder."
         ) from None
+    except OSError as error:
+        if error.errno not in WITHOUT_LOCKS:
+            raise
+    try:
+        yield
+    finally:
+        remove(path)
+        file_lock.release()
 
 
 @contextlib.contextmanager
