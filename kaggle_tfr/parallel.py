@@ -149,7 +149,7 @@ def run(
     total: int | None = None,
     advance: Function = lambda _: 1,
     local_only: bool = False,
-) -> Iterator[Any]:
+) -> Generator[Any]:
     """Yield `function(item)` for each item, in their order.
 
     function, items: picklable. total: the end of the progress bar, which each result

@@ -56,7 +56,7 @@ def explain_os_errors(path: AnyPath) -> Iterator[None]:
         if error.errno not in FAILING or RESUME_HINT in str(error):
             raise
         file = error.filename or path
-        message = f"{error.strerror}: '{file}'. Check the disk. {RESUME_HINT}"
+        message = f"{error.strerror}: '{file}'. Free disk space. {RESUME_HINT}"
         raise OSError(error.errno, message) from error
 
 

@@ -9,7 +9,7 @@ from support.plans import digests
 from support.processes import call_python
 
 import kaggle_tfr
-from kaggle_tfr import driver, lock, parallel
+from kaggle_tfr import driver, parallel, storage
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,8 @@ def test_a_failed_start_releases_the_work_folder(tmp_path, monkeypatch):
         kaggle_tfr.build_dataset(
             WORK_DIR=work, BACKEND="dask", SCHEDULER="tcp://127.0.0.1:1"
         )
-    lock.take(work).close()
+    with storage.lock_work_dir(work):
+        pass
 
 
 def test_an_import_of_the_package_imports_no_library():

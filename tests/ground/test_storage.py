@@ -20,7 +20,7 @@ def test_a_file_is_whole_or_as_before(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match=f"device: '{path}'. Check the disk"):
+    with pytest.raises(OSError, match=f"device: '{path}'. Free disk space"):
         storage.write_atomically(path, b"new")
 
     assert path.read_bytes() == b"old"
