@@ -70,7 +70,7 @@ def join(folder: AnyPath, *names: str) -> str:
     for name in names:
         if OUTSIDE.search(name):
             raise ValueError(f"the name '{name}' is outside its folder '{folder}'")
-    return os.path.join(str(folder).rstrip("/") or "/", *names)
+    return os.path.join(folder, *names)
 
 
 def resolve(folder: AnyPath, name: str) -> str:
