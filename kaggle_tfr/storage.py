@@ -154,12 +154,15 @@ def local_copy(path: AnyPath) -> Iterator[AnyPath]:
 
 
 def write_atomically(path: AnyPath, data: bytes) -> None:
-    """Write a file, unless it has this content; it is complete whatever happens."""
-    with contextlib.suppress(FileNotFoundError, IsADirectoryError):
-        if read_bytes(path) == data:
-            return
+    """Write a file, which is either complete or unchanged, whatever happens."""
     with new_file(path) as temporary, open(temporary, "wb") as file:
         file.write(data)
+
+
+def update(path: AnyPath, data: bytes) -> None:
+    """Write a file as `write_atomically` does, unless it has this content."""
+    if not exists(path) or read_bytes(path) != data:
+        write_atomically(path, data)
 
 
 @contextlib.contextmanager

@@ -56,11 +56,11 @@ def close_part(
         if metadata != read_metadata(part_dir):
             text = json.dumps(metadata, indent=1) + "\n"
             storage.write_atomically(f"{part_dir}/{DATASET_FILE}", text.encode())
-        storage.write_atomically(f"{part_dir}/{SUMS}", format_sums(sums).encode())
+        storage.update(f"{part_dir}/{SUMS}", format_sums(sums).encode())
         for name in {"rejects.csv", FINGERPRINTS_FILE} - files.keys():
             storage.remove(f"{part_dir}/{name}")
         for name, data in files.items():
-            storage.write_atomically(f"{part_dir}/{name}", data)
+            storage.update(f"{part_dir}/{name}", data)
     journal.remove_journal(part_dir)
 
 
