@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from kaggle_tfr import lock, storage
+from kaggle_tfr import storage
 from kaggle_tfr.find import work_dir
 from kaggle_tfr.parameters import Values, check_globals
 from kaggle_tfr.session import find_shell, prepare
@@ -77,10 +77,9 @@ def start(step: str, values: Values) -> str:
 
         # Until `account`, a cell that fails, or the kernel's end.
         _held.close()
-        if os.environ.get(lock.INSIDE) != work:  # which `run` has locked
-            _held.enter_context(lock.take(work, values.get("PART", 0)))
+        if os.environ.get(storage.INSIDE) != work:  # which the driver has locked
+            _held.enter_context(storage.lock_work_dir(work, values.get("PART", 0)))
         print(use_backend(values["N_JOBS"], values["BACKEND"], values["SCHEDULER"]))
-    storage.remove_leftovers(work)  # of killed runs; files being written are locked
     return begin(step, values)
 
 

@@ -86,7 +86,6 @@ PER_IMAGE_ERRORS = (
     FileNotFoundError,
     IsADirectoryError,
     NotADirectoryError,
-    storage.NotAFileError,
     DamagedRecord,
 )
 

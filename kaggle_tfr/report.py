@@ -17,7 +17,7 @@ import jinja2
 import pandas as pd
 from PIL import Image
 
-from kaggle_tfr import lock, parallel, storage
+from kaggle_tfr import parallel, storage
 from kaggle_tfr.deduplicate import load_clusters, overrides
 from kaggle_tfr.explore import load_images
 from kaggle_tfr.explore.labels import number_names
@@ -67,7 +67,7 @@ def decide(findings: Sequence[Finding]) -> str:
 
 def write_alone(values: Values) -> None:
     """Write report.html, unless a `run` writes it after its last notebook."""
-    if not os.environ.get(lock.INSIDE):
+    if not os.environ.get(storage.INSIDE):
         write_report(values)
 
 

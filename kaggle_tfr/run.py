@@ -10,7 +10,7 @@ from pathlib import Path
 import papermill
 from jupyter_client.manager import KernelManager
 
-from kaggle_tfr import lock
+from kaggle_tfr import storage
 from kaggle_tfr.find import bundled, output_dir, work_dir
 from kaggle_tfr.notebook import note_stop, read_findings
 from kaggle_tfr.parameters import (
@@ -54,7 +54,7 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     copies = copies / "notebooks"
     names = [find_notebook(notebook) for notebook in notebooks]
     part = settings["PART"] if STEPS_OF_A_PART.issuperset(names) else 0
-    with lock.take(work, part):
+    with storage.lock_work_dir(work, part):
         problem = _run_notebooks(names, copies, {**values, "WORK_DIR": work})
         write_report(settings)
         print(summarize(settings))
@@ -130,7 +130,7 @@ def _execute(copy: Path, values: Values) -> None:
     )
     variables = {
         TERMINAL: "1" if sys.stderr.isatty() else "0",
-        lock.INSIDE: values["WORK_DIR"],
+        storage.INSIDE: values["WORK_DIR"],
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
     }
     try:

@@ -1,69 +1,63 @@
 """Read and write files on disk and objects in Google Cloud Storage (gs://…).
 
 The same calls work for both and raise the same errors. A file that has its final name
-is complete: it is written under a temporary name first.
+is complete: it is written under a temporary name first. One run at a time works in a
+folder, and removes the temporary files that killed runs left there.
 """
 
 import contextlib
 import csv
 import errno
-import fcntl
 import fnmatch
+import glob
 import hashlib
 import json
 import os
 import re
-import shutil
 import stat
 import tempfile
-import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
+from itertools import chain
+from multiprocessing.pool import ThreadPool
+from typing import TYPE_CHECKING, Any
+
+from kaggle_tfr.session import tf
 
 if TYPE_CHECKING:
     import pandas as pd
 
 AnyPath = str | os.PathLike[str]
+READ_BYTES = 1 << 20  # 1 MiB at a time
 ANSWER_SECONDS = 45  # for a bucket's first response
-PART_LEVELS = 16  # of folders in a part: SHARD_NAME may contain "/"
 RESUME_HINT = "Then run this step again; it resumes where it stopped."
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
 FAILING = (*NO_SPACE, errno.EIO, errno.ETIMEDOUT)
-DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
-# What to do about an error number: when reading, and when writing output.
-FIXES = dict.fromkeys(FAILING, "Free disk space or check the disk.")
-OUTPUT_FIXES = {
-    **FIXES,
-    **dict.fromkeys(DENIED, "Choose another folder, or allow writing there."),
-    errno.EISDIR: "A file belongs there: move that folder away.",
-}
 OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)")  # of a folder
 IMAGE_NAME = re.compile(
     r"(?i)\.(jpe?g?|jfif|png|webp|bmp|gif|tiff?|avif|heic|heif|ppm|pgm)$"
 )
 ESCAPED = re.compile(r"\\udc[89a-f][0-9a-f]|\\x00")  # in what `escape` returns
 TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")  # the end of names of `new_file`
+# Environment variable: the WORK_DIR that a driver has locked for its kernels.
+INSIDE = "KAGGLE_TFR_LOCKED"
 
 
 @contextlib.contextmanager
-def explain_os_errors(
-    path: AnyPath, fixes: Mapping[int, str] = FIXES
-) -> Iterator[None]:
-    """Add the path and a suggested fix to an OSError that the block raises.
+def explain_os_errors(path: AnyPath) -> Iterator[None]:
+    """Add the path and what to do to the error of a disk that is full or fails.
 
-    path: for an error that does not name its file. fixes: by error number; other
-        errors, and those that an inner block has explained, are left as they are.
+    path: for an error that does not name its file.
     """
     try:
         yield
     except OSError as error:
-        fix = fixes.get(error.errno or 0)
-        if not fix or RESUME_HINT in str(error):
+        if error.errno not in FAILING or RESUME_HINT in str(error):
             raise
-        file = error.filename2 or error.filename or path
-        message = f"{error.strerror}: '{file}'. {fix} {RESUME_HINT}"
+        file = error.filename or path
+        message = f"{error.strerror}: '{file}'. Free disk space. {RESUME_HINT}"
         raise OSError(error.errno, message) from error
 
 
@@ -72,21 +66,12 @@ def is_remote(path: AnyPath) -> bool:
     return "://" in str(path)
 
 
-def check_inside(name: str, description: str, folder: str) -> None:
-    """Raise a ValueError if a name is absolute, an address, or contains ".."."""
-    if OUTSIDE.search(name):
-        raise ValueError(
-            f"{description} is outside its folder {folder}. Use a path below it, "
-            "without '..' and without a leading '/'."
-        )
-
-
 def join(folder: AnyPath, *names: str) -> str:
     """Return the path below the folder. Raises: ValueError: a name is outside it."""
-    top = str(folder).rstrip("/") or "/"
     for name in names:
-        check_inside(name, f"the name '{name}'", f"'{top}'")
-    return os.path.join(top, *names)
+        if OUTSIDE.search(name):
+            raise ValueError(f"the name '{name}' is outside its folder '{folder}'")
+    return os.path.join(folder, *names)
 
 
 def resolve(folder: AnyPath, name: str) -> str:
@@ -105,54 +90,42 @@ def is_inside(path: AnyPath, folder: AnyPath) -> bool:
     return f"{real_path(path)}/".startswith(f"{root}/")
 
 
+@contextlib.contextmanager
+def _open(path: AnyPath) -> Iterator[Any]:
+    """Open a file or object to read it."""
+    if is_remote(path):
+        with _bucket(path) as gfile, gfile.GFile(path, "rb") as file:
+            yield file
+        return
+    with explain_os_errors(path):
+        if stat.S_ISFIFO(os.stat(path).st_mode):  # it could block forever
+            raise FileNotFoundError(errno.ENOENT, "a pipe, not a file", str(path))
+        with open(path, "rb", buffering=0) as file:
+            yield file
+
+
 def read_bytes(path: AnyPath) -> bytes:
     """Return the content of a file or object.
 
     Raises: FileNotFoundError; TimeoutError: the bucket does not respond; OSError.
     """
-    if is_remote(path):
-        with _bucket(path) as gfile, gfile.GFile(path, "rb") as file:
-            return file.read()
-    with explain_os_errors(path):
-        _check_regular(path)
-        with open(path, "rb") as file:
-            return file.read()
+    with _open(path) as file:
+        return file.read()
 
 
-class NotAFileError(OSError):
-    """A pipe, a socket or a device where a file was expected."""
-
-
-def _check_regular(path: AnyPath) -> None:
-    """Raise NotAFileError: a pipe may block for ever, a device may never end.
-
-    `open` reports folders.
-    """
-    if stat.S_IFMT(os.stat(path).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
-        raise NotAFileError(errno.EINVAL, "no regular file", str(path))
+def read_pieces(path: AnyPath, offset: int, sizes: Iterable[int]) -> list[bytes]:
+    """Return consecutive pieces of a file or object from byte `offset` on."""
+    with _open(path) as file:
+        file.seek(offset)
+        return [file.read(size) for size in sizes]
 
 
 def read_text(path: AnyPath) -> str:
     """Return the text of a file, "" if there is none."""
     try:
         return read_bytes(path).decode(errors="replace")
-    except (FileNotFoundError, IsADirectoryError, NotAFileError):
+    except (FileNotFoundError, IsADirectoryError):
         return ""
-
-
-def read_pieces(path: AnyPath, offset: int, sizes: Iterable[int]) -> list[bytes]:
-    """Return consecutive pieces of a file or object from byte `offset` on."""
-    if is_remote(path):
-        with _bucket(path) as gfile, gfile.GFile(path, "rb") as file:
-            file.seek(offset)
-            return [file.read(size) for size in sizes]
-    # Without Python's file object, whose checks cost a fifth of the time of a record.
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.lseek(descriptor, offset, os.SEEK_SET)
-        return [os.read(descriptor, size) for size in sizes]
-    finally:
-        os.close(descriptor)
 
 
 def parse_json(text: str | bytes, path: str, advice: str) -> dict[str, Any]:
@@ -162,23 +135,16 @@ def parse_json(text: str | bytes, path: str, advice: str) -> dict[str, Any]:
     Raises: ValueError: it names the file.
     """
     try:
-        values = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"'{path}' is not valid JSON: {error}. {advice}") from None
-    if not isinstance(values, dict):
-        raise ValueError(
-            f"'{path}' contains {type(values).__name__} where a mapping is expected. "
-            f"{advice}"
-        )
-    return values
+        return {**json.loads(text)}
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"'{path}' is not a JSON object: {error}. {advice}") from None
 
 
 @contextlib.contextmanager
 def local_copy(path: AnyPath) -> Iterator[AnyPath]:
     """Yield a local file with the content: itself, or a copy while the block runs."""
     if not is_remote(path):
-        with explain_os_errors(path):
-            _check_regular(path)
+        with _open(path):  # which is an error for a pipe
             yield path
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -196,10 +162,8 @@ def write_atomically(path: AnyPath, data: bytes) -> None:
 
 def update(path: AnyPath, data: bytes) -> None:
     """Write a file as `write_atomically` does, unless it has this content."""
-    with contextlib.suppress(FileNotFoundError, IsADirectoryError, NotAFileError):
-        if read_bytes(path) == data:
-            return
-    write_atomically(path, data)
+    if not exists(path) or read_bytes(path) != data:
+        write_atomically(path, data)
 
 
 @contextlib.contextmanager
@@ -212,22 +176,10 @@ def new_file(path: AnyPath) -> Iterator[str]:
     with explain_os_errors(path):
         make_folder(os.path.dirname(temporary))
         try:
-            with _create_locked(temporary):
-                yield temporary
-                publish_file(temporary, str(path))
+            yield temporary
+            publish_file(temporary, str(path))
         finally:
             remove(temporary)
-
-
-def _create_locked(path: str) -> TextIO:
-    """Return a new file that is locked, if its file system can; closing it unlocks."""
-    while True:
-        file = open(path, "a+", encoding="utf-8")  # noqa: SIM115
-        with contextlib.suppress(OSError):  # this file system has no locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        if os.fstat(file.fileno()).st_nlink:
-            return file
-        file.close()  # another process removed it before it was locked
 
 
 def publish_file(temporary: str, path: str) -> None:
@@ -244,85 +196,87 @@ def publish_file(temporary: str, path: str) -> None:
     _sync_folder(folder)
 
 
-def remove_leftovers(folder: AnyPath, depth: int = 1) -> None:
-    """Remove the temporary files of killed processes from a folder on disk.
+@contextlib.contextmanager
+def lock(path: str) -> Iterator[None]:
+    """Hold the lock of a file while the block runs, then remove the file.
 
-    depth: levels of folders below it to search.
+    In a bucket, and on a file system without locks, nothing is locked.
+    Raises: RuntimeError: another process holds the lock.
     """
-    if is_remote(folder):  # a bucket contains complete objects only
+    if is_remote(path):
+        yield
         return
-    top = os.path.abspath(folder)
-    for parent, folders, names in os.walk(top):
-        if parent.count("/") - top.count("/") == depth:
-            folders.clear()
-        for name in filter(TEMPORARY.search, names):
-            _remove_unlocked(os.path.join(parent, name))
+    from filelock import FileLock, Timeout
 
-
-def _remove_unlocked(path: str) -> None:
-    """Remove a temporary file unless a process, or another user, is writing it."""
-    with (
-        contextlib.suppress(FileNotFoundError, PermissionError),
-        open(path, "rb+") as file,
-    ):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # it is locked, or this file system has no locks
-            return
+    file_lock = FileLock(path, timeout=1)  # runs of two parts may start at once
+    try:
+        file_lock.acquire()
+    except Timeout:
+        raise RuntimeError(
+            f"'{path}' is locked by another run. Wait until it has ended, run its "
+            "notebook to the end or shut its kernel down, or choose another folder."
+        ) from None
+    except OSError as error:
+        if error.errno not in WITHOUT_LOCKS:
+            raise
+    try:
+        yield
+    finally:
         remove(path)
+        file_lock.release()
+
+
+@contextlib.contextmanager
+def lock_work_dir(work_dir: str, part: int = 0) -> Iterator[None]:
+    """Lock the WORK_DIR, or one part of it (from 1), while the block runs.
+
+    Several runs can write different parts at the same time. A run that is alone removes
+    what killed runs left.
+    Raises: RuntimeError: another run works in the WORK_DIR, or in that part.
+    """
+    own = f"{work_dir}/run-{part}.lock"
+    with lock(own):
+        others = set(glob.glob(f"{glob.escape(work_dir)}/run-*.lock")) - {own}
+        rivals = others.intersection([f"{work_dir}/run-0.lock"]) if part else others
+        for path in rivals:
+            with lock(path):
+                pass  # a killed run's
+        if rivals == others:
+            remove_leftovers(work_dir)
+        yield
+
+
+def remove_leftovers(folder: AnyPath) -> None:
+    """Remove the temporary files of killed runs from a folder that no other run uses.
+
+    A bucket contains complete objects only.
+    """
+    for parent, _, names in os.walk(folder):
+        for name in filter(TEMPORARY.search, names):
+            remove(os.path.join(parent, name))
 
 
 def list_files(pattern: str, folder: AnyPath) -> list[str]:
     """Return the sorted paths of the files in a folder that match a pattern.
 
     pattern: `*` is one level; hidden files do not match. The folder's name is literal.
-    A path with the name of an image is listed even if it is not a file, so that
-    01_explore rejects it. Names that are not text are escaped, see `escape`.
     """
     if is_remote(folder):
-        address = join(folder, pattern)
-        with _bucket(address) as gfile:
-            return sorted(path for path in gfile.glob(address) if path[-1] != "/")
-    with explain_os_errors(folder):
-        return sorted(
-            escape(entry.path)
-            for entry in _match(folder, pattern)
-            if IMAGE_NAME.search(entry.name) or _is_true(entry.is_file)
-        )
+        with _bucket(folder) as gfile:
+            paths = gfile.glob(join(folder, pattern))
+            return sorted(path for path in paths if path[-1] != "/")
+    first, _, rest = pattern.partition("/")
+    names = fnmatch.filter(os.listdir(folder), first)
+    paths = [join(folder, name) for name in names if name[0] != "."]
+    if not rest:
+        return sorted(filter(os.path.isfile, paths))
+    folders = filter(os.path.isdir, paths)
+    return sorted(chain.from_iterable(map(partial(list_files, rest), folders)))
 
 
 def escape(name: str) -> str:
     r"""Return the name with bytes that are not UTF-8 as "\udce9", and NUL as "\x00"."""
     return name.replace("\0", "\\x00").encode(errors="backslashreplace").decode()
-
-
-def _match(folder: AnyPath, pattern: str) -> Iterator[os.DirEntry[str]]:
-    """Yield directory entries, whose type needs no more requests to a slow disk."""
-    first, _, rest = pattern.lstrip("/").partition("/")
-    with os.scandir(str(folder)) as entries:
-        for entry in entries:
-            if not _is_match(entry.name, first):
-                continue
-            if not rest:
-                yield entry
-            elif _is_true(entry.is_dir):
-                yield from _match(entry.path, rest)
-
-
-def _is_match(name: str, pattern: str) -> bool:
-    """Return whether a name matches; only a pattern with a dot lists hidden names."""
-    is_hidden = name.startswith(".") and not pattern.startswith(".")
-    return not is_hidden and fnmatch.fnmatchcase(name, pattern)
-
-
-def _is_true(check: Callable[[], bool]) -> bool:
-    """Return the result of a check, False for a broken link."""
-    try:
-        return check()
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG):
-            return False
-        raise
 
 
 def exists(path: AnyPath) -> bool:
@@ -333,6 +287,21 @@ def exists(path: AnyPath) -> bool:
 def is_folder(path: AnyPath) -> bool:
     """Return whether a path is a folder, or a prefix of objects in a bucket."""
     return _call(path, os.path.isdir, "isdir")
+
+
+def size_and_time(path: AnyPath) -> tuple[int, int]:
+    """Return (bytes, ns since 1970 of the last change); equal if nothing changed."""
+    status = _call(path, os.stat, "stat")
+    if is_remote(path):
+        return status.length, status.mtime_nsec
+    return status.st_size, status.st_mtime_ns
+
+
+def remove(path: AnyPath) -> None:
+    """Remove a file or object, if it exists."""
+    with contextlib.suppress(FileNotFoundError):
+        _call(path, os.remove, "remove")
+        _sync_folder(os.path.dirname(path))
 
 
 def make_folder(path: str) -> None:
@@ -354,22 +323,6 @@ def _sync_folder(folder: str) -> None:
             os.close(descriptor)
 
 
-def remove(path: AnyPath) -> None:
-    """Remove a file or object, if it exists."""
-    with contextlib.suppress(FileNotFoundError):
-        _call(path, os.remove, "remove")
-        if not is_remote(path):
-            _sync_folder(os.path.dirname(path))
-
-
-def size_and_time(path: AnyPath) -> tuple[int, int]:
-    """Return (bytes, ns since 1970 of the last change); equal if nothing changed."""
-    status = _call(path, os.stat, "stat")
-    if is_remote(path):
-        return status.length, status.mtime_nsec
-    return status.st_size, status.st_mtime_ns
-
-
 def digest(data: bytes) -> str:
     """Return 16 hexadecimal digits that identify the bytes of an image."""
     return hashlib.blake2b(data, digest_size=8).hexdigest()
@@ -377,8 +330,11 @@ def digest(data: bytes) -> str:
 
 def sha256_of(path: AnyPath) -> str:
     """Return the SHA-256 of a file or object in hexadecimal."""
-    with local_copy(path) as local, open(local, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    sha256 = hashlib.sha256()
+    with _open(path) as file:
+        while data := file.read(READ_BYTES):
+            sha256.update(data)
+    return sha256.hexdigest()
 
 
 def read_parquet(path: AnyPath, columns: list[str] | None = None) -> "pd.DataFrame":
@@ -422,63 +378,37 @@ def scratch_folder(part_dir: str) -> str:
     return tempfile.gettempdir() if is_remote(part_dir) else join(part_dir, "journal")
 
 
-def free_bytes(part_dir: str) -> int:
-    """Return the free bytes of the disk on which a part's files are written first."""
-    return shutil.disk_usage(scratch_folder(part_dir)).free
-
-
 def _call(path: AnyPath, function: Callable[[AnyPath], Any], gfile_name: str) -> Any:
     """Return what a function, or that of `tf.io.gfile` for an address, returns."""
     if is_remote(path):
         with _bucket(path) as gfile:
             return getattr(gfile, gfile_name)(path)
-    with explain_os_errors(path):
-        return function(path)
-
-
-def limit_bucket_cache() -> None:
-    """Let TensorFlow allocate 4 MiB for each object that it opens instead of 64 MiB.
-
-    TensorFlow reads this setting when it is imported. A value that is set stays.
-    """
-    os.environ.setdefault("GCS_READ_CACHE_BLOCK_SIZE_MB", "4")
+    return function(path)
 
 
 @contextlib.contextmanager
 def _bucket(path: AnyPath) -> Iterator[Any]:
     """Yield `tf.io.gfile`; its errors become Python's, with the path."""
-    limit_bucket_cache()
-    import tensorflow as tf
-
     _check_bucket("/".join(str(path).split("/")[:3]))
     try:
         yield tf.io.gfile
     except tf.errors.OpError as error:
-        error_types = {
-            tf.errors.NotFoundError: FileNotFoundError,
-            tf.errors.PermissionDeniedError: PermissionError,
-        }
-        raise error_types.get(type(error), OSError)(
-            f"'{path}' could not be opened: {error.message}. Check the address. If the "
-            "bucket is private, set GOOGLE_APPLICATION_CREDENTIALS before Python "
-            f"starts. {RESUME_HINT}"
+        is_missing = isinstance(error, tf.errors.NotFoundError)
+        error_type = FileNotFoundError if is_missing else OSError
+        raise error_type(
+            f"'{path}': {error.message}. Check the address; if the bucket is private, "
+            f"set GOOGLE_APPLICATION_CREDENTIALS before Python starts. {RESUME_HINT}"
         ) from None
 
 
 @cache
 def _check_bucket(bucket: str) -> None:
     """Raise a TimeoutError if the bucket does not respond, not even by an error."""
-    import tensorflow as tf
-
-    def request() -> None:
-        with contextlib.suppress(Exception):  # the caller's request reports it in full
-            tf.io.gfile.exists(bucket)
-
     # TensorFlow's own client retries for many minutes, and cannot be interrupted.
-    thread = threading.Thread(target=request, daemon=True)
-    thread.start()
-    thread.join(ANSWER_SECONDS)
-    if thread.is_alive():
+    with ThreadPool(1) as threads:
+        answer = threads.apply_async(tf.io.gfile.exists, [bucket])
+        answer.wait(ANSWER_SECONDS)
+    if not answer.ready():
         raise TimeoutError(
             f"{bucket} did not answer within {ANSWER_SECONDS} s. Check its name and "
             "the network. Outside Google's cloud set, before Python starts, "

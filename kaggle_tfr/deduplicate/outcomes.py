@@ -63,7 +63,6 @@ def save_clusters(
 
     leaks: of `find_leaks`, and of `find_overlap` with columns of this dataset's images.
     """
-    storage.remove_leftovers(work_dir)
     leaks = leaks.rename(columns={"image_id_a": "test_id", "split_a": "test_split"})
     texts = {
         "leaks.csv": storage.format_csv(leaks[LEAK_COLUMNS]),

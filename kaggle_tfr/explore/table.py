@@ -195,12 +195,7 @@ def find_texts(texts: pd.Series, known: pd.Series) -> np.ndarray:
 
 
 def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
-    """Write rejects.csv, the rejected images with their reasons, and note their number.
-
-    Temporary files are removed.
-    """
-    storage.remove_leftovers(work_dir)
-
+    """Write rejects.csv: rejected images with their reasons; note their number."""
     rejects = images.loc[images["problem"] != "", ["image_id", "path", "problem"]]
     # Readers take a carriage return for the end of a line.
     rejects = rejects.replace("\r", r"\\r", regex=True)

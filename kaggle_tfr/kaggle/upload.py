@@ -28,7 +28,6 @@ from kaggle_tfr.kaggle.metadata import (
 )
 from kaggle_tfr.shards import SUMS
 from kaggle_tfr.storage import (
-    PART_LEVELS,
     explain_os_errors,
     parse_json,
     read_text,
@@ -370,7 +369,7 @@ def _check_parts(folders: Sequence[str], username: str) -> dict[str, str]:
 
 def _check_part(folder: str) -> str:
     """Remove the leftovers of a part and check it; return the id of its dataset."""
-    remove_leftovers(folder, PART_LEVELS)
+    remove_leftovers(folder)
     with explain_os_errors(folder):
         metadata = check_metadata(folder, DATASET_FILE)
         damage = find_damage(folder)

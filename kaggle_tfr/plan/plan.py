@@ -356,7 +356,6 @@ def assign_shards(
 
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
     """Write plan.parquet, a row group per shard, then plan.json; note their numbers."""
-    storage.remove_leftovers(work_dir)
     rows = pa.Table.from_pandas(table, preserve_index=False)
     start = 0
     with (

@@ -7,15 +7,13 @@ system without locks, are not locked.
 """
 
 import json
-import os
 import shutil
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from kaggle_tfr import storage
-from kaggle_tfr.lock import hold
 from kaggle_tfr.plan.plan import PART_FILES, Plan, read_plan
 from kaggle_tfr.shards import (
     find_changed_files,
@@ -54,18 +52,6 @@ class ShardRow:
 COLUMNS = [field.name for field in fields(ShardRow)][:9]  # of shards.csv
 
 
-def lock_part(part_dir: str) -> AbstractContextManager[None]:
-    """Keep other runs from writing a part in a `with` block.
-
-    Raises: RuntimeError: another run writes it.
-    """
-    return hold(
-        f"{part_dir}/.lock",
-        f"another run writes {os.path.basename(part_dir)}, in '{part_dir}'. Wait "
-        "until it has ended, or set another PART or OUT_DIR.",
-    )
-
-
 def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[ShardRow]:
     """Write the plan to a part, and return the rows of its finished shards.
 
@@ -84,7 +70,7 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
     if changes:
         clear_part(part_dir)
 
-    storage.remove_leftovers(part_dir, storage.PART_LEVELS)
+    storage.remove_leftovers(part_dir)
     storage.make_folder(storage.scratch_folder(part_dir))
     rows = read_shard_rows(part_dir)
     finished = match_plan(rows, plan)
@@ -196,7 +182,7 @@ def _remove_files(part_dir: str, files: Iterable[str]) -> None:
 
 def remove_journal(part_dir: str) -> None:
     """Remove the journal, and the temporary files of killed workers."""
-    storage.remove_leftovers(part_dir, storage.PART_LEVELS)
+    storage.remove_leftovers(part_dir)
     for path in _list_journal(part_dir):
         storage.remove(path)
     shutil.rmtree(f"{part_dir}/journal", ignore_errors=True)

@@ -41,7 +41,7 @@ def close_part(
     rows: of all shards of the part, in the plan's order. Files that are right stay.
     publish_hashes: whether the part gets hashes.parquet.
     """
-    with storage.explain_os_errors(part_dir, storage.OUTPUT_FIXES):
+    with storage.explain_os_errors(part_dir):
         files = _list_tables(work_dir, plan, rows, publish_hashes=publish_hashes)
         files |= _list_files(work_dir, plan, rows)
         # Without shards.csv, which is written last, the part is unfinished.

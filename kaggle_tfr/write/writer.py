@@ -5,6 +5,7 @@ parallel. On a cluster a shard is a task.
 """
 
 import os
+import shutil
 import uuid
 import warnings
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ Reject = dict[str, str]  # image_id, path, problem
 Task = tuple[Shard, pd.DataFrame]  # a shard, and its rows of plan.parquet
 
 
-@storage.explain_os_errors("OUT_DIR", storage.OUTPUT_FIXES)
+@storage.explain_os_errors("OUT_DIR")
 def write_parts(
     work_dir: str,
     out_dir: str = "",
@@ -67,11 +68,10 @@ def write_parts(
     part_dirs = {n: storage.join(parts_dir, f"part-{n}") for n in numbers}
     _check_plan(plan, part or plan.first_part, work_dir)
     _check_folders(work_dir, parts_dir, [*part_dirs.values()])
-    storage.remove_leftovers(work_dir)
     written = list[ShardRow]()
     with ExitStack() as locks:
         for part_dir in part_dirs.values():
-            locks.enter_context(journal.lock_part(part_dir))
+            locks.enter_context(storage.lock(f"{part_dir}/.lock"))
         finished = {
             number: journal.open_part(part_dir, plan, overwrite=overwrite)
             for number, part_dir in part_dirs.items()
@@ -169,9 +169,8 @@ def _write_missing(
             )
     if len(finished) < len(shards):
         print(
-            f"The session's {session.session_hours()} hours are nearly over. Push the "
-            "kernel again with its own output as a source, as `python -m kaggle_tfr "
-            "push` does. It resumes."
+            "The Kaggle session is nearly over. Push the kernel again with its own "
+            "output as a source, as `python -m kaggle_tfr push` does. It resumes."
         )
         raise SystemExit(0)
     return [finished[shard.number] for shard in shards]
@@ -227,13 +226,13 @@ def write_shard(
     """
     shard, _ = task
     needed = shard.bytes_high + SPARE_DISK_BYTES
-    if storage.free_bytes(part_dir) < needed:
+    scratch = storage.scratch_folder(part_dir)
+    if shutil.disk_usage(scratch).free < needed:
         raise OSError(
             f"not enough free space: shard {shard.number} and the other files may need "
             f"{storage.format_bytes(needed)}. Make room, or set another OUT_DIR. "
             f"{storage.RESUME_HINT}"
         )
-    scratch = storage.scratch_folder(part_dir)
     temporary = os.path.join(scratch, f"{shard.number:06d}.{uuid.uuid4().hex}.tmp")
     bounds = [0]
     rejects = []

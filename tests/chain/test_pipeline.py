@@ -9,7 +9,7 @@ from support.plans import digests
 from support.processes import call_python
 
 import kaggle_tfr
-from kaggle_tfr import lock, run
+from kaggle_tfr import run, storage
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +56,12 @@ def test_an_unknown_parameter_is_an_error_with_the_near_miss(tmp_path, monkeypat
 def test_a_failed_start_releases_the_work_folder(tmp_path):
     """Another run may use WORK_DIR after an error, too."""
     work = str(tmp_path / "work")
-    with pytest.raises(FileNotFoundError):
-        kaggle_tfr.build_dataset(WORK_DIR=work, INPUT_DIR=str(tmp_path / "none"))
-    lock.take(work).close()
+    with pytest.raises(OSError, match="tcp://127.0.0.1:1"):
+        kaggle_tfr.build_dataset(
+            WORK_DIR=work, BACKEND="dask", SCHEDULER="tcp://127.0.0.1:1"
+        )
+    with storage.lock_work_dir(work):
+        pass
 
 
 def test_an_import_of_the_package_imports_no_library():

@@ -2,25 +2,20 @@
 
 import _thread
 import itertools
-import json
 import os
-import shutil
 import signal
 import threading
 import time
 
 import pytest
+from distributed import KilledWorker
 from support.dask_cluster import start_cluster, wait_until, worker_dies
-from support.gcs import serve_bucket
 from support.plans import digests, make_images, plan_images, read_plainly, repeat_images
-from support.processes import call_python
 from support.tasks import end_worker, square
 
 from kaggle_tfr import parallel
 from kaggle_tfr.explore import cache
 from kaggle_tfr.explore.table import load_hashes, measure
-from kaggle_tfr.write.stats import channel_stats_of_files
-from kaggle_tfr.write.verify import verify_parts
 from kaggle_tfr.write.writer import write_parts
 
 SHARDS = 20
@@ -59,19 +54,15 @@ def work(tmp_path_factory):
     return folder, table
 
 
-def test_workers_that_are_missing_or_die_of_a_task_are_named(cluster, monkeypatch):
-    """The message has the command that starts workers; a worker survives the task."""
+def test_workers_that_are_missing_or_die_of_a_task_are_errors(cluster, monkeypatch):
+    """They are reported soon; a worker survives the task."""
     monkeypatch.setattr(parallel, "WAIT_SECONDS", 1)
-    with pytest.raises(
-        ConnectionError, match=f"no worker for 1 s.*worker {cluster.address}"
-    ):
+    with pytest.raises(TimeoutError, match="0/1 workers arrived after 1"):
         parallel.use_backend(0, "dask", cluster.address)
     monkeypatch.undo()
     cluster.add_workers(3)
     parallel.use_backend(0, "dask", cluster.address)
-    with pytest.raises(
-        RuntimeError, match="every worker that took it died.*memory-limit"
-    ):
+    with pytest.raises(KilledWorker, match="all those workers died while running it"):
         list(parallel.run(end_worker, [1], label="ends"))
     assert len(cluster.joined()) == 1
 
@@ -88,20 +79,8 @@ def measure_images(folder, table, out):
     return images.to_csv(), load_hashes(images, str(out)).to_dict(), digests(out)
 
 
-def verify_damaged(folder, table, out):
-    shutil.copytree(folder / "whole", out)
-    shard = sorted(out.glob("part-1/*.tfrec"))[7]
-    data = bytearray(shard.read_bytes())
-    data[-100] ^= 1
-    shard.write_bytes(data)
-    found = verify_parts(str(out / "part-1"))
-    assert set(found.faults["file"]) == {shard.name}
-    stats = channel_stats_of_files(table.head(20))
-    return found.faults["problem"].tolist(), list(found.stats.values()), stats
-
-
 # Measuring comes first, while no worker has spent seconds on importing TensorFlow.
-@pytest.mark.parametrize("step", [measure_images, verify_damaged, write])
+@pytest.mark.parametrize("step", [measure_images, write])
 def test_a_worker_dies(step, work, on_cluster, tmp_path, monkeypatch):
     """Others do its work, also a new one; the results are those of one thread."""
     monkeypatch.setattr(cache, "BLOCK", 2)
@@ -150,10 +129,10 @@ def test_items_are_taken_as_there_is_room_and_none_is_left_behind(on_cluster):
     endless = (sent.append(number) or number for number in itertools.count())
 
     results = parallel.run(square, endless, label="squares", total=1000)
-    assert next(results) in [number * number for number in range(36)]
+    assert next(results) == 0
     results.close()
 
-    assert len(sent) == 2 * 2 + 32
+    assert len(sent) == parallel.AHEAD * (2 + parallel.NEWCOMERS)
     count = on_cluster.client.run_on_scheduler
     wait_until(
         lambda: not count(lambda dask_scheduler: len(dask_scheduler.tasks)), "no task"
@@ -169,10 +148,9 @@ def test_work_with_too_much_data_to_send_stays_in_this_process(on_cluster):
     assert os.getpid() not in set(parallel.run(getpid, range(4), label="There"))
 
 
-ITEMS = ("four", "can't multiply"), (threading.Lock(), "pickle")
-
-
-@pytest.mark.parametrize(("item", "match"), ITEMS)
+@pytest.mark.parametrize(
+    ("item", "match"), [("four", "can't multiply"), (threading.Lock(), "serialize")]
+)
 def test_an_error_in_a_task_is_raised_here(on_cluster, item, match):
     """It is neither retried nor changed; an unpicklable item fails at once."""
     with pytest.raises(TypeError, match=match):
@@ -193,7 +171,7 @@ def test_after_the_scheduler_s_death_the_run_can_be_taken_up(
         on_cluster.scheduler.kill()
 
     threading.Thread(target=kill, daemon=True).start()
-    with pytest.raises(ConnectionError, match=f"{on_cluster.address} is gone.*again"):
+    with pytest.raises(ConnectionError, match="scheduler is gone.*again"):
         write_parts(str(folder), str(out))
     with pytest.raises(ConnectionError, match="is gone"):
         list(parallel.run(square, [1], label="squares"))
@@ -209,69 +187,15 @@ def test_after_the_scheduler_s_death_the_run_can_be_taken_up(
     assert digests(out) == digests(folder / "whole")
 
 
-WRITE_AND_READ = """
-import json, sys
-import tensorflow as tf
-from kaggle_tfr import parallel, storage
-from kaggle_tfr.write.verify import verify_parts
-from kaggle_tfr.write.writer import write_parts
-work, out, address = sys.argv[1:]
-parallel.use_backend(0, "dask", address)
-write_parts(work, out)
-assert verify_parts(f"{out}/part-1").faults.empty
-walk = tf.io.gfile.walk(out)
-paths = [f"{folder.rstrip('/')}/{name}" for folder, _, names in walk for name in names]
-print(json.dumps({path[len(out) + 1 :]: storage.sha256_of(path) for path in paths}))
-"""
-
-
-@pytest.mark.heavy
-def test_a_worker_dies_while_writing_to_a_bucket(work, tmp_path):
-    """The bucket contains the objects that one thread writes, and no others."""
-    folder, _ = work
-    (tmp_path / "seed").mkdir()
-    (tmp_path / "seed" / "note").write_text("makes the bucket")
-    with (
-        serve_bucket(tmp_path) as bucket,
-        start_cluster(tmp_path, env=bucket.env) as cluster,
-    ):
-        bucket.seed_objects("parts", tmp_path / "seed")
-        call = ["-c", WRITE_AND_READ, folder, "gs://parts/run", cluster.address]
-        with worker_dies(cluster):
-            done = call_python(*call, timeout=300, **bucket.env)
-            assert done.returncode == 0, done.stderr
-
-    assert json.loads(done.stdout.splitlines()[-1]) == digests(folder / "whole")
-
-
 def test_a_cluster_on_this_machine_comes_and_goes(monkeypatch):
     """Without SCHEDULER a run has its own workers, which end with it."""
-    assert "2 worker threads" in parallel.use_backend(2, "dask")
+    parallel.use_backend(2, "dask")
 
-    assert sorted(parallel.run(square, range(20), label="squares")) == [
-        n * n for n in range(20)
-    ]
-    address = parallel._active["address"]
+    squares = parallel.run(square, range(20), label="squares")
+    assert list(squares) == [number * number for number in range(20)]
+    address = parallel._active["client"].scheduler.address
     parallel.close_backend()
 
     monkeypatch.setattr(parallel, "WAIT_SECONDS", 1)
-    with pytest.raises(ConnectionError, match=f"{address}'.*dask scheduler"):
+    with pytest.raises(OSError, match=f"connect to {address}"):
         parallel.use_backend(1, "dask", address)
-
-
-def test_without_the_extra_the_message_says_what_to_install():
-    """With dask out of reach, BACKEND="dask" names the extra, and threads work on."""
-    code = (
-        "import sys; sys.modules['dask'] = sys.modules['distributed'] = None\n"
-        "from kaggle_tfr import parallel\n"
-        "backend = parallel.use_backend(2)\n"
-        "print(backend, sorted(parallel.run(abs, [-2, 1], label='x', total=0)))\n"
-        "parallel.use_backend(2, 'dask')"
-    )
-
-    done = call_python("-c", code)
-
-    assert done.stdout.startswith("2 threads on this machine [1, 2]")
-    last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith('ImportError: BACKEND="dask" needs dask and distributed')
-    assert 'pip install "kaggle-tfr[dask]"' in last

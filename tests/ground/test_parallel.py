@@ -76,24 +76,13 @@ def test_only_a_few_items_are_ahead_of_the_results():
     results.close()
 
 
-@pytest.mark.parametrize(("seconds", "states"), [(3600, 2), (0, 1000)])
-def test_a_log_gets_a_state_each_interval_and_one_at_the_end(
-    capsys, monkeypatch, seconds, states
-):
+def test_a_log_gets_a_state_each_interval_and_one_at_the_end(capsys):
     """A thousand quick items do not flood a log."""
-    monkeypatch.setattr(parallel, "SECONDS_BETWEEN_LINES", seconds)
     run(abs, range(1000), total=2000, advance=lambda _: 2)
 
     progress = capsys.readouterr().err.strip().split("\r")
-    assert states <= len(progress) <= states + 2
+    assert len(progress) <= 4
     assert re.match(r"images: 100%.*2000/2000", progress[-1])
-
-
-def test_results_that_end_early_are_counted_as_they_are(capsys):
-    """A run that stops after 20 of 100 images does not report 100."""
-    run(abs, iter(range(10)), total=100, advance=lambda _: 2)
-
-    assert re.match(r"images:  20%.* 20/100 ", last_state(capsys))
 
 
 def test_the_line_of_a_progress_bar_ends_before_other_output(monkeypatch):
@@ -105,14 +94,3 @@ def test_the_line_of_a_progress_bar_ends_before_other_output(monkeypatch):
     list(parallel.run(math.sqrt, range(3), label="images"))
 
     assert buffer.getvalue().endswith(b"]\n")
-
-
-def test_no_items_need_no_progress_bar(capsys):
-    assert run(abs, []) == []
-    assert capsys.readouterr().err == ""
-
-
-def test_workers_are_as_many_as_the_cores_that_a_container_may_use(monkeypatch):
-    """Those of the machine would be in each other's way."""
-    monkeypatch.setattr("joblib.cpu_count", lambda: 3)
-    assert parallel.use_backend() == "3 threads on this machine"

@@ -2,6 +2,7 @@
 
 import os
 import pkgutil
+import sys
 
 import joblib
 import pytest
@@ -100,14 +101,14 @@ assert [os.environ[name] for name in kept] == ["tensorflow", "3", "4"]
 
 
 def test_tensorflow_is_imported_on_first_use_after_its_settings(tmp_path):
-    """No other call is needed; an inspection of the name imports nothing."""
+    """No other call is needed."""
     lines = ["import os", "setting = os.environ['GCS_READ_CACHE_BLOCK_SIZE_MB']"]
     lines += ["backend = os.environ['KERAS_BACKEND']"]
     (tmp_path / "tensorflow.py").write_text("\n".join(lines))
     code = """
-import inspect, sys
+import sys
 from kaggle_tfr.session import tf
-assert inspect.unwrap(tf) is tf and "tensorflow" not in sys.modules
+assert "tensorflow" not in sys.modules
 assert (tf.setting, tf.backend) == ("4", "tensorflow")
 """
     places = [str(tmp_path), os.path.dirname(kaggle_tfr.__path__[0])]
@@ -115,22 +116,8 @@ assert (tf.setting, tf.backend) == ("4", "tensorflow")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize(
-    ("files", "quota"),
-    [
-        ({}, None),
-        ({"cpu.max": "max 100000\n"}, None),
-        ({"cpu.max": "150000 100000\n"}, 2),
-        ({"cpu.max": "50000 100000\n"}, 1),
-    ],
-)
-def test_a_container_s_quota_limits_the_cores(tmp_path, monkeypatch, files, quota):
-    """As joblib counts them, in version 2 of control groups."""
+def test_cores_are_counted_without_joblib(monkeypatch):
+    """A machine that only trains may lack it."""
     assert session.count_cores() == joblib.cpu_count()
-    monkeypatch.setattr(session, "ROOT", str(tmp_path))
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    for name, text in files.items():
-        path = tmp_path / "sys/fs/cgroup" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    assert session.count_cores() == (quota or 8)
+    monkeypatch.setitem(sys.modules, "joblib", None)
+    assert session.count_cores() == os.cpu_count()

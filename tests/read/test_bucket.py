@@ -1,8 +1,5 @@
 """Files and parts in a bucket: TensorFlow's gs:// client and a loopback emulator."""
 
-import os
-import time
-
 import pytest
 from support.forks import CONTEXT, fork
 from support.gcs import serve_bucket
@@ -94,31 +91,14 @@ def test_latency_hides_behind_parallel_requests(shards, bucket, ask, code):
     assert bucket.peak >= SHARDS
 
 
-def test_training_reads_ahead_over_the_border_of_epochs(shards, bucket, ask):
-    """After one batch more is requested than the epoch in the shuffle buffer."""
-    before = len(bucket.requests)
-    choices = "image_size=128, batch_size=32, training=True"
-    ask(f"ready = iter(read_batches(shards, {choices}))")
-    ask("next(ready)")
-    until = time.monotonic() + 15
-    while len(bucket.requests) - before < 3 * SHARDS and time.monotonic() < until:
-        time.sleep(0.1)
-    ask("del ready")
-
-    assert len(bucket.requests) - before >= 3 * SHARDS
-
-
-def test_a_broken_download_is_tried_again_and_never_ends_an_epoch(shards, bucket, ask):
-    """A connection that breaks loses no records; one that breaks always is an error."""
-    bucket.cut(f"s-f1-001-{RECORDS}", 20_000)
-    assert ask("result = read(shards)") == ALL
-    assert bucket._cuts == []
-
-    bucket.cut(f"s-f1-001-{RECORDS}", 20_000, times=50)
+def test_a_bucket_that_fails_never_ends_an_epoch(shards, bucket, ask):
+    """Fewer records would be a silent error."""
+    bucket.refused = range(len(bucket.requests) + SHARDS // 2, 1 << 30)
     answer = ask("result = read(shards)")
-    bucket._cuts.clear()
+    bucket.refused = range(0)
+
     assert answer["error"].endswith("Error")
-    assert f"s-f1-001-{RECORDS}.tfrec" in answer["message"]
+    assert "gs://flowers/part-1" in answer["message"]
 
 
 ROSE = "gs://files/rose/1 ö.jpg"
@@ -147,9 +127,7 @@ def test_a_bucket_answers_like_a_disk(ask, code, expected):
 
 
 def test_the_objects_of_a_block_are_read_in_parallel(bucket, ask):
-    """They are in order, and TensorFlow allocates little memory."""
-    faults = "result = resource.getrusage(resource.RUSAGE_SELF).ru_minflt"
-    before = ask(f"import resource; {faults}")
+    """They are in order."""
     bucket.peak = 0
     bucket.latency = 0.2
     sizes = ask(
@@ -160,7 +138,6 @@ def test_the_objects_of_a_block_are_read_in_parallel(bucket, ask):
 
     assert sizes == list(range(1, 65))
     assert bucket.peak > 8, "reads wait for one another"
-    assert (ask(faults) - before) * os.sysconf("SC_PAGE_SIZE") < 64 * (16 << 20)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ def run_steps(root, steps="steps.pickle", out=""):
     from kaggle_tfr.kaggle.upload import _check_parts
     from kaggle_tfr.parallel import use_backend
     from kaggle_tfr.plan import save_plan
+    from kaggle_tfr.storage import remove_leftovers
     from kaggle_tfr.write import write_parts
 
     use_backend(1)  # so that calls have an order
@@ -36,6 +37,7 @@ def run_steps(root, steps="steps.pickle", out=""):
         Path(root, steps).read_bytes()
     )
     work, parts = f"{root}/run", ["part-1", "part-2"]
+    remove_leftovers(work)  # as a run does, which locks the folder
     if "://" in out:
         write_parts(work, out)
         return
@@ -119,7 +121,10 @@ class Disk(contextlib.ExitStack):
             (builtins, "open"): self._open,
             (io, "open"): self._open,
             (tf.io, "TFRecordWriter"): partial(_Writer, self, tf.io.TFRecordWriter),
-            (pq, "ParquetFile"): partial(self._of_parquet, pq.ParquetFile),
+            (pq, "ParquetFile"): partial(self._of_parquet, "open", pq.ParquetFile),
+            (pq, "ParquetWriter"): partial(
+                self._of_parquet, "create", pq.ParquetWriter
+            ),
         }
 
     def _find(self, path, dir_fd=None):
@@ -145,10 +150,10 @@ class Disk(contextlib.ExitStack):
         self.call("read", self._find(number))
         return self.real["pread"](number, *rest)
 
-    def _of_parquet(self, real, path):
+    def _of_parquet(self, name, real, path, *rest):
         if isinstance(path, str):
-            self.call("open", os.path.abspath(path))
-        return real(path)
+            self.call(name, os.path.abspath(path))
+        return real(path, *rest)
 
     def _open(  # noqa: PLR0917
         self,

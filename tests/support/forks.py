@@ -11,7 +11,6 @@ from multiprocessing import forkserver
 from types import SimpleNamespace
 from unittest import mock
 
-from kaggle_tfr.storage import limit_bucket_cache
 from support.gcs import AT_IMPORT
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -25,8 +24,12 @@ CONTEXT.set_forkserver_preload(
     ]
 )
 # What is read on import, of all that a fork may be for.
-AT_ONCE = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-AT_ONCE |= {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+AT_ONCE = {
+    "OMP_NUM_THREADS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "GCS_READ_CACHE_BLOCK_SIZE_MB": "4",
+    "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+}
 
 
 def fork(function, *arguments, env=(), out=os.devnull, cwd="."):
@@ -35,7 +38,6 @@ def fork(function, *arguments, env=(), out=os.devnull, cwd="."):
     function: of a module, because the process imports it by its name.
     """
     with mock.patch.dict(os.environ, AT_IMPORT | AT_ONCE):
-        limit_bucket_cache()  # which TensorFlow reads on import too
         forkserver.ensure_running()
     env = {**os.environ, **dict(env)}
     call = env, str(out), os.path.abspath(cwd), function, arguments

@@ -44,7 +44,7 @@ class Bucket:
 
     def __init__(self, folder, address):
         self.address = address
-        self.latency, self.silent, self.requests, self._cuts = 0.0, False, [], []
+        self.latency, self.silent, self.requests = 0.0, False, []
         self.refused, self.status = range(0), 503
         self.peak, self._waiting, self._lock = 0, 0, threading.Lock()
         authority = trustme.CA()
@@ -66,7 +66,7 @@ class Bucket:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def seed_objects(self, bucket, folder):
-        """Upload every file below the folder; return their addresses, sorted."""
+        """Upload every file below the folder."""
         self._post(
             "/storage/v1/b", f'{{"name": "{bucket}"}}'.encode(), "application/json"
         )
@@ -76,7 +76,6 @@ class Bucket:
         for path, name in zip(paths, names, strict=True):
             quoted = urllib.parse.quote(name, safe="")
             self._post(upload + quoted, path.read_bytes(), "application/octet-stream")
-        return [f"gs://{bucket}/{name}" for name in names]
 
     def read_objects(self, bucket, folder):
         """Return the bytes of the objects below a folder of the bucket, by name."""
@@ -90,10 +89,6 @@ class Bucket:
             with urllib.request.urlopen(f"{ask}/{quoted}?alt=media") as answer:
                 found[name[len(folder) + 1 :]] = answer.read()
         return found
-
-    def cut(self, name, after_bytes, times=1):
-        """Cut the next downloads of objects with this name after so many bytes."""
-        self._cuts += [(name.encode(), after_bytes)] * times
 
     def close(self):
         self.silent = False
@@ -126,7 +121,7 @@ class Bucket:
             if head.startswith(b"CONNECT "):
                 client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
                 client, head = self._tls.wrap_socket(client, server_side=True), b""
-            server, answering, limit = None, None, [None]
+            server, answering = None, None
             try:
                 while data := head or client.recv(1 << 16):
                     head = b""
@@ -134,7 +129,7 @@ class Bucket:
                         if b"\r\nExpect: 100-continue\r\n" in data:
                             client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
                         data = _mend_upload(data)
-                        self._admit(data.split(b"\r\n")[0], limit)
+                        self._admit(data.split(b"\r\n")[0])
                         if len(self.requests) - 1 in self.refused:
                             self._refuse(client)
                             return
@@ -143,7 +138,7 @@ class Bucket:
                         server = socket.create_connection(self.address, timeout=120)
                         server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                         self._sockets += [client, server]
-                        work = (server, client, limit)
+                        work = (server, client)
                         answering = threading.Thread(
                             target=self._answer, args=work, daemon=True
                         )
@@ -165,7 +160,7 @@ class Bucket:
         while client.recv(1 << 16):  # its body, or a reset would lose the answer
             pass
 
-    def _admit(self, line, limit):
+    def _admit(self, line):
         self.requests.append(line.decode())
         while self.silent:
             time.sleep(0.1)
@@ -175,22 +170,11 @@ class Bucket:
         time.sleep(self.latency)
         with self._lock:
             self._waiting -= 1
-        decoded = urllib.parse.unquote_to_bytes(line)
-        download = decoded.startswith(b"GET /") and b"/storage/v1/" not in decoded
-        hit = next((cut for cut in self._cuts if download and cut[0] in decoded), None)
-        if hit:
-            self._cuts.remove(hit)
-            limit[0] = hit[1]
 
-    def _answer(self, server, client, limit):
-        sent = 0
+    def _answer(self, server, client):
         with contextlib.suppress(OSError):
             while data := server.recv(1 << 16):
-                room = len(data) if limit[0] is None else max(limit[0] - sent, 0)
-                client.sendall(data[:room])
-                sent += room
-                if room < len(data):
-                    break
+                client.sendall(data)
         for connection in (client, server):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)

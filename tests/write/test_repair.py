@@ -168,8 +168,7 @@ def test_a_folder_where_a_file_belongs_is_named(work, made, name):
     (part / name).mkdir()
     assert name in set(verify(part).faults["file"])
 
-    message = rf"'.*{name}'\. A file belongs there: move that folder away"
-    with pytest.raises(OSError, match=message):
+    with pytest.raises(IsADirectoryError, match=name):
         write(work)
 
     (part / name).rmdir()
@@ -178,11 +177,12 @@ def test_a_folder_where_a_file_belongs_is_named(work, made, name):
 
 
 def test_a_folder_that_may_not_be_written_is_named(made, tmp_path):
-    """A disk mounted for reading: its name, and what to do."""
-    with mounted(tmp_path / "disk", "ro,size=1m") as disk:
-        message = rf"'{disk}.*'\. Choose another folder, or allow"
-        with pytest.raises(OSError, match=message):
-            write(made, disk)
+    """A disk mounted for reading."""
+    with (
+        mounted(tmp_path / "disk", "ro,size=1m") as disk,
+        pytest.raises(OSError, match=f"Read-only file system: '{disk}"),
+    ):
+        write(made, disk)
 
 
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_bytes(b"")])
