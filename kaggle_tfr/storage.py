@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import stat
 import tempfile
 import threading
@@ -397,11 +396,6 @@ def write_parquet(table: "pd.DataFrame", path: AnyPath) -> None:
 def scratch_folder(part_dir: str) -> str:
     """Return the local folder in which a part's files are written first."""
     return tempfile.gettempdir() if is_remote(part_dir) else join(part_dir, "journal")
-
-
-def free_bytes(part_dir: str) -> int:
-    """Return the free bytes of the disk on which a part's files are written first."""
-    return shutil.disk_usage(scratch_folder(part_dir)).free
 
 
 def _call(path: AnyPath, function: Callable[[AnyPath], Any], gfile_name: str) -> Any:

@@ -90,12 +90,11 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
     finished = match_plan(rows, plan)
     sums = read_sums(part_dir) | {row.file: row.sha256 for row in finished}
     changed = find_changed_files(part_dir, sums)
-    _remove_files(part_dir, changed)
     if "rejects.csv" in changed:
         finished = [row for row in finished if not row.refused]
     finished = [row for row in finished if row.file not in changed]
-    kept = {row.file for row in finished}
-    _remove_files(part_dir, [row.file for row in rows if row.file not in kept])
+    unfinished = {row.file for row in rows} - {row.file for row in finished}
+    _remove_files(part_dir, {*changed, *unfinished})
     storage.update(f"{part_dir}/plan.json", plan.to_json().encode())
     return finished
 

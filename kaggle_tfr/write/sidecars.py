@@ -42,25 +42,24 @@ def close_part(
     rows: of all shards of the part, in the plan's order. Files that are right stay.
     publish_hashes: whether the part gets hashes.parquet.
     """
-    with storage.explain_os_errors(part_dir, storage.OUTPUT_FIXES):
-        files = _list_tables(work_dir, plan, rows, publish_hashes=publish_hashes)
-        files |= _list_files(work_dir, plan, rows)
-        # Without shards.csv, which is written last, the part is unfinished.
-        files["shards.csv"] = format_csv(pd.DataFrame(rows)[COLUMNS]).encode()
-        sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-        for row in rows:
-            sums[row.file] = row.sha256
-            if not plan.settings.compression:
-                sums |= _complete_index(part_dir, row)
-        metadata = renew_metadata(part_dir, plan, rows, license_name)
-        if metadata != read_metadata(part_dir):
-            text = json.dumps(metadata, indent=1) + "\n"
-            storage.write_atomically(f"{part_dir}/{DATASET_FILE}", text.encode())
-        storage.update(f"{part_dir}/{SUMS}", format_sums(sums).encode())
-        for name in {"rejects.csv", FINGERPRINTS_FILE} - files.keys():
-            storage.remove(f"{part_dir}/{name}")
-        for name, data in files.items():
-            storage.update(f"{part_dir}/{name}", data)
+    files = _list_tables(work_dir, plan, rows, publish_hashes=publish_hashes)
+    files |= _list_files(work_dir, plan, rows)
+    # Without shards.csv, which is written last, the part is unfinished.
+    files["shards.csv"] = format_csv(pd.DataFrame(rows)[COLUMNS]).encode()
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    for row in rows:
+        sums[row.file] = row.sha256
+        if not plan.settings.compression:
+            sums |= _complete_index(part_dir, row)
+    metadata = renew_metadata(part_dir, plan, rows, license_name)
+    if metadata != read_metadata(part_dir):
+        text = json.dumps(metadata, indent=1) + "\n"
+        storage.write_atomically(f"{part_dir}/{DATASET_FILE}", text.encode())
+    storage.update(f"{part_dir}/{SUMS}", format_sums(sums).encode())
+    for name in {"rejects.csv", FINGERPRINTS_FILE} - files.keys():
+        storage.remove(f"{part_dir}/{name}")
+    for name, data in files.items():
+        storage.update(f"{part_dir}/{name}", data)
     journal.remove_journal(part_dir)
 
 

@@ -1,5 +1,6 @@
 """Read parts again in one pass: faults by record, a comparison with sources, sums."""
 
+import io
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image, ImageOps
 
-from kaggle_tfr import notebook, parallel, storage
+from kaggle_tfr import parallel, storage
 from kaggle_tfr.images.convert import EncodedImage, ImageSettings, psnr, read_pixels
 from kaggle_tfr.images.header import RejectedImage, read_header, read_upright
 from kaggle_tfr.images.orientation import INVERSE, ORIENTATIONS, apply_orientation
@@ -21,7 +22,6 @@ from kaggle_tfr.records import (
     PER_IMAGE_ERRORS,
     check_frame,
     list_frames,
-    list_values,
     parse_record,
     plain_file,
     read_image_bytes,
@@ -29,7 +29,7 @@ from kaggle_tfr.records import (
 from kaggle_tfr.schema import Row, encode
 from kaggle_tfr.shards import (
     SUMS,
-    check_one_dataset,
+    TYPES,
     find_changed_files,
     list_parts,
     list_shard_files,
@@ -37,15 +37,15 @@ from kaggle_tfr.shards import (
 )
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import ShardRow
-from kaggle_tfr.write.metadata import DATASET_FILE, read_metadata, renew_metadata
+from kaggle_tfr.write.metadata import DATASET_FILE, read_metadata
 from kaggle_tfr.write.stats import Stats, Sums, sum_channels
 
 METHOD = Image.Resampling.HAMMING
 SWAPPED = "red and blue are swapped"
 MARGIN_DB = 1.0  # a transformation must fit better by this to be a fault
 REPAIR = "Run 04_write again. If the fault stays, remove the part and write it again."
-# Columns of a split's table that `encode` needs as numbers, and its names for them.
-NUMBERS = {"label": "label", "source_height": "height", "source_width": "width"}
+# Columns of a split's table for which `encode` has other names.
+ORIGINALS = {"source_height": "height", "source_width": "width"}
 KEYS = ["split", "image_id"]
 
 
@@ -69,9 +69,9 @@ class Finding(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """faults: rows of `Finding`, and how to repair them; stats: by part folder.
+    """faults: rows of `Finding`, and how to repair them; sources: rows of `Finding`.
 
-    sources: rows of `Finding`.
+    stats: the sums of the pixels by part folder, then by split.
     """
 
     faults: pd.DataFrame
@@ -86,17 +86,14 @@ Record = tuple[Finding, bytes, Row]
 Checked = tuple[list[Finding], Sums]
 
 
-def verify_parts(
-    folders: Sequence[str] | str, work_dir: str = "", *, sample: int = 0
-) -> Verification:
+def verify_parts(folders: Sequence[str] | str, work_dir: str = "") -> Verification:
     """Read parts again and return their faults, a source comparison and pixel sums.
 
     Every byte is read: sha256, CRCs, each record's image, and its features against the
     row of the image; names, counts and files against plan and shards.csv.
     folders: parts, or folders of parts such as WORK_DIR.
-    work_dir: the plan's; "" to compare no sources.
-    sample: the minimum number of records of each part to compare with their sources; 0:
-        one in a hundred, from 6 to 50.
+    work_dir: the plan's; "" to compare no sources. Of each part, one record in a
+        hundred is compared, at least 6, at most about 50.
     """
     stats: dict[str, Stats] = {}
     findings = list[Finding]()
@@ -104,40 +101,33 @@ def verify_parts(
         parts = {*list_parts(folder), *list_parts(folder, "plan.json")}
         for part_dir in sorted(parts) or [folder.rstrip("/")]:
             stats[part_dir] = defaultdict(Counter)
-            findings += _verify_part(part_dir, work_dir, sample, stats[part_dir])
+            findings += _verify_part(part_dir, work_dir, stats[part_dir])
     columns = [*Finding._fields[:5]]  # of faults
     table = pd.DataFrame(findings, columns=Finding._fields).sort_values(columns)
     faults = table.loc[table["problem"] != "", columns].assign(advice=REPAIR)
     return Verification(faults, table.dropna(), stats)
 
 
-def verify_written(shards: pd.DataFrame, parts_dir: str, work_dir: str) -> Verification:
-    """Read what `write_parts` wrote again, and note that all of it is as planned.
+def verify_written(part_dirs: list[str], work_dir: str) -> Verification:
+    """Read written parts again, and check that all of them are as planned.
 
-    shards: of `write_parts`.
     Raises: RuntimeError: a record or a file is not as planned.
     """
-    numbers = shards["part"].unique()
-    part_dirs = [storage.join(parts_dir, f"part-{number}") for number in numbers]
     checked = verify_parts(part_dirs, work_dir)
     if len(checked.faults):
         table = checked.faults.head(20).to_string()
         raise RuntimeError(f"the parts are not as planned:\n{table}")
-    text = f"0 faults in {shards['count'].sum():,} records, all read again."
-    notebook.note("✓", text, "verification")
     return checked
 
 
-def _verify_part(
-    part_dir: str, work_dir: str, sample: int, stats: Stats
-) -> Iterator[Finding]:
+def _verify_part(part_dir: str, work_dir: str, stats: Stats) -> Iterator[Finding]:
     """Yield what is found in a part, and add the sums of its pixels to `stats`."""
     plan, rows, problems = _open_part(part_dir)
     for file, problem in problems.items():
         yield Finding(part_dir, file, problem=problem)
     if not rows:
         return
-    sources = _choose_sources(work_dir, rows[0].part, sample) if work_dir else {}
+    sources = _choose_sources(work_dir, rows[0].part) if work_dir else {}
     tables = _read_images(part_dir, {row.split for row in rows})
     results = parallel.run_groups(
         partial(read_shard, part_dir),
@@ -162,24 +152,19 @@ def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
     """
     plan: Any = None
     rows = list[ShardRow]()
-    error = ""
+    problems = {}
     try:
         plan = read_plan(part_dir)
         rows = journal.match_plan(journal.read_shard_rows(part_dir), plan)
-        # Readers take all parts of a folder for one dataset.
-        siblings = list_parts(os.path.dirname(part_dir))
-        check_one_dataset(siblings, advice="Remove one of them.")
-    except (*PER_IMAGE_ERRORS, ValueError) as raised:
-        error = str(raised)
-    if not (rows and journal.is_closed(part_dir)):
-        error = error or "the part is unfinished, or this file is broken"
+        if not (rows and journal.is_closed(part_dir)):
+            problems["shards.csv"] = "the part is unfinished, or this file is broken"
+    except (*PER_IMAGE_ERRORS, ValueError) as error:
+        problems["shards.csv" if plan else "plan.json"] = str(error)
 
     sums = read_sums(part_dir)
     shards = {row.file: row.sha256 for row in rows}
     others = {name: sums[name] for name in sums.keys() - shards.keys()}
-    problems = find_changed_files(part_dir, others)
-    if error:
-        problems["shards.csv" if plan else "plan.json"] = error
+    problems = find_changed_files(part_dir, others) | problems
     if not rows:
         return plan, rows, problems
 
@@ -189,21 +174,18 @@ def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
         file = os.path.relpath(path, part_dir)
         if file not in shards:
             problems[file] = "it is not in the plan, or not in shards.csv"
-    # Earlier versions wrote another plan.json, and other pages.
-    is_current = storage.read_text(f"{part_dir}/plan.json") == plan.to_json()
-    metadata = renew_metadata(part_dir, plan, rows)
-    if not problems and is_current and read_metadata(part_dir) != metadata:
-        problems[DATASET_FILE] = "it is missing, or does not describe this part"
+    if not read_metadata(part_dir):
+        problems[DATASET_FILE] = "it is missing or broken"
     return plan, rows, problems
 
 
-def _choose_sources(work_dir: str, part: int, sample: int) -> dict[Any, str]:
+def _choose_sources(work_dir: str, part: int) -> dict[Any, str]:
     """Return the paths of a sample of a part's images by their `KEYS`."""
     path = storage.join(work_dir, "plan.parquet")
     table = storage.read_parquet(path, ["part", "path", *KEYS])
     table = table[table["part"] == part]
-    n_images = sample or min(50, max(6, len(table) // 100))
-    chosen = table[:: max(1, len(table) // n_images)]
+    n_images = np.clip(len(table) // 100, 6, 50)
+    chosen = table[:: len(table) // n_images or 1]
     return chosen.set_index(KEYS)["path"].to_dict()
 
 
@@ -212,15 +194,12 @@ def _read_images(part_dir: str, splits: Iterable[str]) -> dict[Any, pd.DataFrame
 
     SHA256SUMS shows which table is damaged; its shards have no rows.
     """
-    types: Any = defaultdict(lambda: str, dict.fromkeys(NUMBERS, int))
     tables = dict[Any, pd.DataFrame]()
     for split in splits:
-        with (
-            suppress(*PER_IMAGE_ERRORS, ValueError, KeyError),
-            storage.local_copy(f"{part_dir}/{split}.csv") as local,
-        ):
-            table = pd.read_csv(local, dtype=types, keep_default_na=False)
-            table = table.rename(columns=NUMBERS).assign(split=split)
+        text = io.StringIO(storage.read_text(f"{part_dir}/{split}.csv"))
+        with suppress(ValueError, KeyError):
+            table = pd.read_csv(text, dtype=TYPES, keep_default_na=False)
+            table = table.rename(columns=ORIGINALS).assign(split=split)
             tables.update(iter(table.groupby("file")))
     return tables
 
@@ -228,33 +207,27 @@ def _read_images(part_dir: str, splits: Iterable[str]) -> dict[Any, pd.DataFrame
 def read_shard(part_dir: str, shard: Shard) -> Iterator[list[Record]]:
     """Yield the records of a shard in blocks, then the fault of the whole file."""
     row, images = shard
-    path = f"{part_dir}/{row.file}"
+    rows: dict[int, Any] = dict(enumerate(images.to_dict("records")))
     whole = Finding(part_dir, row.file, split=row.split)
     problem = ""
     try:
-        with storage.local_copy(path) as local, plain_file(local) as plain:
+        with (
+            storage.local_copy(f"{part_dir}/{row.file}") as local,
+            plain_file(local) as plain,
+        ):
             bounds = list_frames(plain)
-            numbers = range(len(bounds) - 1)
-            rows: dict[int, Any] = dict(enumerate(images.to_dict("records")))
-            largest = np.diff(bounds).max(initial=0)
-            for block in parallel.blocks_by_bytes(numbers, largest):
-                start, stop = bounds[block[0]], bounds[block[-1] + 1]
-                # Frames follow one another, so that one read has all of a block.
-                (data,) = storage.read_pieces(plain, start, [stop - start])
+            sizes = np.diff(bounds)
+            numbers = range(len(sizes))
+            for block in parallel.blocks_by_bytes(numbers, sizes.max(initial=0)):
+                # Frames follow one another.
+                sizes_of_block = sizes[block.start : block.stop]
+                frames = storage.read_pieces(plain, bounds[block.start], sizes_of_block)
                 yield [
-                    (
-                        whole._replace(record=n, offset=bounds[n]),
-                        data[bounds[n] - start : bounds[n + 1] - start],
-                        rows.get(n, {}),
-                    )
-                    for n in block
+                    (whole._replace(record=n, offset=bounds[n]), frame, rows.get(n, {}))
+                    for n, frame in zip(block, frames, strict=True)
                 ]
-            if storage.sha256_of(local) != row.sha256:
-                problem = "its sha256 is not that of shards.csv"
-            elif len(numbers) != row.count:
-                problem = f"it has {len(numbers)} records, in shards.csv {row.count}"
-    except FileNotFoundError:
-        problem = "the file is missing"
+            if len(sizes) != row.count or storage.sha256_of(local) != row.sha256:
+                problem = "its records or its sha256 are not those of shards.csv"
     except OSError as error:
         problem = f"it cannot be read: {error}"
     if problem:
@@ -274,7 +247,7 @@ def check_records(
         try:
             data = check_frame(frame[:12], frame[12:-4], frame[-4:])
             pixels = _check_features(plan, place.split, data, row)
-        except (ValueError, KeyError, RejectedImage) as error:
+        except (ValueError, KeyError) as error:
             findings.append(place._replace(problem=f"the record is wrong: {error}"))
             continue
         sums.update(sum_channels(pixels))
@@ -307,16 +280,11 @@ def _check_features(plan: Plan, split: str, data: bytes, row: Row) -> np.ndarray
     encoded = EncodedImage(image, header.height, header.width, header.format)
     expected_data = encode(row, encoded, plan.schema, plan.image) if row else data
     if data != expected_data:
-        expected = parse_record(expected_data)
-        for name in sorted({*features, *expected}):
-            values = [list_values(record[name]) for record in (features, expected)]
-            if values[0] != values[1]:
-                raise ValueError(
-                    f"'{name}' is {values[0]!s:.60}, expected {values[1]!s:.60}"
-                )
-        raise ValueError(
-            "its features are not in the order or of the type of the schema"
-        )
+        found = dict(features)
+        expected = dict(parse_record(expected_data))
+        names = {*found, *expected}
+        wrong = [name for name in names if found.get(name) != expected.get(name)]
+        raise ValueError(f"the features {sorted(wrong)} are not those of its row")
     return read_pixels(image, header=header)
 
 

@@ -8,7 +8,6 @@ import os
 import uuid
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack
 from functools import partial
 from itertools import chain, takewhile
 from typing import Any
@@ -32,8 +31,6 @@ from kaggle_tfr.shards import check_one_dataset, find_changed_files, list_parts
 from kaggle_tfr.tables import count_of, format_bytes
 from kaggle_tfr.write import journal, sidecars
 from kaggle_tfr.write.journal import COLUMNS, ShardRow
-
-SPARE_DISK_BYTES = 8 << 20  # 8 MiB for the tables beside the shards
 
 Row = dict[Any, Any]  # of plan.parquet
 Reject = dict[str, str]  # image_id, path, problem
@@ -65,20 +62,15 @@ def write_parts(
     plan = read_plan(work_dir)
     numbers = [part] if part else plan.part_numbers
     parts_dir = out_dir or work_dir
-    part_dirs = {n: storage.join(parts_dir, f"part-{n}") for n in numbers}
+    part_dirs = [storage.join(parts_dir, f"part-{number}") for number in numbers]
     _check_plan(plan, part or plan.first_part, work_dir)
-    _check_folders(work_dir, parts_dir, [*part_dirs.values()])
+    _check_folders(work_dir, parts_dir, part_dirs)
     storage.remove_leftovers(work_dir)
     written = list[ShardRow]()
-    with ExitStack() as locks:
-        for part_dir in part_dirs.values():
-            locks.enter_context(journal.lock_part(part_dir))
-        finished = {
-            number: journal.open_part(part_dir, plan, overwrite=overwrite)
-            for number, part_dir in part_dirs.items()
-        }
-        for number, part_dir in part_dirs.items():
-            rows = _write_missing(work_dir, part_dir, plan, number, finished[number])
+    for number, part_dir in zip(numbers, part_dirs, strict=True):
+        with journal.lock_part(part_dir):
+            finished = journal.open_part(part_dir, plan, overwrite=overwrite)
+            rows = _write_missing(work_dir, part_dir, plan, number, finished)
             sidecars.close_part(
                 work_dir,
                 part_dir,
@@ -87,7 +79,7 @@ def write_parts(
                 license_name,
                 publish_hashes=publish_hashes,
             )
-            written += rows
+        written += rows
     return pd.DataFrame(written)[COLUMNS]
 
 
@@ -101,10 +93,12 @@ def _check_plan(plan: Plan, part: int, work_dir: str) -> None:
             f"PART is {part}, but the plan has the parts {list(plan.part_numbers)}. "
             "Set PART to one of them, or to 0 for all."
         )
-    if plan.folds_sha256 and part == plan.first_part:
-        path = storage.join(work_dir, FOLDS_FILE)
-        if find_changed_files(work_dir, {FOLDS_FILE: plan.folds_sha256}):
-            raise ValueError(f"'{path}' has changed since 03_plan. Run 03_plan again.")
+    sums = {FOLDS_FILE: plan.folds_sha256}
+    is_first = part == plan.first_part
+    if plan.folds_sha256 and is_first and find_changed_files(work_dir, sums):
+        raise ValueError(
+            f"'{work_dir}/{FOLDS_FILE}' has changed since 03_plan. Run 03_plan again."
+        )
     versions = parallel.package_versions()
     if plan.versions not in ({}, versions):
         warnings.warn(
@@ -162,15 +156,10 @@ def _write_missing(
     except tf.errors.OpError as error:
         problem = f"'{part_dir}' cannot be written: {error.message}"
         raise OSError(f"{problem}. {storage.RESUME_HINT}") from error
-    finally:
-        if len(finished) < len(shards):
-            print(
-                f"Stopped after {len(finished)} of {len(shards)} shards of "
-                f"'{part_dir}'. These are complete and stay."
-            )
     if len(finished) < len(shards):
         print(
-            f"The session's {session.session_hours()} hours are nearly over. Push the "
+            f"Stopped after {len(finished)} of {len(shards)} shards of '{part_dir}': the "
+            f"session's {session.session_hours()} hours are nearly over. Push the "
             "kernel again with its own output as a source, as `python -m kaggle_tfr "
             "push` does. It resumes."
         )
@@ -227,13 +216,6 @@ def write_shard(
     Raises: OSError, tf.errors.OpError.
     """
     shard, _ = task
-    needed = shard.bytes_high + SPARE_DISK_BYTES
-    if storage.free_bytes(part_dir) < needed:
-        raise OSError(
-            f"not enough free space: shard {shard.number} and the other files may need "
-            f"{format_bytes(needed)}. Make room, or set another OUT_DIR. "
-            f"{storage.RESUME_HINT}"
-        )
     scratch = storage.scratch_folder(part_dir)
     temporary = os.path.join(scratch, f"{shard.number:06d}.{uuid.uuid4().hex}.tmp")
     bounds = [0]
@@ -310,16 +292,13 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, 
     text = table.to_csv(lineterminator="\n", float_format="%.4f")
     storage.write_atomically(f"{work_dir}/accounting.csv", text.encode())
 
-    tests = f", {n_tests:,} of them test records" if n_tests else ""
     n_parts = shards["part"].nunique()
-    others = "PART = 0 writes all parts, and keeps finished shards."
     notebook.note(
         "✓",
-        f"Wrote {n_records:,} records{tests}, of {n_planned:,} planned images: "
+        f"Wrote {n_records:,} records, of {n_planned:,} planned images: "
         f"{count_of(len(shards), 'shard')}, {format_bytes(shards['bytes'].sum())}, "
         f"{count_of(n_parts, 'part')} of {plan.n_parts}.",
         "parts",
-        others if n_parts < plan.n_parts else "",
     )
     if n_refused:
         notebook.note(
