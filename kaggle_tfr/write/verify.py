@@ -20,7 +20,8 @@ from kaggle_tfr.images.orientation import INVERSE, ORIENTATIONS, apply_orientati
 from kaggle_tfr.plan.plan import Plan, read_plan
 from kaggle_tfr.records import (
     PER_IMAGE_ERRORS,
-    check_frame,
+    Features,
+    ShardIndex,
     list_frames,
     parse_record,
     plain_file,
@@ -80,10 +81,7 @@ class Verification(NamedTuple):
 
 
 Shard = tuple[ShardRow, pd.DataFrame]  # with the rows of its images
-# The place, frame and row ({} if unknown) of a record; without a frame, a fault of the
-# whole file.
-Record = tuple[Finding, bytes, Row]
-Checked = tuple[list[Finding], Sums]
+Checked = tuple[list[Finding], Sums]  # the sums are of the records that are right
 
 
 def verify_parts(folders: Sequence[str] | str, work_dir: str = "") -> Verification:
@@ -129,20 +127,18 @@ def _verify_part(part_dir: str, work_dir: str, stats: Stats) -> Iterator[Finding
         return
     sources = _choose_sources(work_dir, rows[0].part) if work_dir else {}
     tables = _read_images(part_dir, {row.split for row in rows})
-    results = parallel.run_groups(
-        partial(read_shard, part_dir),
-        partial(check_records, plan.for_worker(), sources),
-        _list_blocks,
-        [(row, tables.get(row.file, pd.DataFrame())) for row in rows],
+    shards = [(row, tables.get(row.file, pd.DataFrame())) for row in rows]
+    results = parallel.run(
+        partial(check_shard, plan.for_worker(), part_dir, sources),
+        shards,
         label=f"Verifying {part_dir}",
         total=sum(row.count for row in rows),
-        advance=lambda blocks: sum(sums["images"] for _, sums in blocks),
+        advance=lambda result: result[1]["images"],
     )
-    for row, blocks in zip(rows, results, strict=True):
-        for findings, sums in blocks:
-            yield from findings
-            if sums:
-                stats[row.split].update(sums)
+    for row, (findings, sums) in zip(rows, results, strict=True):
+        yield from findings
+        if sums:
+            stats[row.split].update(sums)
 
 
 def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
@@ -204,87 +200,76 @@ def _read_images(part_dir: str, splits: Iterable[str]) -> dict[Any, pd.DataFrame
     return tables
 
 
-def read_shard(part_dir: str, shard: Shard) -> Iterator[list[Record]]:
-    """Yield the records of a shard in blocks, then the fault of the whole file."""
+def check_shard(
+    plan: Plan, part_dir: str, sources: Mapping[Any, str], shard: Shard
+) -> Checked:
+    """Compare the records of a shard with their rows, and with a sample of sources."""
     row, images = shard
     rows: dict[int, Any] = dict(enumerate(images.to_dict("records")))
     whole = Finding(part_dir, row.file, split=row.split)
-    problem = ""
+    findings = list[Finding]()
+    sums: Sums = Counter()
     try:
         with (
             storage.local_copy(f"{part_dir}/{row.file}") as local,
             plain_file(local) as plain,
         ):
-            bounds = list_frames(plain)
-            sizes = np.diff(bounds)
-            numbers = range(len(sizes))
-            for block in parallel.blocks_by_bytes(numbers, sizes.max(initial=0)):
-                # Frames follow one another.
-                sizes_of_block = sizes[block.start : block.stop]
-                frames = storage.read_pieces(plain, bounds[block.start], sizes_of_block)
-                yield [
-                    (whole._replace(record=n, offset=bounds[n]), frame, rows.get(n, {}))
-                    for n, frame in zip(block, frames, strict=True)
-                ]
-            if len(sizes) != row.count or storage.sha256_of(local) != row.sha256:
+            index = ShardIndex(row.file, plain, list_frames(plain))
+            if len(index) != row.count or storage.sha256_of(local) != row.sha256:
                 problem = "its records or its sha256 are not those of shards.csv"
+                findings.append(whole._replace(problem=problem))
+            for number in range(len(index)):
+                place = whole._replace(record=number, offset=index.bounds[number])
+                values = rows.get(number, {})
+                path = sources.get((row.split, values.get("image_id")), "")
+                found, pixel_sums = _check_record(plan, index, place, values, path)
+                findings += found
+                sums.update(pixel_sums)
     except OSError as error:
-        problem = f"it cannot be read: {error}"
-    if problem:
-        yield [(whole._replace(problem=problem), b"", {})]
-
-
-def check_records(
-    plan: Plan, sources: Mapping[Any, str], records: Iterable[Record]
-) -> Checked:
-    """Compare records with their rows, and with a sample of sources; add pixels up."""
-    findings = list[Finding]()
-    sums: Sums = Counter()
-    for place, frame, row in records:
-        if not frame:
-            findings.append(place)
-            continue
-        try:
-            data = check_frame(frame[:12], frame[12:-4], frame[-4:])
-            pixels = _check_features(plan, place.split, data, row)
-        except (ValueError, KeyError) as error:
-            findings.append(place._replace(problem=f"the record is wrong: {error}"))
-            continue
-        sums.update(sum_channels(pixels))
-        path = sources.get((place.split, row.get("image_id")))
-        if not path:
-            continue
-        # Sources may have been removed or changed since they were written.
-        with suppress(*PER_IMAGE_ERRORS, RejectedImage):
-            source = read_image_bytes(path)
-            problem, fit = compare_with_source(source, pixels, plan.image)
-            findings.append(Finding(*place[:4], problem, place.split, *fit, path))
+        findings.append(whole._replace(problem=f"it cannot be read: {error}"))
     return findings, sums
 
 
-def _list_blocks(_: Shard, blocks: Iterable[Checked]) -> list[Checked]:
-    return [*blocks]
+def _check_record(
+    plan: Plan, index: ShardIndex, place: Finding, row: Row, path: str
+) -> Checked:
+    """Compare a record with its row, and with its source if it is in the sample.
+
+    path: of its source, which may have been removed or changed, or "".
+    """
+    try:
+        with index.open_record(place.record) as features:
+            pixels = _check_features(plan, place.split, features, row)
+    except (ValueError, KeyError) as error:
+        return [place._replace(problem=str(error))], Counter()
+    findings = []
+    with suppress(*PER_IMAGE_ERRORS, RejectedImage):
+        if path:
+            source = read_image_bytes(path)
+            problem, fit = compare_with_source(source, pixels, plan.image)
+            findings.append(Finding(*place[:4], problem, place.split, *fit, path))
+    return findings, sum_channels(pixels)
 
 
-def _check_features(plan: Plan, split: str, data: bytes, row: Row) -> np.ndarray:
+def _check_features(plan: Plan, split: str, features: Features, row: Row) -> np.ndarray:
     """Return the pixels of a record whose features are those of its row, if it has one.
 
     Raises: RejectedImage, ValueError, KeyError: what is wrong.
     """
-    features = parse_record(data)
     key = plan.schema.for_split(split).image_key
     (image,) = features[key].bytes_list.value or [b""]
     header = read_header(image)
     if header.orientation != 1:
         raise ValueError(f"its image has the EXIF orientation {header.orientation}")
-    encoded = EncodedImage(image, header.height, header.width, header.format)
-    expected_data = encode(row, encoded, plan.schema, plan.image) if row else data
-    if data != expected_data:
+    if row:
+        encoded = EncodedImage(image, header.height, header.width, header.format)
+        record = encode(row, encoded, plan.schema, plan.image)
         found = dict(features)
-        expected = dict(parse_record(expected_data))
+        expected = dict(parse_record(record))
         names = {*found, *expected}
         wrong = [name for name in names if found.get(name) != expected.get(name)]
-        raise ValueError(f"the features {sorted(wrong)} are not those of its row")
+        if wrong:
+            raise ValueError(f"the features {sorted(wrong)} are not those of its row")
     return read_pixels(image, header=header)
 
 

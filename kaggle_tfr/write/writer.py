@@ -158,8 +158,8 @@ def _write_missing(
         raise OSError(f"{problem}. {storage.RESUME_HINT}") from error
     if len(finished) < len(shards):
         print(
-            f"Stopped after {len(finished)} of {len(shards)} shards of '{part_dir}': the "
-            f"session's {session.session_hours()} hours are nearly over. Push the "
+            f"Stopped after {len(finished)} of {len(shards)} shards of '{part_dir}': "
+            f"the session's {session.session_hours()} hours are nearly over. Push the "
             "kernel again with its own output as a source, as `python -m kaggle_tfr "
             "push` does. It resumes."
         )

@@ -53,21 +53,6 @@ def test_the_best_device_is_taken(host, capsys, gpus, name):
     assert found.count == max(gpus, 1)
 
 
-@pytest.mark.parametrize(
-    ("files", "signs"),
-    [
-        (["dev/accel0", "dev/accel1"], 2),
-        (["dev/vfio/vfio", "dev/vfio/3"], 1),
-        (["dev/accel/accel0", "dev/nvidia0"], 0),  # other makers' chips
-    ],
-)
-def test_a_tpu_is_recognised_by_its_files(host, tmp_path, files, signs):
-    """Chips of other makers, and the file that every VFIO driver has, are none."""
-    fake(tmp_path, *files)
-
-    assert len(session.find_tpu_signs()) == signs
-
-
 def test_a_tpu_that_would_be_left_idle_is_an_error(host, monkeypatch, tmp_path, capsys):
     """Its file or Kaggle's variable shows it. The CPU can still be chosen."""
     monkeypatch.setenv("ISTPUVM", "1")

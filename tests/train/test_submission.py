@@ -52,5 +52,5 @@ def test_ids_of_class_folders_lose_folder_and_ending(tmp_path):
     assert "".join(filled["label"]) == "yxy"
     with pytest.raises(ValueError, match="none of 3 predicted images is in sample_s"):
         fill_submission(["q", "r", "s"], SCORES, CLASSES, template)
-    with pytest.raises(ValueError, match="column 'label', which is not a class. Ther"):
+    with pytest.raises(ValueError, match="the columns label, x, but the classes are"):
         fill_submission(ids, SCORES, CLASSES, template.assign(x=0))

@@ -115,12 +115,12 @@ def run(root, part, by_tensorflow, tmp_path_factory, request):
 def predict_plainly(work, fold, shards):
     """Return the probabilities that a saved model gives to images, by their ids."""
     model = keras.models.load_model(work / f"model-fold{fold}.keras")
-    batches = read.read_batches(shards, 32, 1, extra=["image_id"])
+    batches = read.read_batches(shards, 32, 1, ids=True)
     found = {}
-    for images, *_, fields in batches.as_numpy_iterator():
+    for images, *_, ids in batches.as_numpy_iterator():
         logits = np.asarray(model(images), np.float64)[0]
         shares = np.exp(logits - logits.max())
-        found[fields["image_id"][0].decode()] = shares / shares.sum()
+        found[ids[0].decode()] = shares / shares.sum()
     return pd.DataFrame(found).T
 
 
