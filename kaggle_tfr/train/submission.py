@@ -92,6 +92,7 @@ def _print_missing(ids: np.ndarray) -> None:
     if not len(ids):
         return
     print(
-        f"Test images that could not be read: {len(ids):,} ({', '.join(ids[:10])} …). "
-        "Each gets the most frequent class, or the mean of a quantity."
+        f"Test images that could not be read: {len(ids):,}, such as "
+        f"{', '.join(ids[:10])}. Each gets the most frequent class, or the mean of a "
+        "quantity."
     )

@@ -8,8 +8,6 @@ import pytest
 import tensorflow as tf
 from support.readers import make_record, write_part, write_shard
 
-from kaggle_tfr.explore.records import list_shards
-from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.read.batches import read_batches
 from kaggle_tfr.shards import find_shards
 
@@ -63,11 +61,6 @@ def test_several_parts_are_read_as_one(tmp_path):
     assert table["labels"][0].classes == ("a", "b")
 
 
-def list_inputs(folder):
-    """Return the shards in a folder, as 01_explore lists them."""
-    return list_shards(InputSettings(input_dir=str(folder)))
-
-
 def write_planned(folder, number, **plan):
     """Write a part with one record, of the first plan of two parts or of another."""
     write_part(folder, {f"{number}.tfrec": (0, [make_record(number)])})
@@ -101,7 +94,6 @@ def test_a_dataset_and_its_growths_are_read_as_one(tmp_path):
     shards = find_shards([tmp_path / "out", tmp_path / "kaggle"])
 
     assert sorted(list_labels(shards)) == [1, 2, 3, 4, 5]
-    assert len(list_inputs(tmp_path)) == 5
     assert len(find_shards(tmp_path / "out")) == 3
     # A WORK_DIR that was planned again does not have the parts of its plan yet.
     (tmp_path / "out" / "plan.json").write_text('{"fingerprint": "d4"}')
@@ -127,9 +119,6 @@ def test_parts_of_different_plans_are_never_read_as_one(tmp_path, number, plan):
     message = rf"{tmp_path}/a' and '{tmp_path}/b' cannot be read.*"
     with pytest.raises(ValueError, match=message + "OVERWRITE = True"):
         find_shards(tmp_path)
-    with pytest.raises(ValueError, match=message + "MORE_INPUTS"):
-        list_inputs(tmp_path)
-
     assert len(find_shards(tmp_path / "b")) == 1
 
 

@@ -77,19 +77,6 @@ def test_a_part_s_stats_are_those_of_its_train_records(written):
         check_stats(splits[split], images)
 
 
-def test_without_train_the_stats_are_of_all_splits(tmp_path):
-    """A part of test images alone has a mean too."""
-    dark = np.zeros((1, 1, 3), np.uint8)
-    light = np.full((1, 3, 3), 40, np.uint8)
-    sums = {"a": stats.sum_channels(dark), "b": stats.sum_channels(light)}
-    path = tmp_path / "stats.json"
-    stats.save_stats(sums, str(tmp_path))
-
-    saved = json.loads(path.read_text())
-    assert saved["mean"] == dict.fromkeys("RGB", 30)
-    assert saved["splits"]["b"]["mean"] == dict.fromkeys("RGB", 40)
-
-
 def test_mean_rgb_has_imagenet_s_form(written):
     """mean_rgb/ has {"R", "G", "B"} of files and of records, for each split."""
     images, work = written

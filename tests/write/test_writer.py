@@ -26,13 +26,6 @@ from support.plans import (
     write,
 )
 
-from kaggle_tfr import notebook
-from kaggle_tfr.deduplicate.outcomes import (
-    LEAK_COLUMNS,
-    DuplicateSettings,
-    save_clusters,
-)
-from kaggle_tfr.explore.table import save_rejects
 from kaggle_tfr.parallel import close_backend, use_backend
 from kaggle_tfr.plan.plan import number_shards, read_plan, save_plan
 from kaggle_tfr.shards import find_shards
@@ -145,17 +138,6 @@ def test_a_second_run_writes_what_is_damaged_or_missing(work, copied, whole):
 
 
 CLEANING = {
-    "a notebook's start": lambda work: notebook.start("01_explore", {"WORK_DIR": work}),
-    "save_rejects": lambda work: save_rejects(
-        pd.DataFrame([["a", "a.jpg", ""]], columns=["image_id", "path", "problem"]),
-        work,
-    ),
-    "save_clusters": lambda work: save_clusters(
-        pd.DataFrame({"image_id": ["a"]}),
-        pd.DataFrame(columns=LEAK_COLUMNS),
-        DuplicateSettings(),
-        work,
-    ),
     "save_plan": lambda work: save_plan(
         read_plan(work), pd.read_parquet(f"{work}/plan.parquet"), work
     ),
@@ -292,15 +274,6 @@ def test_a_file_system_without_locks_is_not_locked(work, whole, tmp_path):
     with mock.patch("fcntl.flock", side_effect=error):
         write(work, tmp_path)
     assert digests(tmp_path) == whole[1]
-
-
-def test_one_part_of_a_plan_leaves_the_others_to_their_runs(work, copied):
-    """With PART, the other parts of the same plan are right, or still missing."""
-    write(work, copied, 2, overwrite=True)
-    shutil.rmtree(copied / "part-2")
-    write(work, copied, 1)
-    assert (copied / "part-1" / "shards.csv").exists()
-    assert not (copied / "part-2").exists()
 
 
 @pytest.mark.parametrize("column", ["file", "split"])
@@ -474,16 +447,6 @@ def test_a_full_disk_stops_the_run_resumably(tmp_path, tiny_disk):
     ballast.unlink()
     write(tmp_path, tiny_disk)
     assert digests(part) == digests(tmp_path / "whole" / "part-1")
-
-
-def test_a_name_outside_the_part_is_an_error(work, tmp_path):
-    """Such as a NAME with a path outside the part, in a plan that was changed."""
-    out = tmp_path / "a" / "b"
-    other_work = replan(work, tmp_path / "work", name="../../x")
-
-    with pytest.raises(ValueError, match="is outside its folder"):
-        write(other_work, out)
-    assert {path.name for path in tmp_path.rglob("*x*") if path.is_file()} == set()
 
 
 def test_a_part_in_a_bucket_is_verified(work, tmp_path):
