@@ -12,9 +12,8 @@ from kaggle_tfr import storage
 from kaggle_tfr.mounts import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.plan.plan import Plan
 from kaggle_tfr.tables import escape_markdown
-from kaggle_tfr.write.journal import ShardRow
+from kaggle_tfr.write.journal import DATASET_FILE, ShardRow
 
-DATASET_FILE = "dataset-metadata.json"
 # The user may change these.
 USER_FIELDS = ("id", "title", "subtitle", "licenses", "keywords")
 TEMPLATE = Path(__file__).with_name("page.md").read_text()

@@ -17,11 +17,11 @@ from kaggle_tfr.fingerprints import (
 from kaggle_tfr.naming import FOLDS_FILE, SUBMISSION
 from kaggle_tfr.plan.plan import Plan, read_rows
 from kaggle_tfr.records import format_index, list_frames
-from kaggle_tfr.shards import SUMS, format_sums
+from kaggle_tfr.shards import SUMS, format_sums, read_sums
 from kaggle_tfr.tables import format_csv
 from kaggle_tfr.write import journal
-from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, ShardRow
-from kaggle_tfr.write.metadata import DATASET_FILE, read_metadata, renew_metadata
+from kaggle_tfr.write.journal import COLUMNS, DATASET_FILE, REJECT_COLUMNS, ShardRow
+from kaggle_tfr.write.metadata import read_metadata, renew_metadata
 
 # In plan.parquet these describe the original, in a record the stored image. A CSV has
 # those of the original by other names.
@@ -55,9 +55,10 @@ def close_part(
     if metadata != read_metadata(part_dir):
         text = json.dumps(metadata, indent=1) + "\n"
         storage.write_atomically(f"{part_dir}/{DATASET_FILE}", text.encode())
+    # Those of an earlier run, or of another plan.
+    for name in read_sums(part_dir).keys() - sums.keys():
+        storage.remove(storage.join(part_dir, name))
     storage.update(f"{part_dir}/{SUMS}", format_sums(sums).encode())
-    for name in {"rejects.csv", FINGERPRINTS_FILE} - files.keys():
-        storage.remove(f"{part_dir}/{name}")
     for name, data in files.items():
         storage.update(f"{part_dir}/{name}", data)
     journal.remove_journal(part_dir)

@@ -37,8 +37,8 @@ from kaggle_tfr.shards import (
     read_sums,
 )
 from kaggle_tfr.write import journal
-from kaggle_tfr.write.journal import ShardRow
-from kaggle_tfr.write.metadata import DATASET_FILE, read_metadata
+from kaggle_tfr.write.journal import DATASET_FILE, ShardRow
+from kaggle_tfr.write.metadata import read_metadata
 from kaggle_tfr.write.stats import Stats, Sums, sum_channels
 
 METHOD = Image.Resampling.HAMMING
