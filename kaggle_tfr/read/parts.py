@@ -80,7 +80,7 @@ def find_images(shards: pd.DataFrame, image_ids: Iterable[str]) -> list[np.ndarr
 
 def _list_places(shards: pd.DataFrame) -> dict[str, str]:
     """Return the place of each image in the CSVs of the parts, path#number, by id."""
-    places = {}
+    places: dict[str, str] = {}
     test_first = shards.sort_values("split", key=lambda split: split != "test")
     pairs = test_first[["folder", "split"]].drop_duplicates()
     for folder, split in pairs.itertuples(index=False):

@@ -60,7 +60,7 @@ def _fill_missing(scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 def _find_positions(columns: Sequence[str], classes: Sequence[str]) -> np.ndarray:
     """Return the number of the class that each column is named after, int (n,)."""
-    positions = pd.Index(classes).get_indexer(columns)
+    positions = pd.Index(classes).get_indexer(pd.Index(columns))
     if (positions < 0).any():
         raise ValueError(
             f"{SUBMISSION} has the columns {', '.join(columns)}, but the classes are "
