@@ -11,7 +11,6 @@ from support.readers import make_example, make_record, save_noise, write_part
 from kaggle_tfr.images.masks import encode_mask
 from kaggle_tfr.read.batches import (
     choose_fold,
-    choose_window,
     count_steps,
     decode_window,
     fit_to_size,
@@ -178,19 +177,6 @@ def test_the_window_equals_a_crop_by_pillow():
 def mean_difference(pixels, image):
     levels = pixels.numpy().astype(int)
     return np.abs(levels - np.asarray(image)).mean()
-
-
-def test_random_windows_reach_both_ends():
-    """Every possible position occurs, also the first and the last one."""
-
-    @tf.function
-    def choose_random_window():
-        return choose_window(tf.constant([10, 14]), (10, 10), training=True)
-
-    windows = [choose_random_window().numpy() for _ in range(200)]
-
-    assert {top for top, *_ in windows} == {0}
-    assert {left for _, left, *_ in windows} == {0, 1, 2, 3, 4}
 
 
 @pytest.mark.parametrize("format_", ["PNG", "BMP", "GIF"])

@@ -34,15 +34,6 @@ def list_ids(batches):
     return found
 
 
-def test_ids_are_the_last_value_of_a_batch(shards):
-    """Each with the label that the part's CSV has; padding has none."""
-    rows = pd.read_csv(f"{shards['folder'][0]}/train.csv", dtype={"image_id": str})
-
-    found = list_ids(read.read_batches(shards, **SIZES, ids=True))
-
-    assert found == dict(zip(rows["image_id"], rows["label"], strict=True))
-
-
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 def test_a_record_without_an_id_has_its_place(tmp_path, compression):
     """Also in GZIP; the place finds the image of the record again."""

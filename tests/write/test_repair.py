@@ -196,17 +196,6 @@ def test_sources_that_are_gone_are_not_compared(work, spoil):
     assert 0 < len(verified.sources) <= 5
 
 
-def test_an_index_with_a_wrong_offset_is_written_again(work, made):
-    """The lengths of the records are right, so only its checksum shows the fault."""
-    index = next((work / "part-1" / "index").glob("*.idx"))
-    lines = index.read_text().splitlines(keepends=True)
-    index.write_text("".join([f"9{lines[0]}", *lines[1:]]))
-
-    assert run_04(work).empty
-
-    assert digests(work / "part-1") == digests(made / "part-1")
-
-
 def test_a_part_is_written_again_without_its_sources(work, made):
     """Nothing of a finished part is read again, not even its rejected image."""
     for path in use_copied_images(work)["path"]:
