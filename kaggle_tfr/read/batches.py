@@ -99,7 +99,7 @@ def one_schema(shards: pd.DataFrame) -> RecordSchema:
     if len(different) > 1:
         places = ", ".join(different["folder"] + ": " + different["split"])
         raise ValueError(
-            f"These shards have different schemas, so one reader cannot take all: "
+            "These shards have different schemas, so one reader cannot take all: "
             f"{places}. Choose the shards of one split, or training and validation "
             "shards by read.choose_fold. Read folders apart, and join their batches by "
             "tf.data's sample_from_datasets."
@@ -107,14 +107,9 @@ def one_schema(shards: pd.DataFrame) -> RecordSchema:
     return shards["schema"].iloc[0]
 
 
-def count_records(shards: pd.DataFrame) -> int:
-    """Return the number of records in all shards."""
-    return int(shards["count"].sum())
-
-
 def count_steps(shards: pd.DataFrame, batch_size: int, *, training: bool) -> int:
     """Count the batches of an epoch: full ones in training, all of them otherwise."""
-    n_batches = count_records(shards) / batch_size
+    n_batches = shards["count"].sum() / batch_size
     return max(1, floor(n_batches)) if training else ceil(n_batches)
 
 
@@ -152,7 +147,7 @@ def read_batches(
     records = _read_records(shards, training=training, seed=seed)
     examples = records.map(decode, CORES, deterministic=not training)
     if not training:
-        examples = _add_padding(examples, count_records(shards), batch_size)
+        examples = _add_padding(examples, shards["count"].sum(), batch_size)
     # A short last batch would make the shape dynamic, and XLA compile twice.
     return examples.batch(batch_size, drop_remainder=True).prefetch(2)
 
@@ -226,7 +221,7 @@ def _open_shard(
 
 def _count_fitting(shards: pd.DataFrame, most: int, limit_bytes: int) -> int:
     """Count the records of the shards that fit in so many bytes, from 1 to `most`."""
-    n_records = count_records(shards)
+    n_records = int(shards["count"].sum())
     n_fitting = limit_bytes * n_records // int(shards["bytes"].sum())
     return max(1, min(n_records, most, n_fitting))
 
