@@ -147,7 +147,7 @@ def read_batches(
     records = _read_records(shards, training=training, seed=seed)
     examples = records.map(decode, CORES, deterministic=not training)
     if not training:
-        examples = _add_padding(examples, shards["count"].sum(), batch_size)
+        examples = _add_padding(examples, int(shards["count"].sum()), batch_size)
     # A short last batch would make the shape dynamic, and XLA compile twice.
     return examples.batch(batch_size, drop_remainder=True).prefetch(2)
 
