@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 # The sources of fields, besides columns of the table, and their default types.
 SOURCES = {
     "image": "bytes",  # the encoded image
-    "format": "bytes",  # "jpeg" or "png"
     "extension": "bytes",  # "jpg" or "png"
     "height": "int64",  # of the image in the record, in pixels
     "width": "int64",
@@ -375,8 +374,6 @@ def _find_value(
             return image.data
         case "depth":
             return count_channels(image.data)
-        case "format":
-            return image.format.lower()
         case "extension":
             return image.format.lower().replace("jpeg", "jpg")
         case "one_hot" if schema.kind != "multi":

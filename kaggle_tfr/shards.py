@@ -16,8 +16,8 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.find import find_input
-from kaggle_tfr.naming import is_shard_name, parse_shard_name
-from kaggle_tfr.records import FRAME_BYTES, PER_IMAGE_ERRORS, is_gzip, plain_file
+from kaggle_tfr.naming import is_shard_name
+from kaggle_tfr.records import PER_IMAGE_ERRORS, is_gzip
 from kaggle_tfr.schema import (
     SOURCES,
     JsonDataclass,
@@ -34,17 +34,13 @@ from kaggle_tfr.storage import AnyPath
 # metadata.
 SUMS = "SHA256SUMS"
 LOOKUPS = 16  # files that are read, or requests to a bucket, at a time
-UNLISTED = -1  # bytes of a shard that no shards.csv lists
 # The columns of shards.csv that readers need; the writer adds more.
 SHARD_COLUMNS = ["file", "split", "fold", "count", "bytes"]
-INTEGERS = dict.fromkeys(["fold", "count", "bytes", "part", "shard", "refused"], int)
-TYPES: Any = defaultdict(lambda: str, INTEGERS)  # of columns
+INTEGERS = ["fold", "count", "bytes", "part", "shard", "refused"]
+INTEGERS += ["label", "source_height", "source_width"]
+TYPES: Any = defaultdict(lambda: str, dict.fromkeys(INTEGERS, int))  # of columns
 COPY_AGAIN = (
     "Copy the folder again, or run 04_write again; move away a file that is not ours."
-)
-SET_SCHEMA = (
-    "Copy the folder again, or set a `schema`: a preset such as "
-    '"cassava", or a mapping of the features of its records.'
 )
 Folders = AnyPath | Sequence[AnyPath]
 Texts = dict[str, str]  # by the names of files or folders
@@ -83,15 +79,13 @@ class PlanId(JsonDataclass):
         return range(self.first_part, self.first_part + self.n_parts)
 
 
-def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
+def find_shards(dirs: Folders) -> pd.DataFrame:
     """Return one row per shard with records.
 
-    Columns: file, split, fold (−1 if unknown), count, bytes, compression, schema,
-    folder, and labels (the same in every row).
+    Columns: file, split, fold, count, bytes, folder, schema, compression, and labels
+    (the same in every row).
     dirs: part folders, or folders of them; local, `gs://` or Kaggle slugs, in any mix.
     A folder that is named twice is read once.
-    schema: a preset's name, a mapping or a `RecordSchema`, for files without a
-    schema.json.
     Raises: FileNotFoundError, ValueError: each names the folder or file, and what is
     wrong with it, such as parts of different datasets.
     """
@@ -102,7 +96,7 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
     for parent in parents:
         parts += list_parts(parent, pattern="*") or [parent]
     folders = list(dict.fromkeys(map(storage.real_path, parts)))
-    listed = pd.concat([_list_folder(folder, schema) for folder in folders])
+    listed = pd.concat(map(_list_folder, folders))
     # The folder around parts may contain the plan that they should be of.
     check_one_dataset(
         [*parents, *folders],
@@ -110,12 +104,12 @@ def find_shards(dirs: Folders, *, schema: SchemaLike = "") -> pd.DataFrame:
         "OVERWRITE = True. Read two different datasets apart, and join their batches "
         "by tf.data's sample_from_datasets.",
     )
+    shards = listed[listed["count"] > 0].reset_index(drop=True)
     with ThreadPoolExecutor(LOOKUPS) as threads:
-        shards = pd.DataFrame(threads.map(_inspect, listed.to_dict("records")))
-    shards = shards[shards["count"] > 0].reset_index(drop=True)
+        compression = list(threads.map(_inspect, shards["file"], shards["bytes"]))
     texts = {folder: storage.read_text(f"{folder}/labels.json") for folder in folders}
     labels: Any = share_labels(texts)
-    return shards.assign(labels=labels)
+    return shards.assign(compression=compression, labels=labels)
 
 
 def list_parts(
@@ -173,45 +167,32 @@ def check_one_dataset(folders: Iterable[str], *, advice: str) -> None:
 
 
 def share_labels(texts: Texts) -> Labels:
-    """Return the labels that folders share.
+    """Return the labels of the first folder that has them.
 
     texts: of labels.json by folder, "" if there is none.
-    Raises: ValueError: two have different classes.
     """
-    last = ""
-    shared = Labels()
     for folder, text in texts.items():
-        if not text or text.startswith("["):  # a list of another program
-            continue
-        labels = Labels.parse(text, f"{folder}/labels.json", COPY_AGAIN)
-        if labels.kind == "number":  # its bins are for the folds only
-            labels = replace(labels, classes=())
-        if last and labels.classes != shared.classes:
-            raise ValueError(
-                f"'{folder}' and '{last}' number their classes differently, so their "
-                "labels do not mean the same. Read them apart."
-            )
-        last = folder
-        shared = labels
-    return shared
+        if text and not text.startswith("["):  # a list of another program
+            labels = Labels.parse(text, f"{folder}/labels.json", COPY_AGAIN)
+            # The bins of a quantity are for the folds only.
+            return replace(labels, classes=()) if labels.kind == "number" else labels
+    return Labels()
 
 
-def _list_folder(folder: str, schema: SchemaLike) -> pd.DataFrame:
-    """Return the shards of a folder, by their names if it has no shards.csv."""
+def _list_folder(folder: str) -> pd.DataFrame:
+    """Return the shards of a part folder."""
     shards = read_part_table(folder)
-    shards["file"] = [storage.join(folder, name) for name in shards["file"]]
-    if shards.empty:
-        files = list_shard_files(folder)
-        rows = [(file, *parse_shard_name(file, folder), -1, UNLISTED) for file in files]
-        shards = pd.DataFrame(rows, columns=["file", "split", "count", "fold", "bytes"])
     if shards.empty:
         raise FileNotFoundError(
-            f"No shards in '{folder}': no shards.csv, in it or one folder down, and no "
-            "file named *.tfrec*. Set TFREC_DIRS to part folders."
+            f"No shards in '{folder}': there is no shards.csv, in it or one folder "
+            "down. Set TFREC_DIRS to part folders."
         )
-    record_schema = choose_schema(folder, schema)
-    schemas = shards["split"].map(record_schema.for_split)
-    return shards.assign(folder=folder, schema=schemas)
+    schema = choose_schema(folder, "")
+    return shards.assign(
+        file=[storage.join(folder, name) for name in shards["file"]],
+        folder=folder,
+        schema=shards["split"].map(schema.for_split),
+    )
 
 
 def read_part_table(
@@ -250,7 +231,7 @@ def choose_schema(folder: str, schema: SchemaLike) -> RecordSchema:
     """
     if not schema:
         path = f"{folder}/schema.json"
-        return RecordSchema.parse(storage.read_text(path), path, SET_SCHEMA)
+        return RecordSchema.parse(storage.read_text(path), path, COPY_AGAIN)
     record_schema = load_schema(schema)
     masks = tuple(
         str(field.source)
@@ -262,42 +243,18 @@ def choose_schema(folder: str, schema: SchemaLike) -> RecordSchema:
     return record_schema
 
 
-def _inspect(row: dict) -> dict:
-    """Return the row of a shard with its bytes, compression and count.
+def _inspect(file: str, n_bytes: int) -> str:
+    """Return the compression of a shard, "" or "GZIP".
 
-    A count in shards.csv or in the shard's name is checked by those who read all.
-    Raises: ValueError: the bytes differ from those in shards.csv.
+    Raises: ValueError: it does not have `n_bytes`.
     """
-    file = row["file"]
     size, _ = storage.size_and_time(file)
-    if row["bytes"] not in (UNLISTED, size):
+    if size != n_bytes:
         raise ValueError(
-            f"'{file}' has {size:,} bytes, but {row['bytes']:,} in shards.csv: it is "
+            f"'{file}' has {size:,} bytes, but {n_bytes:,} in shards.csv: it is "
             "truncated or of another run. Copy it again, or write the part again."
         )
-    count = row["count"] if row["count"] >= 0 else count_records(file)
-    compression = "GZIP" if is_gzip(file) else ""
-    return row | {"bytes": size, "count": count, "compression": compression}
-
-
-def count_records(file: str) -> int:
-    """Return the number of records in a shard by their lengths.
-
-    Raises: ValueError: it is truncated, or is not a TFRecord file.
-    """
-    count = 0
-    offset = 0
-    with plain_file(file) as plain, open(plain, "rb") as shard:
-        size = os.path.getsize(plain)
-        while offset < size:
-            shard.seek(offset)
-            offset += FRAME_BYTES + int.from_bytes(shard.read(8), "little")
-            count += 1
-    if offset != size:
-        raise ValueError(
-            f"'{file}' is truncated or is not a TFRecord file. Copy or write it again."
-        )
-    return count
+    return "GZIP" if is_gzip(file) else ""
 
 
 def sha256_of_text(text: str) -> str:

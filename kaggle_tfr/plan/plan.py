@@ -30,20 +30,6 @@ ORDER = ["part", "split", "fold", "shard", "position"]
 # folder (uploaded as one archive), and for files that the user adds.
 SIDECAR_FILES = 15
 FIXED_BYTES = 64 << 10  # of these files, besides their rows
-# The files of a part besides shards, plan.json, shards.csv and a CSV for each split.
-PART_FILES = (
-    "schema.json",
-    "labels.json",
-    "labels.txt",
-    "folds.csv",
-    "rejects.csv",
-    "stats.json",
-    "hashes.parquet",
-    "SHA256SUMS",
-    "report.html",  # of earlier versions
-    "dataset-metadata.json",
-    "sample_submission.csv",
-)
 # Columns that may change although the records stay the same. `digest` identifies the
 # file; versions of a decoder may change its brightness.
 NOT_DECISIVE = [

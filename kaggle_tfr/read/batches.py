@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
+from math import ceil, floor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from kaggle_tfr.naming import SPLIT_NAMES
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.schema import RecordSchema, feature_spec
 from kaggle_tfr.session import count_cores
-from kaggle_tfr.shards import count_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -42,6 +42,7 @@ SHUFFLE_RECORDS = 8192
 # Read ahead from a bucket, besides the records that are being shuffled.
 AHEAD_BYTES = 64 << 20  # 64 MiB
 AHEAD_RECORDS = 2048
+BATCHES_AHEAD = 2  # on their way to the devices
 
 
 def choose_fold(
@@ -55,17 +56,17 @@ def choose_fold(
     splits = shards["split"].map(SPLIT_NAMES)
     training = shards[splits == "train"]
     validation = shards[splits == "validation"]
-    folds = sorted(set(training["fold"]) - {-1})
-    if len(folds) > 1:
-        is_chosen = training["fold"].isin({fold} - {-1})
+    if len(list_folds(shards)) > 1:
+        (fold,) = list_folds(shards, fold)
+        is_chosen = training["fold"] == fold
         validation = training[is_chosen]
         training = training[~is_chosen]
 
     if training.empty or validation.empty:
         raise ValueError(
-            f"Fold {fold} cannot be validated: the shards are of the folds {folds} and "
-            f"the splits {sorted(set(shards['split']))}. Set FOLD to one of these "
-            "folds, or plan with N_FOLDS or VALIDATION_SIZE."
+            "There are no shards to validate beside others that train, only the splits "
+            f"{sorted(set(shards['split']))} without folds. Plan with N_FOLDS or "
+            "VALIDATION_SIZE."
         )
     return training, validation
 
@@ -76,15 +77,14 @@ def list_folds(shards: pd.DataFrame, fold: int | str = "all") -> list[int]:
     fold: one of them, or "all". Without folds, the only one is 0: the split validates.
     Raises: ValueError: there is no such fold.
     """
-    labelled = shards[shards["split"].map(SPLIT_NAMES) == "train"]
-    folds = sorted(set(labelled["fold"].tolist()) - {-1})
+    training = shards[shards["split"].map(SPLIT_NAMES) == "train"]
+    folds = sorted(set(training["fold"].tolist()) - {-1})
     if len(folds) < 2:
         folds = [0]
     if fold == "all":
         return folds
     if fold not in folds:
-        names = ", ".join(map(str, folds))
-        raise ValueError(f'FOLD is {fold!r}. Set it to "all", or one of: {names}.')
+        raise ValueError(f'FOLD is {fold!r}. Set it to "all", or one of {folds}.')
     return [int(fold)]
 
 
@@ -93,29 +93,24 @@ def one_schema(shards: pd.DataFrame) -> RecordSchema:
 
     Raises: ValueError: there are several schemas, or no record.
     """
+    if shards.empty:
+        raise ValueError("There is no shard to read. Check the split and the fold.")
     different = shards.drop_duplicates("schema")
     if len(different) > 1:
-        first, second, *_ = different.itertuples()
+        places = ", ".join(different["folder"] + ": " + different["split"])
         raise ValueError(
-            f"Shards of '{first.folder}' ({first.split}) and '{second.folder}' "
-            f"({second.split}) have different schemas, so one reader cannot take both. "
-            "Choose the shards of one split, or training and validation shards by "
-            "read.choose_fold. Read folders apart, and join their batches by tf.data's "
-            "sample_from_datasets."
-        )
-    if not shards["count"].sum():
-        raise ValueError(
-            "There is no record to read in these shards. Check their split and fold."
+            "These shards have different schemas, so one reader cannot take all: "
+            f"{places}. Choose the shards of one split, or training and validation "
+            "shards by read.choose_fold. Read folders apart, and join their batches by "
+            "tf.data's sample_from_datasets."
         )
     return shards["schema"].iloc[0]
 
 
 def count_steps(shards: pd.DataFrame, batch_size: int, *, training: bool) -> int:
     """Count the batches of an epoch: full ones in training, all of them otherwise."""
-    n_full, rest = divmod(int(shards["count"].sum()), batch_size)
-    if training:
-        return max(1, n_full)
-    return n_full + (rest > 0)
+    n_batches = shards["count"].sum() / batch_size
+    return max(1, floor(n_batches)) if training else ceil(n_batches)
 
 
 def read_batches(
@@ -125,7 +120,6 @@ def read_batches(
     *,
     training: bool = False,
     flip: bool = False,
-    extra: Sequence[str] = (),
     ids: bool = False,
     seed: int | None = None,
 ) -> tf.data.Dataset:
@@ -136,41 +130,33 @@ def read_batches(
         the last batch, as Keras's sample_weight.
     labels: int64 classes; float32 quantities; float32 (batch, classes) if multi-label;
         uint8 masks, stacked along the last axis.
-    flip, extra: see `decode_record`.
+    flip: mirror half of the images from left to right.
     ids: add the ids of the images, strings, as the last value. The id of a record
         without one is "file#number"; that of padding is "".
-    Raises: ValueError; while reading, tf.errors.OpError, also for a wrong record count.
+    Raises: ValueError; while reading, tf.errors.OpError, also if a pass has another
+    number of records than shards.csv lists.
     """
-    schema = one_schema(shards)
-    id_key = schema.key_of("image_id") if ids else ""
-    numbered = ids and not id_key
     decode = partial(
         decode_record,
-        schema=schema,
+        schema=one_schema(shards),
         size=as_size(image_size),
         training=training,
         flip=flip,
-        extra=extra,
-        id_key=id_key,
+        ids=ids,
     )
-    if training:
-        records = _read_records(shards, training=True, seed=seed, numbered=numbered)
-        examples = records.map(decode, num_parallel_calls=CORES, deterministic=False)
-        # A short last batch would make the shape dynamic, and XLA compile twice.
-        batches = examples.batch(batch_size, drop_remainder=True)
-    else:
-        records = _read_records(shards, training=False, numbered=numbered)
-        batches = _read_once(shards, records.map(decode, CORES), batch_size)
-    return batches.prefetch(2)
+    records = _read_records(shards, training=training, seed=seed)
+    examples = records.map(decode, CORES, deterministic=not training)
+    if not training:
+        examples = _add_padding(examples, int(shards["count"].sum()), batch_size)
+    # A short last batch would make the shape dynamic, and XLA compile twice.
+    return examples.batch(batch_size, drop_remainder=True).prefetch(2)
 
 
-def to_devices(
-    batches: Iterable[Any], devices: Sequence[Any], ahead: int = 2
-) -> Iterator[Any]:
+def to_devices(batches: Iterable[Any], devices: Sequence[Any]) -> Iterator[Any]:
     """Yield batches as JAX arrays, each split evenly over the devices.
 
+    Two more are on their way to the devices.
     batches: of `read_batches`, or trees of NumPy arrays; JAX makes int64 int32.
-    ahead: the number of batches that are on their way to the devices.
     Raises: ValueError: a batch size that is not a multiple of the number of devices.
     """
     import jax
@@ -181,29 +167,18 @@ def to_devices(
     as_arrays = getattr(batches, "as_numpy_iterator", batches.__iter__)
     waiting = deque[Any]()
     for batch in as_arrays():
-        batch_size = len(jax.tree.leaves(batch)[0])
-        if batch_size % len(devices):
-            raise ValueError(
-                f"{len(devices)} devices cannot share a batch of {batch_size}. Set a "
-                "batch size that is a multiple of the number of devices."
-            )
         waiting.append(jax.device_put(batch, sharding))
-        if len(waiting) > ahead:
+        if len(waiting) > BATCHES_AHEAD:
             yield waiting.popleft()
     yield from waiting
 
 
 def _read_records(
-    shards: pd.DataFrame,
-    *,
-    training: bool,
-    seed: int | None = None,
-    numbered: bool = False,
+    shards: pd.DataFrame, *, training: bool, seed: int | None
 ) -> tf.data.Dataset:
-    """Read the serialized examples of several shards at a time.
+    """Read (file, number in it, serialized example) from several shards at a time.
 
     training: endless and shuffled, instead of once in order.
-    numbered: as pairs, each with its place, such as "a.tfrec#17".
     """
     is_remote = storage.is_remote(shards["file"].iloc[0])
     shards_at_once = REMOTE_SHARDS_AT_ONCE if is_remote else LOCAL_SHARDS_AT_ONCE
@@ -216,11 +191,11 @@ def _read_records(
         files = files.shuffle(len(shards), seed=seed)
     # Interleaving whole files is what spreads the reads over connections.
     records = files.interleave(
-        partial(_open_shard, buffer_bytes=buffer_bytes, numbered=numbered),
-        cycle_length=min(16, len(shards)),
+        partial(_open_shard, buffer_bytes=buffer_bytes),
+        cycle_length=16,
         block_length=16,
         # All at once from the start: AUTOTUNE would first have to measure a bucket.
-        num_parallel_calls=min(shards_at_once, len(shards)),
+        num_parallel_calls=shards_at_once,
         deterministic=not training,
     )
     if not training:
@@ -236,122 +211,60 @@ def _read_records(
 
 
 def _open_shard(
-    file: tf.Tensor, compression: tf.Tensor, *, buffer_bytes: int, numbered: bool
+    file: tf.Tensor, compression: tf.Tensor, *, buffer_bytes: int
 ) -> tf.data.Dataset:
-    """Read the serialized examples of a shard, or pairs of them with their places."""
+    """Read (file, number in it, serialized example) of a shard."""
     records = tf.data.TFRecordDataset(file, compression, buffer_bytes)
-    if not numbered:
-        return records
-    name = tf.strings.split(file, "/")[-1]
-
-    def add_place(number: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return record, name + "#" + tf.strings.as_string(number)
-
-    return records.enumerate().map(add_place)
+    files = tf.data.Dataset.from_tensors(file).repeat()
+    return tf.data.Dataset.zip(files, tf.data.Dataset.counter(), records)
 
 
 def _count_fitting(shards: pd.DataFrame, most: int, limit_bytes: int) -> int:
     """Count the records of the shards that fit in so many bytes, from 1 to `most`."""
     n_records = int(shards["count"].sum())
-    n_bytes = max(1, int(shards["bytes"].sum()))
-    n_fitting = limit_bytes * n_records // n_bytes
+    n_fitting = limit_bytes * n_records // int(shards["bytes"].sum())
     return max(1, min(n_records, most, n_fitting))
 
 
-def _read_once(
-    shards: pd.DataFrame, examples: tf.data.Dataset, batch_size: int
+def _add_padding(
+    examples: tf.data.Dataset, n_records: int, batch_size: int
 ) -> tf.data.Dataset:
-    """Read each example once in full batches; blank examples pad the last one.
+    """Append blank examples, whose mask is 0.0 like all their values, to full batches.
 
-    examples: of `decode_record` without training: (image, label, mask, …).
-    While reading: an error where the shards do not contain the promised records.
+    While reading: an error where there are not `n_records` examples.
     """
-    n_records = int(shards["count"].sum())
-    end_or_raise = partial(_check_count, shards)
-
-    def add_count(seen: tf.Tensor, batch: tuple) -> tuple:
-        mask = batch[2]  # 1.0 for a record, 0.0 for padding
-        seen += tf.math.count_nonzero(mask)
-        return seen, (seen, batch)
-
-    def is_wanted(seen: tf.Tensor, batch: tuple) -> tf.Tensor:
-        first_of_mask = batch[2][0]
-        return tf.cond(
-            (first_of_mask > 0) & (seen <= n_records),
-            lambda: True,
-            lambda: tf.numpy_function(end_or_raise, [seen], tf.bool),
-        )
-
-    batches = _append_padding(examples).batch(batch_size, drop_remainder=True)
-    counted_batches = batches.scan(np.int64(0), add_count)
-    # The pass ends at a batch of padding only, or where surplus records are read.
-    batches = counted_batches.take_while(is_wanted).map(lambda _, batch: batch)
-    n_steps = count_steps(shards, batch_size, training=False)
-    return batches.apply(tf.data.experimental.assert_cardinality(n_steps))
-
-
-def _append_padding(examples: tf.data.Dataset) -> tf.data.Dataset:
-    """Append endless blank examples, whose mask is 0.0 like all their values."""
     blank = tf.nest.map_structure(
         lambda spec: tf.zeros(spec.shape, spec.dtype), examples.element_spec
     )
-    return examples.concatenate(tf.data.Dataset.from_tensors(blank).repeat())
-
-
-def _check_count(shards: pd.DataFrame, seen: int) -> bool:
-    """Return False, which ends the pass, if `seen` is the promised number of records.
-
-    Raises: ValueError: a shard contains another number; OSError: records were not read.
-    """
-    expected = int(shards["count"].sum())
-    if seen == expected:
-        return False
-    for _, shard in shards.iterrows():
-        count = count_records(shard["file"])
-        if count != shard["count"]:
-            raise ValueError(
-                f"'{shard['file']}' contains {count:,} records, its name or shards.csv "
-                f"says {shard['count']:,}. Copy the shard again, or write it again."
-            )
-    raise OSError(
-        f"{seen:,} of {expected:,} records arrived, though every shard contains its "
-        "records: a read failed on the way. Run it again."
-    )
+    padding = tf.data.Dataset.from_tensors(blank).repeat(-n_records % batch_size)
+    exact = tf.data.experimental.assert_cardinality(n_records)
+    return examples.apply(exact).concatenate(padding)
 
 
 def decode_record(
+    file: tf.Tensor,
+    number: tf.Tensor,
     record: tf.Tensor,
-    place: tf.Tensor | None = None,
     *,
     schema: RecordSchema,
     size: tuple[int, int],
-    training: bool = True,
-    flip: bool = False,
-    extra: Sequence[str] = (),
-    id_key: str = "",
+    training: bool,
+    flip: bool,
+    ids: bool,
 ) -> tuple:
-    """Decode a record: (image, label, 1.0 unless training, the `extra`, the id).
+    """Decode record `number` of a file: (image, label, 1.0 unless training, the id).
 
     label: int64 class (−1 without one), float32 quantity or 0/1 of several, or uint8
         masks, stacked along the last axis.
-    flip: mirror half of the images from left to right.
-    extra: names of further features.
-    place, id_key: the record's place in its shard, or the feature with its id. The id
-        is one of them; without both it is left out.
+    flip, ids: see `read_batches`.
     """
-    names = [*extra, id_key] if id_key else extra
-    values = tf.io.parse_single_example(record, _choose_features(schema, names))
-    encoded = values[schema.image_key]
-    pixels, window, image_size = decode_window(encoded, size, training=training)
-    image = fit_to_size(pixels, size)
-
-    label_values = [values[name] for name in schema.label_keys]
-    if schema.kind == "masks":
-        height = image_size[0]
-        masks = [sample_mask(code, height, window, size) for code in label_values]
-        label = tf.stack(masks, -1)
-    else:
-        label = _join_labels(label_values, schema.kind)
+    id_key = schema.key_of("image_id") if ids else ""
+    known = feature_spec(schema)
+    # The features that a batch needs, and no others.
+    names = [schema.image_key, *schema.label_keys, id_key]
+    spec = {name: known[name] for name in names if name}
+    values = tf.io.parse_single_example(record, spec)
+    image, label = _decode_values(values, schema, size, training=training)
 
     if flip:
         is_flipped = tf.random.uniform([]) < 0.5
@@ -359,14 +272,33 @@ def decode_record(
         if schema.kind == "masks":
             label = _flip_if(is_flipped, label)
 
-    example: tuple = (image, label) if training else (image, label, 1.0)
-    if extra:
-        example += ({name: values[name] for name in extra},)
+    example = (image, label) if training else (image, label, 1.0)
     if id_key:
-        example += (values[id_key],)
-    elif place is not None:
-        example += (place,)
+        return (*example, values[id_key])
+    if ids:
+        name = tf.strings.split(file, "/")[-1]
+        return (*example, name + "#" + tf.strings.as_string(number))
     return example
+
+
+def _decode_values(
+    values: dict[str, tf.Tensor],
+    schema: RecordSchema,
+    size: tuple[int, int],
+    *,
+    training: bool,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the image and the label of the features of a record."""
+    encoded = values[schema.image_key]
+    pixels, window, image_size = decode_window(encoded, size, training=training)
+    image = fit_to_size(pixels, size)
+    label_values = [values[name] for name in schema.label_keys]
+    if schema.kind != "masks":
+        return image, _join_labels(label_values, schema.kind)
+
+    height = image_size[0]
+    masks = [sample_mask(code, height, window, size) for code in label_values]
+    return image, tf.stack(masks, -1)
 
 
 def _join_labels(label_values: list[tf.Tensor], kind: str) -> tf.Tensor:
@@ -380,19 +312,6 @@ def _join_labels(label_values: list[tf.Tensor], kind: str) -> tf.Tensor:
 def _flip_if(condition: tf.Tensor, image: tf.Tensor) -> tf.Tensor:
     """Mirror (height, width, channels) from left to right if the condition is true."""
     return tf.cond(condition, lambda: tf.reverse(image, [1]), lambda: image)
-
-
-def _choose_features(schema: RecordSchema, extra: Sequence[str]) -> dict[str, Any]:
-    """Return the specification of the features that a batch needs, and no others."""
-    known = feature_spec(schema)
-    for name in extra:
-        if not isinstance(known.get(name), tf.io.FixedLenFeature):
-            raise ValueError(
-                f"The feature '{name}' is not in the schema, or has no fixed length. "
-                f"The features are {', '.join(known)}."
-            )
-    names = (schema.image_key, *schema.label_keys, *extra)
-    return {name: known[name] for name in names}
 
 
 def choose_window(
@@ -436,8 +355,7 @@ def decode_window(
         image = tf.io.decode_image(encoded, 3, expand_animations=False)
         image_size = tf.shape(image)[:2]
         window = choose_window(image_size, size, training=training)
-        top, left, height, width = tf.unstack(window)
-        pixels = image[top : top + height, left : left + width]
+        pixels = tf.image.crop_to_bounding_box(image, *tf.unstack(window))
         return pixels, window, image_size
 
     # The test costs a fiftieth of the decoding.

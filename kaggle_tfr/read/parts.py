@@ -38,14 +38,13 @@ def list_classes(shards: pd.DataFrame) -> list[str]:
     """
     labels = shards["labels"].iloc[0]
     labelled = shards[shards["split"] != "test"]
-    for shard in labelled.to_dict("records"):
-        schema = shard["schema"]
+    for schema in labelled["schema"].unique():
         has_labels = labels.classes or schema.kind == "number"
         kind = schema.kind if has_labels and schema.label_keys else "none"
         if kind in OTHER_LABELS:
             raise ValueError(
                 "06_train trains a network that gives each image one label, but the "
-                f"records in '{shard['folder']}' {OTHER_LABELS[kind]}. "
+                f"records {OTHER_LABELS[kind]}. "
                 "read.read_batches gives the images and their labels as arrays "
                 "(docs/reading.md has examples)."
             )
@@ -81,16 +80,15 @@ def find_images(shards: pd.DataFrame, image_ids: Iterable[str]) -> list[np.ndarr
 
 def _list_places(shards: pd.DataFrame) -> dict[str, str]:
     """Return the place of each image in the CSVs of the parts, path#number, by id."""
-    places = {}
+    places: dict[str, str] = {}
     test_first = shards.sort_values("split", key=lambda split: split != "test")
     pairs = test_first[["folder", "split"]].drop_duplicates()
     for folder, split in pairs.itertuples(index=False):
         table = read_part_table(
             folder, f"{split}.csv", columns=["image_id", "file", "record"]
         )
-        for row in table.to_dict("records"):
-            file = storage.join(folder, row["file"])
-            places[row["image_id"]] = f"{file}#{row['record']}"
+        addresses = f"{folder}/" + table["file"] + "#" + table["record"]
+        places |= dict(zip(table["image_id"], addresses, strict=True))
     return places
 
 

@@ -6,16 +6,16 @@ from array import array
 from bisect import bisect
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.images.header import RejectedImage, read_upright
+from kaggle_tfr.images.header import read_upright
 from kaggle_tfr.images.masks import decode_mask
 from kaggle_tfr.naming import SPLIT_NAMES
-from kaggle_tfr.read.batches import choose_fold, one_schema
+from kaggle_tfr.read.batches import choose_fold, list_folds, one_schema
 from kaggle_tfr.records import ShardIndex, read_index
 from kaggle_tfr.schema import read_values
 from kaggle_tfr.shards import find_shards
@@ -66,8 +66,8 @@ class Records(Sequence[tuple[Any, Any]]):
             shards = _choose_split(shards, split, fold or 0)
         elif fold is not None:
             raise ValueError(
-                f"fold is {fold}, but there is no split. Set split to 'train' for the "
-                "images that train in this fold, or to 'validation' for the others."
+                f"fold is {fold}, but there is no split. Set split to 'train' or to "
+                "'validation'."
             )
         self.schema = one_schema(shards)
         self.classes = shards["labels"].iloc[0].classes
@@ -100,7 +100,8 @@ class Records(Sequence[tuple[Any, Any]]):
             labels = list(values.values())
             if not self.decode:
                 return image, _join_labels(labels, self.schema.kind)
-            pixels = _decode_image(image)
+            # A copy, because PyTorch warns about arrays that cannot be changed.
+            pixels = read_upright(image).copy()
             if self.schema.kind == "masks":
                 return pixels, _decode_masks(labels, pixels)
             return pixels, _join_labels(labels, self.schema.kind)
@@ -111,36 +112,18 @@ def _choose_split(shards: pd.DataFrame, split: Split, fold: int) -> pd.DataFrame
 
     Raises: ValueError: there is none.
     """
-    if split not in get_args(Split):
-        raise ValueError(
-            f"split is '{split}'. Set it to one of {', '.join(get_args(Split))}."
-        )
-    splits = shards["split"].map(SPLIT_NAMES)
-    folds = set(shards["fold"][splits == "train"]) - {-1}
     # Without folds there may be training shards alone, which `choose_fold` refuses.
-    if split == "validation" or (split == "train" and len(folds) > 1):
+    if split == "validation" or (split == "train" and len(list_folds(shards)) > 1):
         training, validation = choose_fold(shards, fold)
         return training if split == "train" else validation
 
-    chosen = shards[splits == split]
+    chosen = shards[shards["split"].map(SPLIT_NAMES) == split]
     if chosen.empty:
         raise ValueError(
             f"There are no shards of the split '{split}', only of the splits "
             f"{sorted(set(shards['split']))}. Set split to one of them."
         )
     return chosen
-
-
-def _decode_image(data: bytes) -> np.ndarray:
-    """Return the pixels of an image file, uint8 (height, width, 3).
-
-    Raises: ValueError: it is damaged.
-    """
-    try:
-        # A copy, because PyTorch warns about arrays that cannot be changed.
-        return read_upright(data).copy()
-    except RejectedImage as rejection:
-        raise ValueError(f"its image cannot be decoded: {rejection}") from None
 
 
 def _join_labels(labels: list[Any], kind: str) -> Any:
@@ -161,10 +144,10 @@ def _decode_masks(codes: list[bytes], pixels: np.ndarray) -> np.ndarray:
 
 def _open_index(row: Any) -> ShardIndex:
     """Return the index of a row of `find_shards` from its `.idx` file."""
-    name = row.file.removeprefix(row.folder).lstrip("/")
+    name = row.file.removeprefix(f"{row.folder}/")
     path = storage.join(row.folder, "index", f"{name}.idx")
     bounds = read_index(path)
-    if len(bounds) != row.count + 1 or bounds[-1] != row.bytes:
+    if len(bounds) != row.count + 1:
         raise ValueError(
             f"'{row.file}' has no index of its {row.count:,} records in '{path}'. Copy "
             "the part's folder index/ as well, or read it with read_batches. A shard "

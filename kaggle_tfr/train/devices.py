@@ -66,10 +66,13 @@ def find_devices(device: str = "auto") -> Devices:
             f"DEVICE is '{device}', but Keras on {backend} finds none ({error}). "
             f"{_advise()}"
         ) from None
-    if device == "auto" and devices.kind != "tpu":
-        _check_no_tpu(backend)
-    replicas = "replica" if devices.count == 1 else "replicas"
-    print(f"Training on {devices.name}: {devices.count} {replicas}")
+    tpu_signs = find_tpu_signs()
+    if device == "auto" and devices.kind != "tpu" and tpu_signs:
+        raise RuntimeError(
+            f"This machine has a TPU ({tpu_signs[0]}), which Keras on {backend} cannot "
+            f"use. {_advise()}"
+        )
+    print(f"Training on {devices.name}, replicas: {devices.count}")
     return devices
 
 
@@ -81,16 +84,6 @@ def predict(model: keras.Model, images: np.ndarray) -> np.ndarray:
         images = keras.distribution.distribute_tensor(images, layout)
     # With a TensorFlow strategy every replica returns the whole batch, one by one.
     return np.asarray(model.predict_on_batch(images))[: len(images)]
-
-
-def _check_no_tpu(backend: str) -> None:
-    """Raise RuntimeError if this machine has a TPU, which the backend did not find."""
-    tpu_signs = find_tpu_signs()
-    if tpu_signs:
-        raise RuntimeError(
-            f"This machine has a TPU ({tpu_signs[0]}), which Keras on {backend} cannot "
-            f"use. {_advise()}"
-        )
 
 
 def _check_backend() -> str:

@@ -58,15 +58,15 @@ def _fill_missing(scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return filled
 
 
-def _find_positions(columns: Sequence[str], classes: Sequence[str]) -> list[int]:
-    """Return the number of the class that each column is named after."""
-    for column in columns:
-        if column not in classes:
-            raise ValueError(
-                f"{SUBMISSION} has the column '{column}', which is not a class. There "
-                f"are {', '.join(classes)}."
-            )
-    return [classes.index(column) for column in columns]
+def _find_positions(columns: Sequence[str], classes: Sequence[str]) -> np.ndarray:
+    """Return the number of the class that each column is named after, int (n,)."""
+    positions = pd.Index(classes).get_indexer(pd.Index(columns))
+    if (positions < 0).any():
+        raise ValueError(
+            f"{SUBMISSION} has the columns {', '.join(columns)}, but the classes are "
+            f"{', '.join(classes)}."
+        )
+    return positions
 
 
 def _match_ids(template: pd.DataFrame, ids: Sequence[str]) -> tuple[str, np.ndarray]:
@@ -91,8 +91,8 @@ def _print_missing(ids: np.ndarray) -> None:
     """Name the test images that have no prediction, ten at most."""
     if not len(ids):
         return
-    names = ", ".join(ids[:10]) + (", …" if len(ids) > 10 else "")
     print(
-        f"Test images that could not be read: {len(ids):,} ({names}). Each gets the "
-        "most frequent class, or the mean of a quantity."
+        f"Test images that could not be read: {len(ids):,}, such as "
+        f"{', '.join(ids[:10])}. Each gets the most frequent class, or the mean of a "
+        "quantity."
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from kaggle_tfr import storage
-from kaggle_tfr.plan.plan import PART_FILES, Plan, read_plan
+from kaggle_tfr.plan.plan import Plan, read_plan
 from kaggle_tfr.shards import (
     find_changed_files,
     read_part_table,
@@ -23,7 +23,7 @@ from kaggle_tfr.shards import (
 )
 
 REJECT_COLUMNS = ["image_id", "path", "problem", "file"]
-LAST_FILES = ("shards.csv", "plan.json")  # to be removed after all others
+DATASET_FILE = "dataset-metadata.json"
 
 
 @dataclass(frozen=True)
@@ -67,21 +67,19 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
             "Set OVERWRITE = True to write it again (on the command line: "
             "-p OVERWRITE=True), choose another OUT_DIR, or revert the change."
         )
-    if changes:
-        clear_part(part_dir)
-
     storage.remove_leftovers(part_dir)
     storage.make_folder(storage.scratch_folder(part_dir))
     rows = read_shard_rows(part_dir)
+    if changes:  # `close_part` removes the files beside the shards
+        _remove_files(part_dir, [DATASET_FILE, *(row.file for row in rows)])
     finished = match_plan(rows, plan)
     sums = read_sums(part_dir) | {row.file: row.sha256 for row in finished}
     changed = find_changed_files(part_dir, sums)
-    _remove_files(part_dir, changed)
     if "rejects.csv" in changed:
         finished = [row for row in finished if not row.refused]
     finished = [row for row in finished if row.file not in changed]
-    kept = {row.file for row in finished}
-    _remove_files(part_dir, [row.file for row in rows if row.file not in kept])
+    unfinished = {row.file for row in rows} - {row.file for row in finished}
+    _remove_files(part_dir, {*changed, *unfinished})
     storage.update(f"{part_dir}/plan.json", plan.to_json().encode())
     return finished
 
@@ -90,7 +88,8 @@ def _find_changes(part_dir: str, plan: Plan) -> str:
     """Return how the plan of a part differs: "QUALITY was 90", or ""."""
     # SHA256SUMS can identify the plan of a part without plan.json.
     is_same = read_sums(part_dir).get("plan.json") == sha256_of_text(plan.to_json())
-    if is_same or not any(storage.exists(f"{part_dir}/{name}") for name in LAST_FILES):
+    files = [f"{part_dir}/shards.csv", f"{part_dir}/plan.json"]
+    if is_same or not any(map(storage.exists, files)):
         return ""
     try:
         before = read_plan(part_dir)
@@ -158,19 +157,6 @@ def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:
         ):
             matching[shard.number] = replace(row, number=shard.number)
     return [*matching.values()]
-
-
-def clear_part(part_dir: str) -> None:
-    """Remove the files that 04_write wrote to a part; other files stay.
-
-    Shards are removed before their rows, and plan.json last, so that the call can be
-    repeated after an interruption.
-    """
-    rows = read_shard_rows(part_dir)
-    names = {*PART_FILES, *read_sums(part_dir), *(f"{row.split}.csv" for row in rows)}
-    _remove_files(part_dir, [row.file for row in rows])
-    remove_journal(part_dir)
-    _remove_files(part_dir, [*sorted(names.difference(LAST_FILES)), *LAST_FILES])
 
 
 def _remove_files(part_dir: str, files: Iterable[str]) -> None:

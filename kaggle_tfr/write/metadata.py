@@ -12,9 +12,8 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.find import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.plan.plan import Plan
-from kaggle_tfr.write.journal import ShardRow
+from kaggle_tfr.write.journal import DATASET_FILE, ShardRow
 
-DATASET_FILE = "dataset-metadata.json"
 # The user may change these.
 USER_FIELDS = ("id", "title", "subtitle", "licenses", "keywords")
 # The characters that begin something in Markdown, in a formula or in HTML.
@@ -68,16 +67,10 @@ def describe_dataset(
     part = rows[0].part
     name = " ".join(plan.labels.name.split()) or "images"
     ending = "TFRecords"
-    slug_ending = "tfrecords"
-    if plan.first_part > 1:
-        # Without a total: the earlier parts are published under theirs, and a dataset
-        # that has grown may grow again.
+    # Without a total: a dataset may grow, and its earlier parts are published.
+    if plan.part_numbers.stop > 2:
         ending += f" part {part}"
-        slug_ending += f"-part-{part}"
-    elif plan.n_parts > 1:
-        ending += f" part {part} of {plan.n_parts}"
-        slug_ending += f"-{part}-of-{plan.n_parts}"
-    slug = slug or to_slug(name, slug_ending)
+    slug = slug or to_slug(name, ending.lower().replace(" ", "-"))
     page = PAGE.render(
         plan=plan,
         part=part,

@@ -17,10 +17,10 @@ from kaggle_tfr.fingerprints import (
 from kaggle_tfr.naming import FOLDS_FILE, SUBMISSION
 from kaggle_tfr.plan.plan import Plan, read_rows
 from kaggle_tfr.records import format_index, list_frames
-from kaggle_tfr.shards import SUMS, format_sums
+from kaggle_tfr.shards import SUMS, format_sums, read_sums
 from kaggle_tfr.write import journal
-from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, ShardRow
-from kaggle_tfr.write.metadata import DATASET_FILE, read_metadata, renew_metadata
+from kaggle_tfr.write.journal import COLUMNS, DATASET_FILE, REJECT_COLUMNS, ShardRow
+from kaggle_tfr.write.metadata import read_metadata, renew_metadata
 
 # In plan.parquet these describe the original, in a record the stored image. A CSV has
 # those of the original by other names.
@@ -41,25 +41,25 @@ def close_part(
     rows: of all shards of the part, in the plan's order. Files that are right stay.
     publish_hashes: whether the part gets hashes.parquet.
     """
-    with storage.explain_os_errors(part_dir):
-        files = _list_tables(work_dir, plan, rows, publish_hashes=publish_hashes)
-        files |= _list_files(work_dir, plan, rows)
-        # Without shards.csv, which is written last, the part is unfinished.
-        files["shards.csv"] = storage.format_csv(pd.DataFrame(rows)[COLUMNS]).encode()
-        sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-        for row in rows:
-            sums[row.file] = row.sha256
-            if not plan.settings.compression:
-                sums |= _complete_index(part_dir, row)
-        metadata = renew_metadata(part_dir, plan, rows, license_name)
-        if metadata != read_metadata(part_dir):
-            text = json.dumps(metadata, indent=1) + "\n"
-            storage.write_atomically(f"{part_dir}/{DATASET_FILE}", text.encode())
-        storage.update(f"{part_dir}/{SUMS}", format_sums(sums).encode())
-        for name in {"rejects.csv", FINGERPRINTS_FILE} - files.keys():
-            storage.remove(f"{part_dir}/{name}")
-        for name, data in files.items():
-            storage.update(f"{part_dir}/{name}", data)
+    files = _list_tables(work_dir, plan, rows, publish_hashes=publish_hashes)
+    files |= _list_files(work_dir, plan, rows)
+    # Without shards.csv, which is written last, the part is unfinished.
+    files["shards.csv"] = storage.format_csv(pd.DataFrame(rows)[COLUMNS]).encode()
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    for row in rows:
+        sums[row.file] = row.sha256
+        if not plan.settings.compression:
+            sums |= _complete_index(part_dir, row)
+    metadata = renew_metadata(part_dir, plan, rows, license_name)
+    if metadata != read_metadata(part_dir):
+        text = json.dumps(metadata, indent=1) + "\n"
+        storage.write_atomically(f"{part_dir}/{DATASET_FILE}", text.encode())
+    # Those of an earlier run, or of another plan.
+    for name in read_sums(part_dir).keys() - sums.keys():
+        storage.remove(storage.join(part_dir, name))
+    storage.update(f"{part_dir}/{SUMS}", format_sums(sums).encode())
+    for name, data in files.items():
+        storage.update(f"{part_dir}/{name}", data)
     journal.remove_journal(part_dir)
 
 

@@ -17,9 +17,9 @@ from kaggle_tfr.records import DamagedRecord, read_image_bytes
 from kaggle_tfr.shards import SUMS, format_sums, read_sums
 
 # Sums over images: "images", "pixels", the values "R", "G", "B", and their squares
-# "RR", "GG", "BB".
+# "RR", "GG", "BB". As Python's integers, which are exact.
 Sums = Counter[str]
-Stats = dict[str, Sums]  # by split
+Stats = dict[Any, Sums]  # by split, or by part folder and split
 
 
 def sum_channels(pixels: np.ndarray) -> Sums:
@@ -70,6 +70,7 @@ def save_stats(stats: Stats, part_dir: str) -> None:
 
     It has mean, std, images and pixels of train, or of all splits together if there is
     no train, and of each split.
+    stats: by split.
     """
     path = f"{part_dir}/stats.json"
     splits = {split: describe_sums(stats[split]) for split in sorted(stats)}
@@ -83,6 +84,7 @@ def save_mean_rgb(stats: Stats, origin: str, work_dir: str) -> None:
     """Write mean_rgb/{split}_{origin}.json; origin: "files" or "records".
 
     Each file has the form of ImageNet's pipelines: {"R": …, "G": …, "B": …}.
+    stats: by split.
     """
     for split, sums in stats.items():
         path = storage.join(work_dir, f"mean_rgb/{split}_{origin}.json")

@@ -5,11 +5,9 @@ parallel. On a cluster a shard is a task.
 """
 
 import os
-import shutil
 import uuid
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack
 from functools import partial
 from itertools import chain, takewhile
 from typing import Any
@@ -32,8 +30,6 @@ from kaggle_tfr.session import tf
 from kaggle_tfr.shards import check_one_dataset, find_changed_files, list_parts
 from kaggle_tfr.write import journal, sidecars
 from kaggle_tfr.write.journal import COLUMNS, ShardRow
-
-SPARE_DISK_BYTES = 8 << 20  # 8 MiB for the tables beside the shards
 
 Row = dict[Any, Any]  # of plan.parquet
 Reject = dict[str, str]  # image_id, path, problem
@@ -65,19 +61,14 @@ def write_parts(
     plan = read_plan(work_dir)
     numbers = [part] if part else plan.part_numbers
     parts_dir = out_dir or work_dir
-    part_dirs = {n: storage.join(parts_dir, f"part-{n}") for n in numbers}
+    part_dirs = [storage.join(parts_dir, f"part-{number}") for number in numbers]
     _check_plan(plan, part or plan.first_part, work_dir)
-    _check_folders(work_dir, parts_dir, [*part_dirs.values()])
+    _check_folders(work_dir, parts_dir, part_dirs)
     written = list[ShardRow]()
-    with ExitStack() as locks:
-        for part_dir in part_dirs.values():
-            locks.enter_context(storage.lock(f"{part_dir}/.lock"))
-        finished = {
-            number: journal.open_part(part_dir, plan, overwrite=overwrite)
-            for number, part_dir in part_dirs.items()
-        }
-        for number, part_dir in part_dirs.items():
-            rows = _write_missing(work_dir, part_dir, plan, number, finished[number])
+    for number, part_dir in zip(numbers, part_dirs, strict=True):
+        with storage.lock(f"{part_dir}/.lock"):
+            finished = journal.open_part(part_dir, plan, overwrite=overwrite)
+            rows = _write_missing(work_dir, part_dir, plan, number, finished)
             sidecars.close_part(
                 work_dir,
                 part_dir,
@@ -86,7 +77,7 @@ def write_parts(
                 license_name,
                 publish_hashes=publish_hashes,
             )
-            written += rows
+        written += rows
     return pd.DataFrame(written)[COLUMNS]
 
 
@@ -100,10 +91,12 @@ def _check_plan(plan: Plan, part: int, work_dir: str) -> None:
             f"PART is {part}, but the plan has the parts {list(plan.part_numbers)}. "
             "Set PART to one of them, or to 0 for all."
         )
-    if plan.folds_sha256 and part == plan.first_part:
-        path = storage.join(work_dir, FOLDS_FILE)
-        if find_changed_files(work_dir, {FOLDS_FILE: plan.folds_sha256}):
-            raise ValueError(f"'{path}' has changed since 03_plan. Run 03_plan again.")
+    sums = {FOLDS_FILE: plan.folds_sha256}
+    is_first = part == plan.first_part
+    if plan.folds_sha256 and is_first and find_changed_files(work_dir, sums):
+        raise ValueError(
+            f"'{work_dir}/{FOLDS_FILE}' has changed since 03_plan. Run 03_plan again."
+        )
     versions = parallel.package_versions()
     if plan.versions not in ({}, versions):
         warnings.warn(
@@ -161,16 +154,11 @@ def _write_missing(
     except tf.errors.OpError as error:
         problem = f"'{part_dir}' cannot be written: {error.message}"
         raise OSError(f"{problem}. {storage.RESUME_HINT}") from error
-    finally:
-        if len(finished) < len(shards):
-            print(
-                f"Stopped after {len(finished)} of {len(shards)} shards of "
-                f"'{part_dir}'. These are complete and stay."
-            )
     if len(finished) < len(shards):
         print(
-            "The Kaggle session is nearly over. Push the kernel again with its own "
-            "output as a source, as `python -m kaggle_tfr push` does. It resumes."
+            f"Stopped after {len(finished)} of {len(shards)} shards of '{part_dir}': "
+            "the session is nearly over. Push the kernel again with its own output "
+            "as a source, as `python -m kaggle_tfr push` does. It resumes."
         )
         raise SystemExit(0)
     return [finished[shard.number] for shard in shards]
@@ -225,14 +213,7 @@ def write_shard(
     Raises: OSError, tf.errors.OpError.
     """
     shard, _ = task
-    needed = shard.bytes_high + SPARE_DISK_BYTES
     scratch = storage.scratch_folder(part_dir)
-    if shutil.disk_usage(scratch).free < needed:
-        raise OSError(
-            f"not enough free space: shard {shard.number} and the other files may need "
-            f"{storage.format_bytes(needed)}. Make room, or set another OUT_DIR. "
-            f"{storage.RESUME_HINT}"
-        )
     temporary = os.path.join(scratch, f"{shard.number:06d}.{uuid.uuid4().hex}.tmp")
     bounds = [0]
     rejects = []
@@ -308,17 +289,14 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, 
     text = table.to_csv(lineterminator="\n", float_format="%.4f")
     storage.write_atomically(f"{work_dir}/accounting.csv", text.encode())
 
-    tests = f", {n_tests:,} of them test records" if n_tests else ""
     n_parts = shards["part"].nunique()
-    others = "PART = 0 writes all parts, and keeps finished shards."
     notebook.note(
         "✓",
-        f"Wrote {n_records:,} records{tests}, of {n_planned:,} planned images: "
+        f"Wrote {n_records:,} records, of {n_planned:,} planned images: "
         f"{notebook.count_of(len(shards), 'shard')}, "
         f"{storage.format_bytes(shards['bytes'].sum())}, "
         f"{notebook.count_of(n_parts, 'part')} of {plan.n_parts}.",
         "parts",
-        others if n_parts < plan.n_parts else "",
     )
     if n_refused:
         notebook.note(

@@ -94,9 +94,7 @@ def test_labels_of_other_kinds_replace_the_label(kind, columns, keys, values):
 @pytest.mark.parametrize(
     ("spec", "value", "message"),
     [
-        ({"type": "float"}, "", "''"),
         ({"type": "float", "from": ["height", "x"]}, "", "''"),
-        ({"type": "int64"}, "abc", "'abc'"),
         ({"type": "int64"}, 1.5, "1.5"),
         ({"type": "float"}, "nan", "'nan'"),
         ({"type": "int64"}, str(2**63), "'9223372036854775808'"),
@@ -136,7 +134,6 @@ def test_test_images_lose_a_field_that_all_of_them_lack():
         ({"label": "label"}, "'image'"),
         ({"image": "image", "x": {"type": "int32"}}, "'int32'"),
         ({"image": "image", "x": {"tpye": "int64"}}, "'tpye'"),
-        ({"image": "image", "x": {"size": "many"}}, "'many'"),
         ({"image": "image", "x": "labl"}, "'labl'"),
     ],
 )
@@ -145,14 +142,6 @@ def test_a_schema_that_cannot_be_is_named(description, message):
     message = f"SCHEMA cannot be used: .*{message}.* landmark.* type: bytes"
     with pytest.raises(ValueError, match=message):
         load_schema(description, make_table())
-
-
-def test_an_image_without_a_label_has_no_one_hot_vector():
-    """It is an error that names the image."""
-    row = make_table().iloc[0].to_dict()
-    schema = load_schema("petals", make_table(), LABELS)
-    with pytest.raises(ValueError, match="image '.*' has no label"):
-        write(row | {"label": -1}, schema)
 
 
 @given(

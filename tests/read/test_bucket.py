@@ -102,8 +102,6 @@ def test_a_bucket_that_fails_never_ends_an_epoch(shards, bucket, ask):
 
 
 ROSE = "gs://files/rose/1 ö.jpg"
-# Foreign shards are listed by pattern; a name without a count is counted.
-FOREIGN = "find_shards('gs://flowers/part-1', schema='landmark')['count'].tolist()"
 REMOVED = (
     f"[storage.remove({ROSE!r}), storage.remove({ROSE!r}), storage.exists({ROSE!r})]"
 )
@@ -117,7 +115,6 @@ REMOVED = (
         (f"storage.size_and_time({ROSE!r})[0]", 5),
         ("storage.is_folder('gs://files/rose')", True),
         ("storage.is_folder('gs://files/lily')", False),
-        (FOREIGN, [RECORDS] * SHARDS),
         (REMOVED, [None, None, False]),
     ],
 )

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.plans import make_images, plan_images
-from support.readers import make_record, write_shard
+from support.readers import make_record, write_part
 
 from kaggle_tfr import read
 from kaggle_tfr.write.writer import write_parts
@@ -34,21 +34,12 @@ def list_ids(batches):
     return found
 
 
-def test_ids_are_the_last_value_of_a_batch(shards):
-    """Each with the label that the part's CSV has; padding has none."""
-    rows = pd.read_csv(f"{shards['folder'][0]}/train.csv", dtype={"image_id": str})
-
-    found = list_ids(read.read_batches(shards, **SIZES, ids=True))
-
-    assert found == dict(zip(rows["image_id"], rows["label"], strict=True))
-
-
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 def test_a_record_without_an_id_has_its_place(tmp_path, compression):
     """Also in GZIP; the place finds the image of the record again."""
-    write_shard(tmp_path / "a.tfrec", map(make_record, (7, 200)), compression)
-    write_shard(tmp_path / "b.tfrec", [make_record(30)], compression)
-    shards = read.find_shards(tmp_path, schema="landmark")
+    records = {"a.tfrec": (0, [make_record(7), make_record(200)])}
+    records["b.tfrec"] = (0, [make_record(30)])
+    shards = read.find_shards(write_part(tmp_path, records, compression=compression))
 
     found = list_ids(read.read_batches(shards, **SIZES, ids=True))
 
@@ -73,9 +64,9 @@ def test_images_are_found_by_the_ids_of_their_part(shards):
 
 def test_the_sample_submission_of_a_part_is_text(shards, tmp_path):
     """A mark at its start is left out, and NA is a name; without a file it is None."""
-    write_shard(tmp_path / "a.tfrec", [make_record(1)])
+    other = write_part(tmp_path, {"a.tfrec": (0, [make_record(1)])})
 
     table = read.find_submission(shards)
 
     assert table.to_dict("records") == [{"image_id": "0007", "label": "NA"}]
-    assert read.find_submission(read.find_shards(tmp_path, schema="landmark")) is None
+    assert read.find_submission(read.find_shards(other)) is None

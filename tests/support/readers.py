@@ -46,16 +46,17 @@ def write_shard(path, records, compression=""):
     return str(path)
 
 
-def write_part(folder, shards, classes=("a", "b")):
+def write_part(folder, shards, classes=("a", "b"), schema="landmark", compression=""):
     """Write a part folder from {file: (fold, records)}, with its tables."""
     from kaggle_tfr.schema import load_schema
 
     rows = ["file,split,fold,count,bytes,sha256"]
     for file, (fold, records) in shards.items():
-        size = Path(write_shard(Path(folder) / file, records)).stat().st_size
+        path = write_shard(Path(folder) / file, records, compression)
+        size = Path(path).stat().st_size
         rows.append(f"{file},train,{fold},{len(records)},{size},0")
     (Path(folder) / "shards.csv").write_text("\n".join(rows) + "\n")
-    (Path(folder) / "schema.json").write_text(load_schema("landmark").to_json())
+    (Path(folder) / "schema.json").write_text(load_schema(schema).to_json())
     (Path(folder) / "labels.json").write_text(json.dumps({"classes": list(classes)}))
     return str(folder)
 

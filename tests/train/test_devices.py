@@ -6,16 +6,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from support.processes import call_python
 
 from kaggle_tfr import session, train
-
-CHOICE = """
-import os, sys
-from kaggle_tfr import read, session, train
-session.prepare()
-print(os.environ["KERAS_BACKEND"], "keras" in sys.modules)
-"""
 
 
 @pytest.fixture
@@ -51,21 +43,6 @@ def test_the_best_device_is_taken(host, capsys, gpus, name):
     assert capsys.readouterr().out.startswith(f"Training on {name}")
     assert found.kind == ("gpu" if gpus else "cpu")
     assert found.count == max(gpus, 1)
-
-
-@pytest.mark.parametrize(
-    ("files", "signs"),
-    [
-        (["dev/accel0", "dev/accel1"], 2),
-        (["dev/vfio/vfio", "dev/vfio/3"], 1),
-        (["dev/accel/accel0", "dev/nvidia0"], 0),  # other makers' chips
-    ],
-)
-def test_a_tpu_is_recognised_by_its_files(host, tmp_path, files, signs):
-    """Chips of other makers, and the file that every VFIO driver has, are none."""
-    fake(tmp_path, *files)
-
-    assert len(session.find_tpu_signs()) == signs
 
 
 def test_a_tpu_that_would_be_left_idle_is_an_error(host, monkeypatch, tmp_path, capsys):
@@ -104,24 +81,6 @@ def test_a_backend_that_comes_too_late_is_an_error(monkeypatch):
         RuntimeError, match="is 'jax', keras .* with 'tensorflow'.*Restart"
     ):
         train.find_devices("cpu")
-
-
-@pytest.mark.parametrize(
-    ("environment", "chosen"),
-    [
-        ({}, "tensorflow"),
-        ({"ISTPUVM": "1"}, "jax"),
-        ({"ISTPUVM": "1", "KERAS_BACKEND": "torch"}, "torch"),
-    ],
-)
-def test_the_backend_is_chosen_before_keras_is_imported(
-    monkeypatch, environment, chosen
-):
-    """JAX where there is a TPU, TensorFlow elsewhere, or what the environment says."""
-    monkeypatch.delenv("KERAS_BACKEND", raising=False)
-    monkeypatch.delenv("ISTPUVM", raising=False)
-    done = call_python("-c", CHOICE, **environment)
-    assert done.stdout.split() == [chosen, "False"], done.stderr
 
 
 def test_a_tpu_computes_in_bfloat16_with_float32_weights_and_logits():

@@ -32,5 +32,5 @@ def test_the_accelerators_notebooks_run_on_the_tpu_image(work, name, tmp_path):
     with mock.patch.object(sys, "executable", python):
         done = call_python(*command, cwd=NOTEBOOKS, KERAS_BACKEND="jax", **flags)
     assert done.returncode == 0, done.stderr[-2000:]
-    text = "by JAX: 8 replicas" if name.startswith("06") else "classes"
+    text = "by JAX, replicas: 8" if name.startswith("06") else "classes"
     assert text in (tmp_path / "out.ipynb").read_text()

@@ -10,7 +10,6 @@ import keras
 import numpy as np
 import pandas as pd
 import pytest
-from support.cells import run_cells
 from support.processes import call_python
 from support.readers import make_example, make_picture, write_part
 from support.training import run_training
@@ -115,12 +114,12 @@ def run(root, part, by_tensorflow, tmp_path_factory, request):
 def predict_plainly(work, fold, shards):
     """Return the probabilities that a saved model gives to images, by their ids."""
     model = keras.models.load_model(work / f"model-fold{fold}.keras")
-    batches = read.read_batches(shards, 32, 1, extra=["image_id"])
+    batches = read.read_batches(shards, 32, 1, ids=True)
     found = {}
-    for images, *_, fields in batches.as_numpy_iterator():
+    for images, *_, ids in batches.as_numpy_iterator():
         logits = np.asarray(model(images), np.float64)[0]
         shares = np.exp(logits - logits.max())
-        found[fields["image_id"][0].decode()] = shares / shares.sum()
+        found[ids[0].decode()] = shares / shares.sum()
     return pd.DataFrame(found).T
 
 
@@ -179,20 +178,3 @@ def test_each_fold_starts_from_the_same_weights(by_tensorflow):
     """The model of the second fold has not seen it in the training of the first."""
     first, second = by_tensorflow.starts
     assert all(map(np.array_equal, first, second))
-
-
-def test_probabilities_of_too_many_classes_are_not_kept(
-    by_tensorflow, tmp_path, capsys
-):
-    """oof.csv has the classes all the same; there is no submission."""
-    names = by_tensorflow.names | {"keeps_scores": False, "work": str(tmp_path)}
-    _, validation = read.choose_fold(names["shards"], 0)
-    names["predict"].__globals__["keeps_scores"] = False
-
-    table, scores = names["predict"](names["model"], validation)
-    run_cells("06-14", "06-23", **names)
-
-    assert scores.shape == (0, 3)
-    assert len(table) == 13
-    assert [path.name for path in tmp_path.iterdir()] == ["oof.csv"]
-    assert "no submission.csv" in capsys.readouterr().out

@@ -5,7 +5,6 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from support.inputs import put
 from support.kaggle_server import fixture_kaggle  # noqa: F401
 from support.readers import make_record, write_part
 from support.training import run_training
@@ -79,14 +78,3 @@ def test_a_dataset_or_a_model_of_kaggle_is_downloaded_once(
     address = "models/ada/x/keras/b0.*asked Kaggle: 404"
     with pytest.raises(FileNotFoundError, match=address):
         find_weights("models/ada/x/keras/b0")
-
-
-def test_a_mounted_model_is_used_on_kaggle(tmp_path, monkeypatch):
-    """Below the folder of its version, in the mounts of 2026 and the older ones."""
-    monkeypatch.setattr(find, "KAGGLE_INPUT", str(tmp_path))
-    new = "models/ada/efficientnet/keras/b0/2/one.keras"
-    old = "resnet/keras/50/1/one.keras"
-    put(tmp_path, [], {new: "", old: ""})
-
-    assert find_weights("models/ada/efficientnet/keras/b0") == str(tmp_path / new)
-    assert find_weights("models/ada/resnet/keras/50") == str(tmp_path / old)

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 
 import mistune
@@ -14,7 +12,6 @@ from support.kaggle_machine import make_environment, run_python
 from support.pages import HOSTILE, Elements
 from support.plans import make_images, plan_images, write
 
-from kaggle_tfr.schema import Labels
 from kaggle_tfr.write.journal import read_shard_rows
 from kaggle_tfr.write.metadata import DATASET_FILE, describe_dataset
 
@@ -58,23 +55,6 @@ def test_the_code_lists_the_original_images_of_a_fold(sample):
     training = records[records["fold"] != 0]
     assert set(names["validation"]["image_id"]) == set(validation["image_id"])
     assert set(names["training"]["image_id"]) == set(training["image_id"])
-
-
-def test_the_code_reads_masks(tmp_path):
-    """Also from compressed files in the folders of their splits."""
-    table = make_images(tmp_path / "images", 12).assign(Ash="1 7", Elm="")
-    labels = Labels("masks", ("Ash", "Elm"), ("Ash", "Elm"))
-    names = {"compression": "GZIP", "shard_name": "{split}/{split}-{i}.tfrecord"}
-    plan_images(table, tmp_path, labels=labels, **names)
-    write(tmp_path)
-
-    (code,) = list_code(tmp_path / "part-1")
-    code = code.replace(
-        "/kaggle/input/datasets/*/trees-tfrecords", f"{tmp_path}/part-1"
-    )
-    printed = subprocess.check_output([sys.executable, "-c", code], text=True)
-
-    assert len(re.findall(r"\(\d+, \d+, 3\) \[b'[\d ]*'\] \[b''\]", printed)) == 3
 
 
 def test_the_page_has_no_terms_of_this_package(sample):

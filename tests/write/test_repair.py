@@ -1,7 +1,6 @@
 """Verify names the damage of a part, and 04 repairs it with equal bytes."""
 
 import hashlib
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +9,7 @@ import pandas as pd
 import pytest
 from support.plans import digests, make_images, mounted, plan_images, verify, write
 
-from kaggle_tfr.__main__ import main
 from kaggle_tfr.plan.plan import read_plan, save_plan
-from kaggle_tfr.shards import format_sums, read_sums, sha256_of_text
 from kaggle_tfr.write.stats import save_stats
 
 FILES = [
@@ -99,6 +96,8 @@ def list_cases():
     cases = []
     for number, name in enumerate(FILES):
         for damage in DAMAGES:
+            if name == "dataset-metadata.json" and damage == edit:
+                continue  # its text is the user's
             is_heavy = damage != DAMAGES[number % 4]
             marks = [pytest.mark.heavy] if is_heavy else []
             cases.append(pytest.param(name, damage, marks=marks))
@@ -191,34 +190,10 @@ def test_sources_that_are_gone_are_not_compared(work, spoil):
     for path in use_copied_images(work)["path"].iloc[5:]:
         spoil(Path(path))
 
-    verified = verify(work / "part-1", work, sample=42)
+    verified = verify(work / "part-1", work)
 
     assert verified.faults.empty
     assert 0 < len(verified.sources) <= 5
-
-
-def test_an_index_with_a_wrong_offset_is_written_again(work, made):
-    """The lengths of the records are right, so only its checksum shows the fault."""
-    index = next((work / "part-1" / "index").glob("*.idx"))
-    lines = index.read_text().splitlines(keepends=True)
-    index.write_text("".join([f"9{lines[0]}", *lines[1:]]))
-
-    assert run_04(work).empty
-
-    assert digests(work / "part-1") == digests(made / "part-1")
-
-
-def test_the_page_of_an_earlier_version_is_no_fault(work):
-    """Its plan.json differs from what this version writes, and so does its text."""
-    part = work / "part-1"
-    text = (part / "plan.json").read_text().replace("{", '{"earlier": [],', 1)
-    (part / "plan.json").write_text(text)
-    sums = read_sums(str(part)) | {"plan.json": sha256_of_text(text)}
-    (part / "SHA256SUMS").write_text(format_sums(sums))
-    page = part / "dataset-metadata.json"
-    page.write_text(json.dumps(json.loads(page.read_text()) | {"description": "old"}))
-
-    assert verify(part).faults.empty
 
 
 def test_a_part_is_written_again_without_its_sources(work, made):
@@ -229,19 +204,6 @@ def test_a_part_is_written_again_without_its_sources(work, made):
     assert run_04(work).empty
 
     assert digests(work / "part-1") == digests(made / "part-1")
-
-
-def test_a_split_without_a_record_has_no_stats(work):
-    """All of its images were rejected."""
-    table = use_copied_images(work)
-    for path in table["path"][table["split"] == "test"]:
-        Path(path).write_bytes(b"not an image")
-    shutil.rmtree(work / "part-1")
-
-    assert run_04(work).empty
-
-    saved = json.loads((work / "part-1" / "stats.json").read_text())
-    assert list(saved["splits"]) == ["train"]
 
 
 def test_a_part_without_its_plan_is_named_and_not_overwritten(work):
@@ -255,13 +217,3 @@ def test_a_part_without_its_plan_is_named_and_not_overwritten(work):
     (part / "SHA256SUMS").unlink()
     with pytest.raises(ValueError, match="its plan.json is missing"):
         write(work)
-
-
-def test_the_table_of_faults_is_whole_in_a_narrow_terminal(work, capsys, monkeypatch):
-    """Neither a column nor a word is left out."""
-    monkeypatch.setenv("COLUMNS", "40")
-    edit(work / "part-1" / "train.csv")
-    (fault,) = verify(work / "part-1").faults.to_numpy().tolist()
-    assert main(["verify", str(work / "part-1")]) == 1
-    text = capsys.readouterr().out
-    assert all(str(value) in text for value in fault)

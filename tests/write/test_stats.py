@@ -75,31 +75,3 @@ def test_a_part_s_stats_are_those_of_its_train_records(written):
         images = [opened(record["image"]) for record in records]
         assert len(images) == rows["count"].sum()
         check_stats(splits[split], images)
-
-
-def test_without_train_the_stats_are_of_all_splits(tmp_path):
-    """A part of test images alone has a mean too."""
-    dark = np.zeros((1, 1, 3), np.uint8)
-    light = np.full((1, 3, 3), 40, np.uint8)
-    sums = {"a": stats.sum_channels(dark), "b": stats.sum_channels(light)}
-    path = tmp_path / "stats.json"
-    stats.save_stats(sums, str(tmp_path))
-
-    saved = json.loads(path.read_text())
-    assert saved["mean"] == dict.fromkeys("RGB", 30)
-    assert saved["splits"]["b"]["mean"] == dict.fromkeys("RGB", 40)
-
-
-def test_mean_rgb_has_imagenet_s_form(written):
-    """mean_rgb/ has {"R", "G", "B"} of files and of records, for each split."""
-    images, work = written
-    of_files = stats.channel_stats_of_files(images)
-    of_records = verify(work).stats[f"{work}/part-1"]
-    stats.save_mean_rgb(of_files, "files", str(work))
-    stats.save_mean_rgb(of_records, "records", str(work))
-
-    for split in SPLITS:
-        for origin, sums in (("files", of_files), ("records", of_records)):
-            mean = json.loads((work / f"mean_rgb/{split}_{origin}.json").read_text())
-            assert list(mean) == ["R", "G", "B"]
-            assert mean == stats.describe_sums(sums[split])["mean"]

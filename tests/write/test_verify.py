@@ -9,11 +9,9 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 from support.plans import (
-    digests,
     draw_picture,
     make_images,
     plan_images,
-    read_plainly,
     two_parts,
     verify,
     write,
@@ -21,9 +19,8 @@ from support.plans import (
 
 from kaggle_tfr import schema
 from kaggle_tfr.images.convert import ImageSettings, convert
-from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.write import writer
-from kaggle_tfr.write.verify import compare_with_source, verify_parts, verify_written
+from kaggle_tfr.write.verify import compare_with_source, verify_written
 
 FRAME = 16  # bytes of a frame around the record
 
@@ -94,7 +91,7 @@ def test_a_fault_stops_04(part):
 
     message = rf"not as planned:\n.*\n.*{shard.name}"
     with pytest.raises(RuntimeError, match=message):
-        verify_written(pd.DataFrame({"part": [1]}), str(part.parent), "")
+        verify_written([str(part)], "")
 
 
 @pytest.fixture(scope="module")
@@ -106,17 +103,6 @@ def gzip_work(work, tmp_path_factory):
     plan_images(table, folder, compression="GZIP", n_shards=3)
     write(folder)
     return folder
-
-
-def test_gzip_shards_are_equal_in_two_runs(gzip_work, tmp_path):
-    """They contain all records, and have no index."""
-    part = gzip_work / "part-1"
-    write(gzip_work, tmp_path)
-
-    assert digests(tmp_path / "part-1") == digests(part)
-    assert len(read_plainly(part.glob("*.tfrec"), "GZIP")) == 36
-    assert not (part / "index").exists()
-    assert find_faults(part).empty
 
 
 def test_a_flipped_bit_in_a_gzip_shard_is_found(gzip_work, tmp_path):
@@ -151,7 +137,7 @@ def test_several_damaged_records_and_the_end_of_a_cut_file_are_named(part, share
 
     whole_file, *records = find_faults(part).itertuples()
 
-    assert whole_file.problem == "its sha256 is not that of shards.csv"
+    assert "are not those of shards.csv" in whole_file.problem
     found = [(fault.record, fault.offset) for fault in records]
     assert found == [(number, offsets[number]) for number in damaged]
 
@@ -186,17 +172,17 @@ def put(name, kind, value):
 
 
 CHANGES = {
-    "'label' is [7], expected [": put("label", "int64_list", 7),
-    "'image_id' is [b'x'], expected [b'": put("image_id", "bytes_list", b"x"),
-    "the record is wrong": put("image", "bytes_list", b"\xff\xd8\xff"),
-    "'width' is [], expected [": lambda features: features.pop("width"),
-    "'new' is [1], expected []": lambda f: f["new"].int64_list.value.append(1),
+    "the features ['label'] are": put("label", "int64_list", 7),
+    "the features ['image_id'] are": put("image_id", "bytes_list", b"x"),
+    "at byte": put("image", "bytes_list", b"\xff\xd8\xff"),
+    "the features ['width'] are": lambda features: features.pop("width"),
+    "the features ['new'] are": lambda f: f["new"].int64_list.value.append(1),
 }
 
 
 @pytest.mark.parametrize(("message", "change"), CHANGES.items())
 def test_a_record_that_differs_from_the_plan_is_named(write_changed, message, change):
-    """Where files and checksums are right, the feature and its values are named."""
+    """Where files and checksums are right, the feature is named."""
     part = write_changed(
         lambda image_id, features: change(features) if image_id == "0004" else None
     )
@@ -231,7 +217,7 @@ def test_missing_unknown_and_renamed_files_are_named(part):
 
     faults = group_faults(part)
 
-    assert "the file is missing" in faults[first.name]
+    assert "cannot be read" in faults[first.name]
     unknown = ["trees-f9-009-12.tfrec", third.name]
     assert (
         faults[unknown].tolist() == ["it is not in the plan, or not in shards.csv"] * 2
@@ -239,30 +225,12 @@ def test_missing_unknown_and_renamed_files_are_named(part):
     assert set(faults.index) == {first.name, *unknown, "shards.csv", "train.csv", index}
 
 
-def test_a_part_of_another_plan_than_the_one_beside_it_is_named(part):
-    """Readers take the parts of one folder for one dataset, but not those of two."""
-    fingerprint = read_plan(str(part)).fingerprint
-    others = [part.parent / "part-2", part.parent / "elsewhere" / "part-3"]
-    for folder in others:
-        shutil.copytree(part, folder)
-        text = (part / "plan.json").read_text()
-        (folder / "plan.json").write_text(text.replace(fingerprint, "0" * 64))
-
-    faults = verify_parts([str(part), *map(str, others)]).faults
-
-    faults = faults[faults["problem"].str.contains("different datasets")]
-    assert faults["part"].tolist() == [str(part), str(others[0])]
-    assert f"'{part}' and '{others[0]}' cannot be read" in faults["problem"].iloc[0]
-
-
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize(
-    "name", ["shard", "shards.csv", "train.csv", "labels.json", "plan.json", "index"]
-)
+@pytest.mark.parametrize("name", ["shard", "shards.csv", "train.csv", "plan.json"])
 def test_a_pipe_in_the_place_of_a_file_is_named(part, name):
     """Reading a pipe would never end."""
-    shard = min(part.glob("*.tfrec")).name
-    name = {"shard": shard, "index": f"index/{shard}.idx"}.get(name, name)
+    if name == "shard":
+        name = min(part.glob("*.tfrec")).name
     (part / name).unlink()
     os.mkfifo(part / name)
 
@@ -309,17 +277,16 @@ def test_the_texts_of_a_csv_may_be_numbers_for_the_schema(tmp_path):
 def test_a_good_part_has_no_fault_and_fits_its_sources(work):
     """PSNR is high, and far lower with red and blue swapped."""
     part = str(work / "part-1")
-    verified = verify(part, work, sample=12)
+    verified = verify(part, work)
 
     columns = ["part", "file", "record", "offset", "problem", "advice"]
     assert verified.faults.empty
     assert list(verified.faults.columns) == columns
-    assert len(verified.sources) == 12
+    # One record in a hundred is compared, but 6 at least.
+    assert len(verified.sources) == 6
     psnr = verified.sources["psnr"]
     assert psnr.min() > 25
     assert (psnr > verified.sources["psnr_swapped"] + 5).all()
-    # By default one record in a hundred is compared, but 6 at least.
-    assert len(verify(part, work).sources) == 6
 
 
 WRONG_PIXELS = {
@@ -340,7 +307,7 @@ def test_swapped_and_rotated_images_are_named(work, write_changed, message, spoi
         image.value[0] = encoded.numpy()
 
     part = write_changed(change)
-    faults, sources, _ = verify(part, work, sample=50)
+    faults, sources, _ = verify(part, work)
 
     assert faults["problem"].str.contains(message).all()
     n_found = sources["problem"].str.contains(message).sum()
