@@ -121,8 +121,7 @@ def _draw(task: tuple[str, str]) -> tuple[str, list[float]]:
     task: the paths of both; "" for no other one.
     """
     path, other_path = task
-    (pixels,) = load_pixels([path], SIDE)
-    thumbnail = Image.fromarray(pixels)
+    thumbnail = Image.fromarray(load_pixels(path, SIDE))
     thumbnail.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
     webp = BytesIO()
     thumbnail.save(webp, "WEBP", quality=QUALITY)

@@ -136,7 +136,7 @@ def find_features(path: str, is_mirrored: bool) -> Features:
     Their places are those in the image with a short side of `SIDE` pixels; the x of its
     mirror image are negative, as if it were mirrored at its left edge.
     """
-    (pixels,) = load_pixels([path], SIDE)  # one colour if it cannot be read
+    pixels = load_pixels(path, SIDE)  # one colour if it cannot be read
     grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
     # Without the limit a narrow strip would become a huge image.
     scale = min(SIDE / min(grey.shape), 4 * SIDE / max(grey.shape))

@@ -5,11 +5,10 @@ copied into a record unchanged.
 """
 
 import io
-import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -38,7 +37,7 @@ FORMATS = (
 )
 PNG = b"\x89PNG"
 TIFF = (b"II*\0", b"MM\0*")
-SIGNATURES = (b"\xff\xd8\xff", PNG, b"GIF8", b"RIFF", *TIFF)
+SIGNATURES = (b"\xff\xd8\xff", PNG, b"GIF8", b"RIFF")
 SIMPLE_MODES = ("1", "L", "P", "RGB")
 OWN_PROFILE_MODES = ("L", "CMYK")  # a colour profile of RGB does not fit their pixels
 MAX_PARTS = 99  # of metadata that are tried one by one; a file may have millions
@@ -103,8 +102,7 @@ def _explain(data: bytes, error: Exception) -> str:
     """Return why Pillow cannot read `data`."""
     if isinstance(error, Image.UnidentifiedImageError):
         return _explain_unidentified(data)
-    text = str(error) or type(error).__name__
-    text = text.splitlines()[0]
+    text, *_ = (str(error) or type(error).__name__).splitlines()
     if isinstance(error, Image.DecompressionBombError):
         return f"over MAX_PIXELS: {text}"
     # A WebP contains the number of its bytes.
@@ -120,34 +118,22 @@ def _explain_unidentified(data: bytes) -> str:
     if data[4:8] == b"ftyp":
         brand = data[8:12].decode("ascii", "replace")
         return f"unsupported format: {brand} (HEIF family)"
-    tags_start = int.from_bytes(data[4:8], "little" if data[:1] == b"I" else "big")
-    if data.startswith(TIFF) and 8 <= tags_start < len(data):
-        return "unsupported format: TIFF with unknown bits, photometric or bands"
+    if data.startswith(TIFF):
+        return (
+            "unsupported format: cut TIFF, or with unknown bits, photometric or bands"
+        )
     return "truncated" if data.startswith(SIGNATURES) else "not an image"
 
 
-def read_header(data: bytes, name: str = "") -> Header:
-    """Return the header of an image file; `name` is checked for a wrong extension.
-
-    Raises: RejectedImage.
-    """
+def read_header(data: bytes) -> Header:
+    """Return the header of an image file. Raises: RejectedImage."""
     if not data:
         raise RejectedImage("empty file")
     header = _walk_jpeg(data)
     if header is None or not header.plain:
         header = _read_by_pillow(data, header.scan if header else 0)
     check_size(header.width, header.height)
-    return _check_extension(header, name)
-
-
-def _check_extension(header: Header, name: str) -> Header:
-    """Return the header, with a note if the extension is that of another format."""
-    _, extension = os.path.splitext(name.lower())
-    expected = Image.registered_extensions().get(extension, header.format)
-    if expected == header.format:
-        return header
-    note = f"wrong extension: {extension} holds {header.format}"
-    return replace(header, note="; ".join(filter(None, [header.note, note])))
+    return header
 
 
 def check_size(width: int, height: int) -> None:
@@ -161,6 +147,8 @@ def check_size(width: int, height: int) -> None:
 def _walk_jpeg(data: bytes) -> Header | None:
     """Return the header of a sequential JPEG of one scan and an end marker, else None.
 
+    It has 8 bits, and is grey or RGB.
+
     This takes a tenth of Pillow's time. A decoder stops at any marker, so it does not
     run out of data if there is one behind the scan. The header is not plain where the
     file contains metadata, such as EXIF or a profile: Pillow then reads it again.
@@ -171,9 +159,13 @@ def _walk_jpeg(data: bytes) -> Header | None:
         if marker in (0xC0, 0xC1):  # sequential, Huffman
             frame = data[start + 4 : start + 10]
         elif marker == 0xDA:  # start of the scan
-            is_only_scan = data[start + 4] == frame[-1]  # has all channels
+            bits, height, width, channels = struct.unpack(">BHHB", frame)
+            mode = {1: "L", 3: "RGB"}.get(channels)
+            is_only_scan = data[start + 4] == channels
             has_end = data.rfind(b"\xff\xd9", end) >= 0
-            return _read_frame(frame, plain, end) if is_only_scan and has_end else None
+            if bits == 8 and mode and height * width and is_only_scan and has_end:
+                return Header("JPEG", height, width, 1, mode, plain=plain, scan=end)
+            return None
         elif marker in METADATA_SEGMENTS:
             plain = plain and (marker, end - start) == (0xE0, 18)  # JFIF's
         elif marker not in HARMLESS_SEGMENTS:
@@ -192,15 +184,6 @@ def _list_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
         start = end
 
 
-def _read_frame(frame: bytes, plain: bool, scan: int) -> Header | None:
-    """Return the header of an 8-bit grey or RGB JPEG by its frame, else None."""
-    bits, height, width, channels = struct.unpack(">BHHB", frame)
-    mode = {1: "L", 3: "RGB"}.get(channels)
-    if bits != 8 or mode is None or not height * width:
-        return None
-    return Header("JPEG", height, width, 1, mode, plain=plain, scan=scan)
-
-
 def _read_by_pillow(data: bytes, scan: int) -> Header:
     """Return the header of a file of any format that Pillow reads."""
     with rejecting(data):
@@ -209,10 +192,11 @@ def _read_by_pillow(data: bytes, scan: int) -> Header:
     if image.format not in FORMATS:
         raise RejectedImage(f"unsupported format: {image.format}")
 
-    notes = [] if is_readable else ["unreadable metadata is ignored"]
-    is_animated = getattr(image, "is_animated", False)
-    if is_animated:
-        notes.append("several frames: the first is used")
+    note = ""
+    if getattr(image, "is_animated", False):
+        note = "several frames: the first is used"
+    if not is_readable:
+        note = "unreadable metadata is ignored"
     profile = _find_profile(image)
     orientation = _find_orientation(image)
     # As stored: versions of Pillow differ in whether the size of a TIFF is rotated.
@@ -221,21 +205,25 @@ def _read_by_pillow(data: bytes, scan: int) -> Header:
     width, height = transpose_size(size, orientation)
     if image.format == "TIFF":  # Pillow rotates TIFFs itself
         orientation = 1
-
-    is_deep = image.format == "PNG" and data[24] > 8
-    is_simple = image.mode in SIMPLE_MODES and not is_deep
-    is_changed = orientation != 1 or profile or image.has_transparency_data
+    is_changed = note or profile or orientation != 1
     return Header(
         format=image.format.replace("MPO", "JPEG"),
         height=height,
         width=width,
         orientation=orientation,
         mode=image.mode,
-        note="; ".join(notes),
-        plain=is_readable and is_simple and not is_changed and not is_animated,
+        note=note,
+        plain=_is_simple(image, data) and not is_changed,
         scan=scan,
         profile=profile,
     )
+
+
+def _is_simple(image: Image.Image, data: bytes) -> bool:
+    """Return whether it is opaque, and grey or RGB of 8 bits or fewer."""
+    is_deep = image.format == "PNG" and data[24] > 8
+    is_known = image.mode in SIMPLE_MODES and not image.has_transparency_data
+    return is_known and not is_deep
 
 
 def open_image(data: bytes) -> tuple[Image.Image, bool]:
@@ -319,17 +307,12 @@ def _srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | N
         transform = ImageCms.buildTransform(source, srgb, mode, "RGB")
     except (ImageCms.PyCMSError, OSError, TypeError, ValueError):
         return None
-    return transform if _measure_change(transform, mode) > 3 else None
-
-
-def _measure_change(transform: ImageCms.ImageCmsTransform, mode: str) -> int:
-    """Return by how many of 255 levels a transform changes a colour at most."""
-    cube = np.indices((9, 9, 9)).T * (255 / 8)
-    colors = cube.round().astype(np.uint8).reshape(27, 27, 3)
-    samples = Image.fromarray(colors).convert(mode)
-    converted = ImageCms.applyTransform(samples, transform) or samples
+    # It may change each colour by 3 of 255 levels.
+    colors = np.indices((9, 9, 9)).T.reshape(27, 27, 3) * (255 / 8)
+    samples = Image.fromarray(colors.round().astype(np.uint8)).convert(mode)
+    converted = transform.apply(samples)
     differences = ImageChops.difference(converted, samples.convert("RGB"))
-    return int(np.asarray(differences).max())
+    return transform if np.asarray(differences).max() > 3 else None
 
 
 def count_channels(data: bytes) -> int:
@@ -381,7 +364,7 @@ def read_rgb(
 
 def _over_white(image: Image.Image) -> Image.Image:
     """Return a loaded image with 8 bits and without transparency."""
-    if image.mode == "LAB":
+    if image.mode == "LAB":  # Pillow takes its numbers for red, green and blue
         raise _unsupported_mode(image)
     if not image.has_transparency_data:
         is_known = image.mode in ("RGB", *OWN_PROFILE_MODES)
@@ -398,7 +381,7 @@ def _over_white(image: Image.Image) -> Image.Image:
 def to_srgb(image: Image.Image, profile: bytes) -> Image.Image:
     """Return an 8-bit grey, CMYK or RGB image without transparency as sRGB."""
     if profile and (transform := _srgb_transform(profile, image.mode)):
-        return ImageCms.applyTransform(image, transform) or image
+        return transform.apply(image)
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
@@ -411,18 +394,14 @@ def _convert_16_bits(
         return None
     colors = values if values.ndim == 2 else values[..., 2::-1]  # red first
     levels = _reduce_to_8_bits(colors, bit_depth)
-    over_white = levels + (255 - levels) * _find_transparency(values, image)
+    transparency: np.ndarray | int = 0  # to 1
+    if values.ndim == 2:
+        transparency = values == image.info.get("transparency", -1)
+    elif values.shape[2] == 4 and image.has_transparency_data:
+        transparency = 1 - values[..., 3:] / np.float32(65535)
+    over_white = levels + (255 - levels) * transparency
     pixels = over_white.round().astype(np.uint8)
     return Image.fromarray(pixels).convert("RGB")
-
-
-def _find_transparency(values: np.ndarray, image: Image.Image) -> np.ndarray | int:
-    """Return the transparency of uint16 values, from 0 to 1 for each pixel."""
-    if values.ndim == 2:
-        return values == image.info.get("transparency", -1)
-    if values.shape[2] == 4 and image.has_transparency_data:
-        return 1 - values[..., 3:] / np.float32(65535)
-    return 0
 
 
 def _read_16_bits(image: Image.Image, data: bytes) -> np.ndarray | None:
