@@ -30,7 +30,6 @@ MEASURED: dict = {
     "n_bytes": 0,
     "format": "",
     "orientation": 1,
-    "note": "",
     "digest": "",
     "brightness": np.float32(0),
     "sharpness": np.float32(0),

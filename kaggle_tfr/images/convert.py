@@ -32,10 +32,8 @@ LINEAR_LIMIT = 1.5
 WHOLE_LIMIT = 2.5
 
 HASH_SIDE = 256  # pixels; below it the wavelet hash differs from the whole image's
-JPEG_LIMIT = 65_500  # pixels a side, of libjpeg
 # The formats of originals that a record may contain, for each `resize`.
 PASSED_FORMATS = {"none": ("JPEG", "PNG"), "short_side": ("JPEG",)}
-END_OF_JPEG = b"\xff\xd9"
 # A Huffman table of luma whose shortest code, of zeros only, is "end of block". Blocks
 # of one shade are then zeros, so a run of zeros in the scan is not damage.
 ZEROS_END_BLOCKS = re.compile(rb"(?s)\xff\xc4.{2,420}\x10.{16}\0")
@@ -99,7 +97,7 @@ def convert(data: bytes, settings: ImageSettings) -> EncodedImage:
 
     pixels = make_pixels(data, header, settings)
     height, width = pixels.shape[:2]
-    if max(height, width) > JPEG_LIMIT:
+    if max(height, width) > 65_500:  # the limit of libjpeg
         raise RejectedImage(f"JPEG holds no image of {width} × {height} pixels")
     return EncodedImage(_encode(pixels, settings), height, width, "JPEG")
 
@@ -154,22 +152,20 @@ def check_image(data: bytes, *, bit_depth: str = "") -> tuple[Header, np.ndarray
     return header, luma
 
 
-def read_pixels(
-    data: bytes, at_least: Size | None = None, header: Header | None = None
-) -> Pixels:
+def read_pixels(data: bytes, at_least: Size | None = None) -> Pixels:
     """Return the upright image, uint8 RGB (height, width, 3).
 
     at_least: the (height, width) to which a JPEG may be reduced by a whole number.
-    header: of `read_header`, if it has been read. Raises: RejectedImage.
+    Raises: RejectedImage.
     """
-    header = header or read_header(data)
+    header = read_header(data)
     size = at_least or (header.height, header.width)
     pixels, _ = _decode(data, header, transpose_size(size, header.orientation))
     upright = _to_upright_srgb(pixels, header)
     return cv2.cvtColor(upright, cv2.COLOR_BGR2RGB)
 
 
-def load_pixels(path: str, side: int = 256) -> Pixels:
+def load_pixels(path: str, side: int) -> Pixels:
     """Return an image for display, uint8 RGB; light grey if it cannot be read.
 
     side: pixels; JPEG are reduced to no less than this.
@@ -228,9 +224,8 @@ def _decode_reduced(data: bytes, color: str, scale: int) -> Pixels | None:
     size = f"REDUCED_{color}_{scale}" if scale > 1 else color
     # OpenCV versions differ in what they rotate, so we rotate.
     flags = getattr(cv2, f"IMREAD_{size}") | cv2.IMREAD_IGNORE_ORIENTATION
-    file = np.frombuffer(data, np.uint8)
     try:
-        return cv2.imdecode(file, flags)
+        return cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     except cv2.error:
         return None
 
@@ -243,7 +238,7 @@ def _find_scan_end(data: bytes, header: Header) -> int | None:
     if not header.scan or header.own_profile:
         return None
     marker = JPEG_MARKER.search(data, header.scan)
-    if marker is None or marker[0] != END_OF_JPEG:
+    if marker is None or marker[0] != b"\xff\xd9":
         return None  # not the end of the image: Pillow decides
     end = marker.start()
     has_zeros = data.find(bytes(32), header.scan, end) >= 0

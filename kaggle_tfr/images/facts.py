@@ -14,7 +14,6 @@ from PIL.JpegImagePlugin import JpegImageFile
 
 from kaggle_tfr.images.header import open_image
 
-TILES = 3  # along each side; all pixels would take longer than the hashes
 SIDE = 64  # pixels of a tile, at most
 _TIME = re.compile(r"(\d{4}):(\d\d):(\d\d \d\d:\d\d:\d\d)")
 
@@ -75,9 +74,9 @@ def measure_quality(luma: np.ndarray) -> tuple[float, float]:
     brightness: the mean. sharpness: the root mean square of the Laplacian in the
     sharpest of nine tiles, so that a sharp flower on a blurred ground is sharp.
     """
-    room = np.maximum(0, np.subtract(luma.shape, SIDE))
-    # At both edges, and evenly between.
-    corners = np.linspace(0, room, TILES).astype(int)
+    room = np.subtract(luma.shape, SIDE).clip(0)
+    # Tiles are at both edges and between; all pixels would take longer than the hashes.
+    corners = np.linspace(0, room, 3).astype(int)
     highest = 0.0
     for top, left in itertools.product(*corners.T):
         tile = luma[top : top + SIDE, left : left + SIDE]

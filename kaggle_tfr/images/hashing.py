@@ -43,10 +43,7 @@ Block = tuple[slice, np.ndarray]
 # The thumbnails of 8 and 9 pixels a side depend on all pixels. Of those of 32 and 64
 # pixels and of the means for the wavelets, each eighth depends on few pixels and is
 # multiplied on its own, which takes half the time: 1 mean, 4 pixels of 32 and 8 of 64.
-_EIGHTHS = np.arange(104).reshape(8, 13)
-MEANS = _EIGHTHS[:, 0]
-MEDIUM = np.ix_(*[_EIGHTHS[:, 1:5].ravel()] * 2)
-LARGE = np.ix_(*[_EIGHTHS[:, 5:].ravel()] * 2)
+EIGHTH = 13
 
 # The signs of 8 × 8 cosines in the image and its mirror images along x, y and both:
 # odd frequencies change theirs.
@@ -82,30 +79,7 @@ def hash_image(luma: np.ndarray) -> tuple[np.ndarray, float]:
     images with hardly any texture are noise.
     Source: imagehash, `average_hash`, `phash`, `dhash`, `whash`.
     """
-    height, width = luma.shape
-    # The wavelets of `imagehash.whash` begin with a square of this side.
-    exponent = min(height, width).bit_length() - 1
-    wavelet_side = max(8, 1 << exponent)
-    rows, means = _weigh_pixels(height, wavelet_side)
-    columns, _ = _weigh_pixels(width, wavelet_side)
-    pixels = luma.astype(np.float32)
-    pixels -= MIDDLE
-    coarse, _ = _shrink(pixels, rows[:1], columns[:1])
-    fine, sums = _shrink(pixels, rows[1:], columns[1:])
-    # The mean of each 64th of the image: the low band of Haar's wavelets.
-    wavelets = means @ sums[:, MEANS]
-    bits = _compare(coarse, wavelets, fine[MEDIUM], fine[LARGE])
-    return bits, _measure_texture(fine[MEDIUM])
-
-
-def _compare(
-    coarse: np.ndarray, wavelets: np.ndarray, medium: np.ndarray, large: np.ndarray
-) -> np.ndarray:
-    """Return the bits of `ALL_HASHES`, uint8 (112,).
-
-    coarse: the thumbnails of 8 and 9 pixels together, 17 × 17. medium: 32 × 32. large:
-    64 × 64.
-    """
+    coarse, medium, large, wavelets = _make_thumbnails(luma)
     small = coarse[:8, :8]
     to_right = np.diff(coarse[:8, 8:], axis=1)
     downwards = np.diff(coarse[8:, :8], axis=0)
@@ -123,7 +97,7 @@ def _compare(
         downwards < 0,
         _exceed_median(fine_cosines),
     ]
-    return np.packbits(np.concatenate(bits, axis=None))
+    return np.packbits(np.concatenate(bits, axis=None)), _measure_texture(medium)
 
 
 def _exceed_median(values: np.ndarray) -> np.ndarray:
@@ -140,6 +114,29 @@ def _measure_texture(thumbnail: np.ndarray) -> float:
     pixels = thumbnail.ravel()
     rest = pixels - PLANE @ (pixels @ PLANE)
     return float(rest @ rest / len(rest)) ** 0.5
+
+
+def _make_thumbnails(luma: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return thumbnails of an image, uint8 (height, width), and its wavelets.
+
+    Whole grey levels, float32: 17 × 17, the thumbnails of 8 and 9 pixels together; 32 ×
+    32; 64 × 64. Wavelets: float64, 8 × 8: the low band of Haar's wavelets, which is the
+    mean of each 64th of the image less `MIDDLE`, not rounded.
+    """
+    height, width = luma.shape
+    # The wavelets of `imagehash.whash` begin with a square of this side.
+    wavelet_side = max(8, 1 << min(height, width).bit_length() - 1)
+    rows, means = _weigh_pixels(height, wavelet_side)
+    columns, _ = _weigh_pixels(width, wavelet_side)
+    pixels = luma.astype(np.float32)
+    pixels -= MIDDLE
+    coarse, _ = _shrink(pixels, rows[:1], columns[:1])
+    fine, sums = _shrink(pixels, rows[1:], columns[1:])
+    wavelets = means @ sums[:, ::EIGHTH]
+    fine = fine.reshape(8, EIGHTH, 8, EIGHTH)
+    medium = fine[:, 1:5, :, 1:5].reshape(32, 32)
+    large = fine[:, 5:, :, 5:].reshape(64, 64)
+    return coarse, medium, large, wavelets
 
 
 def _shrink(
@@ -165,16 +162,14 @@ def _round(sums: np.ndarray) -> np.ndarray:
 def _weigh_pixels(length: int, wavelet_side: int) -> tuple[list[Block], np.ndarray]:
     """Return the blocks of weights of a side, and the weights of its eighths' means.
 
-    Blocks: that of the thumbnails of 8 and 9 pixels, and those of `_EIGHTHS`. Weights
+    Blocks: that of the thumbnails of 8 and 9 pixels, and those of the eighths. Weights
     of means: float64 (8, length).
     wavelet_side: a power of 2, from which wavelets compute the means.
     """
-    means = _weigh_by_lanczos(length, wavelet_side, 8)
     coarse = [_weigh_by_lanczos(length, size, size) for size in (8, 9)]
-    eighths = [means[:, None]]
-    for size in (32, 64):
-        weights = _weigh_by_lanczos(length, size, size)
-        eighths.append(weights.reshape(8, -1, length))
+    means = _weigh_by_lanczos(length, wavelet_side, 8)
+    fine = [means, *(_weigh_by_lanczos(length, size, size) for size in (32, 64))]
+    eighths = [weights.reshape(8, -1, length) for weights in fine]
 
     blocks = []
     for weights in (np.concatenate(coarse), *np.concatenate(eighths, axis=1)):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from PIL import ExifTags, Image, ImageChops, ImageCms
+from PIL import Image, ImageChops, ImageCms
 
 from kaggle_tfr.images.orientation import (
     ORIENTATIONS,
@@ -64,7 +64,6 @@ class Header:
     height, width: in pixels, of the upright image.
     orientation: of EXIF, 1 (upright) to 8.
     mode: Pillow's name of the kind of pixels, such as "RGB".
-    note: what is unusual, but no reason to reject the image.
     plain: whether every reader shows a JPEG or PNG correctly: grey or RGB of 8 bits or
         fewer, upright, one frame, without profile and transparency.
     scan: the position of the only scan of a sequential grey or RGB JPEG; else 0.
@@ -76,7 +75,6 @@ class Header:
     width: int
     orientation: int
     mode: str
-    note: str = ""
     plain: bool = False
     scan: int = 0
     profile: bytes = b""
@@ -105,10 +103,7 @@ def _explain(data: bytes, error: Exception) -> str:
     text, *_ = (str(error) or type(error).__name__).splitlines()
     if isinstance(error, Image.DecompressionBombError):
         return f"over MAX_PIXELS: {text}"
-    # A WebP contains the number of its bytes.
-    n_bytes = 8 + int.from_bytes(data[4:8], "little")
-    is_cut_webp = data.startswith(b"RIFF") and len(data) < n_bytes
-    if is_cut_webp or isinstance(error, EOFError) or "truncated" in text.lower():
+    if isinstance(error, EOFError) or "truncated" in text.lower():
         return "truncated"
     return f"damaged: {text}"
 
@@ -165,7 +160,6 @@ def _walk_jpeg(data: bytes) -> Header | None:
             has_end = data.rfind(b"\xff\xd9", end) >= 0
             if bits == 8 and mode and height * width and is_only_scan and has_end:
                 return Header("JPEG", height, width, 1, mode, plain=plain, scan=end)
-            return None
         elif marker in METADATA_SEGMENTS:
             plain = plain and (marker, end - start) == (0xE0, 18)  # JFIF's
         elif marker not in HARMLESS_SEGMENTS:
@@ -188,15 +182,9 @@ def _read_by_pillow(data: bytes, scan: int) -> Header:
     """Return the header of a file of any format that Pillow reads."""
     with rejecting(data):
         image, is_readable = open_image(data)
-        check_size(*image.size)
     if image.format not in FORMATS:
         raise RejectedImage(f"unsupported format: {image.format}")
 
-    note = ""
-    if getattr(image, "is_animated", False):
-        note = "several frames: the first is used"
-    if not is_readable:
-        note = "unreadable metadata is ignored"
     profile = _find_profile(image)
     orientation = _find_orientation(image)
     # As stored: versions of Pillow differ in whether the size of a TIFF is rotated.
@@ -205,15 +193,14 @@ def _read_by_pillow(data: bytes, scan: int) -> Header:
     width, height = transpose_size(size, orientation)
     if image.format == "TIFF":  # Pillow rotates TIFFs itself
         orientation = 1
-    is_changed = note or profile or orientation != 1
+    is_changed = profile or orientation != 1 or getattr(image, "is_animated", False)
     return Header(
         format=image.format.replace("MPO", "JPEG"),
         height=height,
         width=width,
         orientation=orientation,
         mode=image.mode,
-        note=note,
-        plain=_is_simple(image, data) and not is_changed,
+        plain=is_readable and _is_simple(image, data) and not is_changed,
         scan=scan,
         profile=profile,
     )
@@ -287,7 +274,7 @@ def _list_metadata(data: bytes) -> Iterator[tuple[int, int]]:
 def _find_orientation(image: Image.Image) -> int:
     """Return the EXIF orientation, 1 to 8, of an image of `open_image`."""
     exif = Image.Image.getexif(image)  # the method of a PNG would decode its pixels
-    orientation = exif.get(ExifTags.Base.Orientation)
+    orientation = exif.get(0x0112)
     return int(orientation) if orientation in ORIENTATIONS else 1
 
 
@@ -305,11 +292,11 @@ def _srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | N
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
         srgb = ImageCms.createProfile("sRGB")
         transform = ImageCms.buildTransform(source, srgb, mode, "RGB")
-    except (ImageCms.PyCMSError, OSError, TypeError, ValueError):
+    except (ImageCms.PyCMSError, OSError, TypeError):
         return None
     # It may change each colour by 3 of 255 levels.
-    colors = np.indices((9, 9, 9)).T.reshape(27, 27, 3) * (255 / 8)
-    samples = Image.fromarray(colors.round().astype(np.uint8)).convert(mode)
+    colors = np.indices((18, 18, 18), np.uint8).T.reshape(18, -1, 3) * 15
+    samples = Image.fromarray(colors).convert(mode)
     converted = transform.apply(samples)
     differences = ImageChops.difference(converted, samples.convert("RGB"))
     return transform if np.asarray(differences).max() > 3 else None
@@ -372,9 +359,9 @@ def _over_white(image: Image.Image) -> Image.Image:
     rgba = image.convert("RGBA")
     white = Image.new("RGBA", image.size, "white")
     rgb = Image.alpha_composite(white, rgba).convert("RGB")
-    lowest, highest = rgba.getchannel("A").getextrema()
+    lowest, _ = rgba.getchannel("A").getextrema()
     if not lowest and rgb.getextrema() == ((255, 255),) * 3:
-        raise RejectedImage("white on transparent" if highest else "fully transparent")
+        raise RejectedImage("only white or transparent")
     return rgb
 
 

@@ -31,8 +31,7 @@ def decode_mask(code: str, height: int, width: int) -> np.ndarray:
     if problem := find_code_problem(code, height, width):
         raise ValueError(
             f"the run-length code '{code[:40]}' does not fit {height} × {width} "
-            f"pixels: {problem}. Does it belong to another image, or are height and "
-            f"width swapped?"
+            f"pixels: {problem}. Are height and width swapped?"
         )
     borders = _split_code(code).ravel()
     # Lengths of the stretches outside, inside, outside, … the mask.

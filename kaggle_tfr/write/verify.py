@@ -317,7 +317,7 @@ def _check_features(plan: Plan, split: str, data: bytes, row: Row) -> np.ndarray
         raise ValueError(
             "its features are not in the order or of the type of the schema"
         )
-    return read_pixels(image, header=header)
+    return read_pixels(image)
 
 
 def compare_with_source(
