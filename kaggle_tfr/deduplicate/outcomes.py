@@ -66,12 +66,9 @@ def save_clusters(
     """
     storage.remove_leftovers(work_dir)
     leaks = leaks.rename(columns={"image_id_a": "test_id", "split_a": "test_split"})
-    texts = {
-        "leaks.csv": format_csv(leaks[LEAK_COLUMNS]),
-        "duplicates.json": settings.to_json(),
-    }
-    for name, text in texts.items():
-        storage.write_atomically(f"{work_dir}/{name}", text.encode())
+    text = format_csv(leaks[LEAK_COLUMNS])
+    storage.write_atomically(f"{work_dir}/leaks.csv", text.encode())
+    storage.write_atomically(f"{work_dir}/duplicates.json", settings.to_json().encode())
     clusters = clusters.rename_axis("row").reset_index()
     storage.write_parquet(clusters, f"{work_dir}/duplicates.parquet")
 
