@@ -99,16 +99,16 @@ def _compare_labels(members: pd.DataFrame, conflicts: str) -> pd.DataFrame:
 
 def _rank(members: pd.DataFrame, keep: str) -> pd.DataFrame:
     """Return the members, the best ones first."""
-    columns = ["is_test", "is_new", "is_barred", "source"]
+    is_ascending = {
+        "is_test": True,
+        "is_fixed": False,
+        "may_stay": False,
+        "source": True,
+    }
     if keep != "first":
-        columns += ["pixels", "bytes", "image_id"]
-    ranks = members.assign(
-        is_new=~members["is_fixed"],
-        is_barred=~members["may_stay"],
-        pixels=-members["height"] * members["width"],
-        bytes=-members["n_bytes"],
-    )
-    return ranks.sort_values(columns)
+        is_ascending |= {"pixels": False, "n_bytes": False, "image_id": True}
+    members = members.assign(pixels=members["height"] * members["width"])
+    return members.sort_values([*is_ascending], ascending=[*is_ascending.values()])
 
 
 def _choose_kept(

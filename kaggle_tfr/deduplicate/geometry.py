@@ -98,8 +98,8 @@ def are_near(pairs: pd.DataFrame, max_bits: int) -> pd.Series:
 def _compare_block(table: pd.DataFrame) -> list[tuple[int, int]]:
     """Return inliers and orientation of each pair."""
     results = []
-    for pair in table.itertuples():
-        transform, inliers = find_transform(pair.path_a, pair.path_b)
+    for path_a, path_b in table[["path_a", "path_b"]].to_numpy().tolist():
+        transform, inliers = find_transform(path_a, path_b)
         # The complex number by which it multiplies x + yi; 0 if there is none.
         factor = complex(*transform[:, 0])
         quarters = round(np.angle(factor, deg=True) / 90) % 4

@@ -139,6 +139,5 @@ def load_corrected(
     images, labels = load_images(work_dir)
     decisions = storage.read_parquet(storage.join(work_dir, FILE))
     cut = decisions[decisions["action"] == "different"]
-    path = images["path"]
-    cut_pairs = [*zip(path.loc[cut["a"]], path.loc[cut["b"]], strict=True)]
+    cut_pairs = images["path"].to_numpy()[cut[["a", "b"]]].tolist()
     return correct_images(images, decisions, labels), labels, cut_pairs

@@ -57,7 +57,7 @@ def find_pairs(
 def _list_pairs(codes: np.ndarray, ends: np.ndarray, orientation: int) -> pd.DataFrame:
     """Return the table of pairs in an orientation. ends: int64 (2, n)."""
     pairs = pd.DataFrame(ends.T, columns=["a", "b"])
-    distance = _count_differing(codes, *ends, orientation)
+    distance = _count_differing(codes, ends[0], ends[1], orientation)
     return pairs.assign(distance=distance, orientation=orientation)
 
 
