@@ -42,7 +42,7 @@ def find_clusters(
     """Return one row per image in a cluster of two or more: kept or dropped, and why.
 
     images: columns image_id, path, label, label_name, split, source, height, width,
-        n_bytes, problem, decision ("keep" or "drop" of OVERRIDES), is_elsewhere
+        n_bytes, decision ("keep" or "drop" of OVERRIDES), is_elsewhere
         (whether another dataset contains the image) and, if the dataset grows, part.
     pairs: accepted pairs: a, b (row numbers of `images`).
     codes: of `read_codes`, a row per image.
@@ -61,7 +61,7 @@ def find_clusters(
     is_fixed = is_test | mark_recorded(images)
     is_leak = settings.leaks == "drop" and (is_test | images["is_elsewhere"])
     is_dropped = is_leak | (images["decision"] == "drop")
-    is_single = is_dropped & ~is_fixed & (images["problem"] == "")
+    is_single = is_dropped & ~is_fixed
     ends = pairs[["a", "b"]].to_numpy(np.int64).T
     edges = (np.ones(len(pairs), bool), tuple(ends))
     graph = coo_matrix(edges, shape=(len(images), len(images)))

@@ -21,7 +21,6 @@ from kaggle_tfr.images.convert import load_pixels
 SIDE = 192  # pixels of the short side: more costs time and blurs small images
 MIN_INLIERS = 12
 CACHE = "geometry.parquet"  # in WORK_DIR
-KEY = ["path_a", "path_b", "n_bytes_a", "n_bytes_b"]  # of its rows
 ROTATED = (1, 8, 3, 6)  # EXIF orientations after 0 to 3 quarter turns to the right
 
 # Places x and y in pixels, float32 (n, 2), and their descriptors, uint8 (n, 128).
@@ -67,17 +66,20 @@ def _compare_places(
 ) -> pd.DataFrame:
     """Return inliers and orientation of each pair; known ones are read from the file.
 
-    A pair with the same values of `KEY` needs no second comparison.
+    A pair of the same files needs no second comparison.
     """
-    files = images[["path", "n_bytes"]]
-    table = pairs[["a", "b"]]
-    for end in ("a", "b"):
-        table = table.join(files.add_suffix(f"_{end}"), on=end)
+    files = pd.DataFrame(
+        {
+            f"{column}_{end}": images[column].to_numpy()[pairs[end]]
+            for column in ("path", "n_bytes")
+            for end in ("a", "b")
+        }
+    )
     table = compute_columns(
         _compare_block,
-        table[KEY].assign(inliers=-1, orientation=1).reset_index(drop=True),
+        files.assign(inliers=-1, orientation=1),
         names=["inliers", "orientation"],
-        key=KEY,
+        key=[*files],
         path=work_dir and storage.join(work_dir, CACHE),
         label="Verifying geometry",
     )

@@ -65,9 +65,10 @@ def _list_cosines(size: int, count: int) -> np.ndarray:
 COSINES = _list_cosines(32, 8)
 FINE_COSINES = _list_cosines(64, 16)
 
-# Three orthogonal parts of a plane of 32 × 32 pixels, each with the power 1.
-_SLOPES = np.indices((32, 32)).reshape(2, -1)
-PLANE, _ = np.linalg.qr(np.vstack([_SLOPES, np.ones(32 * 32)]).T)
+# The parts of a plane of 32 × 32 pixels: a constant, a slope to the right and a slope
+# downwards. They are orthogonal, and whole numbers, so that all sums are exact.
+_SLOPES = 2.0 * np.indices((32, 32)).reshape(2, -1) - 31
+PLANE = np.vstack([np.ones(32 * 32), _SLOPES[::-1]])
 
 
 def hash_image(luma: np.ndarray) -> tuple[np.ndarray, float]:
@@ -111,9 +112,10 @@ def _exceed_median(values: np.ndarray) -> np.ndarray:
 
 def _measure_texture(thumbnail: np.ndarray) -> float:
     """Return the standard deviation from the best plane of a thumbnail (32, 32)."""
-    pixels = thumbnail.ravel()
-    rest = pixels - PLANE @ (pixels @ PLANE)
-    return float(rest @ rest / len(rest)) ** 0.5
+    pixels = thumbnail.ravel().astype(np.float64)
+    sums = PLANE @ pixels
+    power = pixels @ pixels - np.sum(sums**2 / np.sum(PLANE**2, axis=1))
+    return max(0.0, power / len(pixels)) ** 0.5
 
 
 def _make_thumbnails(luma: np.ndarray) -> tuple[np.ndarray, ...]:

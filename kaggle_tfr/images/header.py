@@ -98,18 +98,13 @@ def rejecting(data: bytes) -> Iterator[None]:
 
 def _explain(data: bytes, error: Exception) -> str:
     """Return why Pillow cannot read `data`."""
-    if isinstance(error, Image.UnidentifiedImageError):
-        return _explain_unidentified(data)
     text, *_ = (str(error) or type(error).__name__).splitlines()
     if isinstance(error, Image.DecompressionBombError):
         return f"over MAX_PIXELS: {text}"
     if isinstance(error, EOFError) or "truncated" in text.lower():
         return "truncated"
-    return f"damaged: {text}"
-
-
-def _explain_unidentified(data: bytes) -> str:
-    """Return why Pillow does not recognise the format of `data`."""
+    if not isinstance(error, Image.UnidentifiedImageError):
+        return f"damaged: {text}"
     if data[4:8] == b"ftyp":
         brand = data[8:12].decode("ascii", "replace")
         return f"unsupported format: {brand} (HEIF family)"
