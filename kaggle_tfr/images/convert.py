@@ -285,10 +285,13 @@ def _resize(pixels: Pixels, extent: Extent, size: Size, resample: str) -> Pixels
 def _resize_to(pixels: Pixels, extent: Extent, size: Size, method: int) -> Pixels:
     # By exact factors, because the last row and column may be filled in part.
     height, width = size
-    fy = height / extent[0]
-    fx = width / extent[1]
-    resized = cv2.resize(pixels, None, fx=fx, fy=fy, interpolation=method)
-    return resized[:height, :width]
+    return cv2.resize(
+        pixels,
+        None,
+        fx=width / extent[1],
+        fy=height / extent[0],
+        interpolation=method,
+    )[:height, :width]
 
 
 def _to_upright_srgb(pixels: Pixels, header: Header) -> Pixels:

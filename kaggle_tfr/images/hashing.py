@@ -36,7 +36,6 @@ FLAT = 4.0  # grey levels of 255; empty skies and blank pages have less texture
 
 ONE = 1 << 16  # the steps of weights
 MIDDLE = 128  # the grey level that becomes 0
-LOBES = 3
 # Some pixels of a side, and their weights in some pixels of thumbnails: float32
 # (pixels of thumbnails, pixels).
 Block = tuple[slice, np.ndarray]
@@ -193,10 +192,10 @@ def _weigh_by_lanczos(length: int, size: int, n_means: int) -> np.ndarray:
     stretch = max(1.0, scale)
     center = scale * (np.arange(size)[:, None] + 0.5)
     distance = (np.arange(length) + 0.5 - center) / stretch
-    is_inside = np.abs(distance) < LOBES
+    is_inside = np.abs(distance) < 3  # lobes
     taps = distance[is_inside]
     weights = np.zeros((size, length))
-    weights[is_inside] = np.sinc(taps) * np.sinc(taps / LOBES)
+    weights[is_inside] = np.sinc(taps) * np.sinc(taps / 3)
     weights /= weights.sum(axis=1, keepdims=True)
     means = weights.reshape(n_means, -1, length).mean(axis=1)
     running_sums = np.rint(np.cumsum(means, axis=1) * ONE) / ONE
@@ -215,11 +214,10 @@ def _find_bits(orientation: int) -> np.ndarray:
         differences = differences[2:]
 
     mirror = change.reverses_columns + 2 * change.reverses_rows
-    difference = differences[int(change.reverses_columns)]
     bits = [
         apply_orientation(positions[0], orientation),  # average
         cosines[mirror],
-        apply_orientation(difference, orientation),
+        apply_orientation(differences[int(change.reverses_columns)], orientation),
         apply_orientation(positions[3], orientation),  # wavelet
     ]
     return np.reshape(bits, 256)

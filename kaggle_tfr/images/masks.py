@@ -37,8 +37,8 @@ def decode_mask(code: str, height: int, width: int) -> np.ndarray:
     # Lengths of the stretches outside, inside, outside, … the mask.
     lengths = np.diff(borders, prepend=0, append=height * width)
     is_inside = np.arange(len(lengths), dtype=np.uint8) % 2
-    mask = np.repeat(is_inside, lengths).reshape(width, height).T
-    return np.ascontiguousarray(mask)
+    pixels = np.repeat(is_inside, lengths).reshape(width, height)
+    return pixels.T.copy()
 
 
 def encode_mask(mask: np.ndarray) -> str:
