@@ -81,9 +81,9 @@ WAYS = {
 def find(images, hashes, work, settings):
     """Return the accepted pairs, as notebook 02 finds them, and the seconds."""
     start = time.perf_counter()
-    candidates = find_candidates(hashes, settings)
+    candidates, _ = find_candidates(hashes, settings)
     verified = verify_geometry(
-        images, candidates.pairs, work, max_bits=settings.max_bits, most_near=0
+        images, candidates, work, max_bits=settings.max_bits, most_near=0
     )
     pairs = expand(verified[verified["accepted"]], find_first(hashes))
     return pairs, time.perf_counter() - start

@@ -195,7 +195,10 @@ def quality(way, kind, folder):
 def measure(folder, rounds):
     """Return seconds an image of each (kind, state, way), and its PSNR and bytes."""
     states = {"ours": OURS, "shipped": WAYS, "quiet": WAYS}
+    from kaggle_tfr.parallel import prepare_worker
+
     pools = {state: start_process(quiet=state == "quiet") for state in states}
+    pools["ours"].submit(prepare_worker).result()  # as every run does first
     turns = [
         (kind, state, way)
         for kind in SIDES

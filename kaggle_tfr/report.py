@@ -225,8 +225,7 @@ def _name_images(images: pd.DataFrame) -> pd.DataFrame:
 
 def _make_thumbnail(path: str) -> str:
     """Return a small image as WebP in base64."""
-    (pixels,) = load_pixels([path], SIDE)
-    thumbnail = Image.fromarray(pixels)
+    thumbnail = Image.fromarray(load_pixels(path, SIDE))
     thumbnail.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
     file = BytesIO()
     thumbnail.save(file, "WEBP", quality=60)

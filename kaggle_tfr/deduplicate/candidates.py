@@ -2,15 +2,11 @@
 
 The hashes of crops and of framed or recoloured copies differ in 26 to 70 of 256 bits.
 So do those of many pairs of different images, and their number grows with the square
-of the number of images. SECOND_LOOK = "auto" verifies as many of them as two minutes
-allow, the likeliest first.
+of the number of images. SECOND_LOOK = "auto" verifies the likeliest of them.
 
 The limits were measured on 4,317 photographs of flowers and on 15 copies of each of
 1,000 photographs: see docs/duplicates.md.
 """
-
-from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -18,84 +14,63 @@ import pandas as pd
 from kaggle_tfr.deduplicate.geometry import are_near
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.deduplicate.pairs import find_pairs
-from kaggle_tfr.deduplicate.search import TooManyPairs
+from kaggle_tfr.deduplicate.search import MAX_PAIRS, TooManyPairs
 from kaggle_tfr.images.hashing import FINE_HASH
 
 CANDIDATE_BITS = 70
 MAX_IMAGES = 50_000  # their hashes are compared, all with all, in half a minute
 MAX_CANDIDATES = 5_000_000
-MAX_SECONDS = 240  # of one core: two minutes of two
-SECONDS_PER_IMAGE = 0.007  # as measured, to find its features
-SECONDS_PER_PAIR = 0.0005
+MAX_VERIFIED = 100_000  # pairs, in minutes: 0.5 ms each, and 7 ms for each image
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """Pairs of near-duplicates and pairs that must be verified.
-
-    pairs: as `find_pairs` returns them.
-    second_look: which pairs beyond MAX_BITS are included: "all" within 70 bits,
-        "nearest" for the likeliest of them, "" for none.
-    """
-
-    pairs: pd.DataFrame
-    second_look: str
-    explanation: str
-
-
-def find_candidates(hashes: pd.DataFrame, settings: DuplicateSettings) -> Candidates:
+def find_candidates(
+    hashes: pd.DataFrame, settings: DuplicateSettings
+) -> tuple[pd.DataFrame, str]:
     """Find the pairs within MAX_BITS, and those that SECOND_LOOK verifies.
 
-    hashes: of `load_hashes`. Raises: TooManyPairs: more than 50 million.
+    hashes: of `load_hashes`.
+    Return the pairs, as `find_pairs` does, and which pairs beyond MAX_BITS are among
+    them: "all" within 70 bits, "nearest" for the likeliest of them, "" for none.
+    Raises: TooManyPairs: more than 50 million.
     """
-    max_bits = settings.max_bits
-    radius = max(max_bits, CANDIDATE_BITS)
-    explanation = f"SECOND_LOOK is off: only pairs within {max_bits} bits count."
-    if settings.second_look == "auto":
-        explanation = (
-            f'SECOND_LOOK = "auto" verifies nothing: {len(hashes):,} images have too '
-            f"many candidates. Only pairs within {max_bits} bits count. Set "
-            "SECOND_LOOK = True to verify all candidates, however long it takes."
-        )
-        with suppress(TooManyPairs):
-            if len(hashes) <= MAX_IMAGES:
-                pairs = find_pairs(
-                    hashes, radius, settings.rotated_bits, MAX_CANDIDATES
-                )
-                return _choose_likeliest(pairs, hashes, max_bits, MAX_SECONDS)
-    elif settings.second_look:
-        pairs = find_pairs(hashes, radius, settings.rotated_bits)
-        return _choose_likeliest(pairs, hashes, max_bits, np.inf)
+    is_auto = settings.second_look == "auto"
+    if settings.second_look and not (is_auto and len(hashes) > MAX_IMAGES):
+        radius = max(settings.max_bits, CANDIDATE_BITS)
+        limit = MAX_CANDIDATES if is_auto else MAX_PAIRS
+        try:
+            pairs = find_pairs(hashes, radius, settings.rotated_bits, limit)
+        except TooManyPairs:
+            if not is_auto:
+                raise
+        else:
+            most = MAX_VERIFIED if is_auto else len(pairs)
+            return _choose_likeliest(pairs, hashes, settings.max_bits, most)
 
-    pairs = find_pairs(hashes, max_bits, settings.rotated_bits)
-    return Candidates(pairs, "", explanation)
+    if is_auto:
+        print(
+            f'SECOND_LOOK = "auto" verifies nothing: {len(hashes):,} images have too '
+            "many candidates. Set SECOND_LOOK = True to verify all, however long it "
+            "takes."
+        )
+    return find_pairs(hashes, settings.max_bits, settings.rotated_bits), ""
 
 
 def _choose_likeliest(
-    pairs: pd.DataFrame, hashes: pd.DataFrame, max_bits: int, max_seconds: float
-) -> Candidates:
-    """Return the near pairs, and the others that one core verifies in this time.
+    pairs: pd.DataFrame, hashes: pd.DataFrame, max_bits: int, most: int
+) -> tuple[pd.DataFrame, str]:
+    """Return the near pairs, and the others that are likeliest: "all" or "nearest".
 
-    The likeliest have the lowest distance, of which the fine hash is a third.
+    These have the lowest distance, of which the fine hash is a third.
     """
     far_pairs = pairs[~are_near(pairs, max_bits)]
     fine_words = hashes[[*FINE_HASH]].to_numpy(np.uint64)
-    a = fine_words[far_pairs["a"]]
-    b = fine_words[far_pairs["b"]]
-    bits = 2 * far_pairs["distance"] + np.bitwise_count(a ^ b).sum(axis=1)
-    far_pairs = far_pairs.loc[bits.sort_values(kind="stable").index]
-
-    ends = pd.Series(far_pairs[["a", "b"]].to_numpy().ravel())
-    n_images = (~ends.duplicated()).cumsum().to_numpy()[1::2]
-    n_pairs = 1 + np.arange(len(far_pairs))
-    seconds = n_images * SECONDS_PER_IMAGE + n_pairs * SECONDS_PER_PAIR
-    n_chosen = np.searchsorted(seconds, max_seconds)
-    left_out = far_pairs.index[n_chosen:]
-    which = f"the likeliest {n_chosen:,} of" if len(left_out) else "all"
-    explanation = (
-        f"SECOND_LOOK verifies {which} {len(far_pairs):,} pairs of {max_bits + 1} to "
-        f"{CANDIDATE_BITS} bits, an estimated {seconds[:n_chosen].max(initial=0):,.0f} "
-        "s of one core after a start of some seconds."
+    differing = fine_words[far_pairs["a"]] ^ fine_words[far_pairs["b"]]
+    bits = 2 * far_pairs["distance"] + np.bitwise_count(differing).sum(axis=1)
+    left_out = bits.sort_values(kind="stable").index[most:]
+    n_verified = len(bits) - len(left_out)
+    print(
+        f"SECOND_LOOK verifies {n_verified:,} of {len(bits):,} pairs within "
+        f"{CANDIDATE_BITS} bits, the likeliest."
     )
-    pairs = pairs.drop(index=left_out).reset_index(drop=True)
-    return Candidates(pairs, "nearest" if len(left_out) else "all", explanation)
+    chosen = pairs.drop(index=left_out).reset_index(drop=True)
+    return chosen, "nearest" if len(left_out) else "all"

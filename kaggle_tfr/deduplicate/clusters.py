@@ -42,7 +42,7 @@ def find_clusters(
     """Return one row per image in a cluster of two or more: kept or dropped, and why.
 
     images: columns image_id, path, label, label_name, split, source, height, width,
-        n_bytes, problem, decision ("keep" or "drop" of OVERRIDES), is_elsewhere
+        n_bytes, decision ("keep" or "drop" of OVERRIDES), is_elsewhere
         (whether another dataset contains the image) and, if the dataset grows, part.
     pairs: accepted pairs: a, b (row numbers of `images`).
     codes: of `read_codes`, a row per image.
@@ -61,19 +61,17 @@ def find_clusters(
     is_fixed = is_test | mark_recorded(images)
     is_leak = settings.leaks == "drop" and (is_test | images["is_elsewhere"])
     is_dropped = is_leak | (images["decision"] == "drop")
-    is_single = is_dropped & ~is_fixed & (images["problem"] == "")
-    ends = pairs[["a", "b"]].to_numpy(np.int64)
-    rows = np.union1d(ends, np.flatnonzero(is_single))
-    node_a, node_b = np.searchsorted(rows, ends).T
-    edges = (np.ones(len(ends), bool), (node_a, node_b))
-    graph = coo_matrix(edges, shape=(len(rows), len(rows)))
-    _, cluster = csgraph.connected_components(graph, directed=False)
-    images = images.assign(is_test=is_test, is_fixed=is_fixed, is_leak=is_leak)
-    members = images.iloc[rows].assign(cluster=cluster.astype(np.int64))
+    is_single = is_dropped & ~is_fixed
+    ends = pairs[["a", "b"]].to_numpy(np.int64).T
+    edges = (np.ones(len(pairs), bool), tuple(ends))
+    graph = coo_matrix(edges, shape=(len(images), len(images)))
+    _, component = csgraph.connected_components(graph, directed=False)
+    members = images.assign(is_test=is_test, is_fixed=is_fixed, is_leak=is_leak)
+    is_member = is_single | images.index.isin(ends.ravel())
+    members = members[is_member].assign(cluster=pd.factorize(component[is_member])[0])
     members = _compare_labels(members, settings.conflicts)
-    members = _choose_kept(
-        _rank(members, settings.keep), pairs, codes, settings.max_bits
-    )
+    members = _rank(members, settings.keep)
+    members = _choose_kept(members, pairs, codes, settings.max_bits)
     return _decide(members.sort_index(), settings.keep)[COLUMNS]
 
 
@@ -89,37 +87,28 @@ def _compare_labels(members: pd.DataFrame, conflicts: str) -> pd.DataFrame:
     conflict = label.groupby(cluster).transform("nunique") > 1
     may_stay = ~conflict | (conflicts == "keep")
     if conflicts == "majority":
-        may_stay |= _is_of_majority(label, cluster)
+        votes = label.groupby([cluster, label]).transform("size")
+        is_winner = votes == votes.groupby(cluster).transform("max")
+        # Of two classes with as many votes neither wins.
+        may_stay |= is_winner.groupby(cluster).transform("sum") == votes
     return members.assign(
         conflict=conflict & ~members["is_test"],
         may_stay=may_stay & ~is_dropped,
     )
 
 
-def _is_of_majority(label: pd.Series, cluster: pd.Series) -> pd.Series:
-    """Return whether more images of its cluster have an image's label than any other.
-
-    label: NaN for an image without a vote.
-    """
-    votes = label.groupby([cluster, label]).transform("size")
-    most_votes = votes.groupby(cluster).transform("max")
-    winner = label.where(votes == most_votes)
-    n_winners = winner.groupby(cluster).transform("nunique")
-    return winner.notna() & (n_winners == 1)
-
-
 def _rank(members: pd.DataFrame, keep: str) -> pd.DataFrame:
     """Return the members, the best ones first."""
-    columns = ["is_test", "is_new", "is_barred", "source"]
+    is_ascending = {
+        "is_test": True,
+        "is_fixed": False,
+        "may_stay": False,
+        "source": True,
+    }
     if keep != "first":
-        columns += ["pixels", "bytes", "image_id"]
-    ranks = members.assign(
-        is_new=~members["is_fixed"],
-        is_barred=~members["may_stay"],
-        pixels=-members["height"] * members["width"],
-        bytes=-members["n_bytes"],
-    )
-    return ranks.sort_values(columns)
+        is_ascending |= {"pixels": False, "n_bytes": False, "image_id": True}
+    members = members.assign(pixels=members["height"] * members["width"])
+    return members.sort_values([*is_ascending], ascending=[*is_ascending.values()])
 
 
 def _choose_kept(

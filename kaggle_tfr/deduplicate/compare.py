@@ -62,16 +62,17 @@ def find_overlap(
     if others.empty:
         hashes = hashes.head(0)  # nothing is searched
     table = pd.concat([hashes, others.assign(problem="")], ignore_index=True)
-    members = pd.DataFrame({"row": table.index, "first": find_first(table)})
-    theirs = members[len(hashes) :].assign(dataset=others["dataset"].to_numpy())
-    theirs = theirs.drop_duplicates(["first", "dataset"])
+    first = pd.Series(find_first(table))
+    mine = first[: len(hashes)].rename("a").rename_axis("row").reset_index()
+    theirs = first[len(hashes) :].rename("b").rename_axis("row_a").reset_index()
+    theirs["dataset"] = others["dataset"]
+    theirs = theirs.drop_duplicates(["b", "dataset"])
     # Only the first images with equal hashes are in near pairs.
     near = find_pairs(table, settings.max_bits, settings.rotated_bits)
     swapped = near.rename(columns={"a": "b", "b": "a"})
-    equal = pd.DataFrame({"a": theirs["first"], "b": theirs["first"], "distance": 0})
-    pairs = pd.concat([near, swapped, equal.assign(orientation=1)])
-    overlap = members[: len(hashes)].merge(pairs, left_on="first", right_on="a")
-    overlap = overlap.merge(theirs, left_on="b", right_on="first", suffixes=("", "_a"))
+    equal = theirs[["b"]].assign(a=theirs["b"], distance=0, orientation=1)
+    pairs = pd.concat([near, swapped, equal])
+    overlap = mine.merge(pairs, on="a").merge(theirs, on="b")
     overlap = overlap.join(table[COLUMNS].add_suffix("_a"), on="row_a")
     overlap = overlap.sort_values(["row", "distance", "dataset", "row_a"])
     return overlap.drop_duplicates(["row", "dataset"], ignore_index=True)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from kaggle_tfr.deduplicate.clusters import BEST
 from kaggle_tfr.deduplicate.leaks import count_leaks
 from kaggle_tfr.notebook import count_of, note
 
@@ -37,7 +36,7 @@ class Found:
 
 
 def note_findings(found: Found, others: pd.DataFrame) -> None:
-    """Note the copies, chains, conflicts and leaks. others: of `read_datasets`."""
+    """Note the copies, conflicts and leaks. others: of `read_datasets`."""
     images = found.images[found.images["problem"] == ""]
     size = found.clusters.groupby("cluster")["keep"].transform("size")
     copied = found.clusters[size > 1].join(images["label"])
@@ -48,16 +47,6 @@ def note_findings(found: Found, others: pd.DataFrame) -> None:
         counted = count_of(n_clusters, "cluster")
         text = f"{len(copied):,} of {total} have a near-duplicate ({counted})."
     note("·" if n_clusters else "✓", text, "copies")
-    n_kept = copied["cluster"][copied["reason"] == BEST].value_counts()
-    n_kept = n_kept[n_kept > 1]
-    if len(n_kept):
-        note(
-            "·",
-            f"{count_of(len(n_kept), 'cluster')} of near-duplicates with images that "
-            f"are far apart, as in a slow fade: {n_kept.sum():,} of these are kept.",
-            "chains",
-            "They share a fold. Set MAX_BITS lower if they are not copies.",
-        )
     _note_conflicts(copied)
     _note_leaks(found.leaks, images["split"].value_counts())
     _note_overlap(found.overlap, others, total)

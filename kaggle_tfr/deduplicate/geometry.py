@@ -17,17 +17,11 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.images.convert import load_pixels
-from kaggle_tfr.images.orientation import CLOCKWISE_TURNS, INVERSE, compose
 
 SIDE = 192  # pixels of the short side: more costs time and blurs small images
 MIN_INLIERS = 12
 CACHE = "geometry.parquet"  # in WORK_DIR
-UNKNOWN = {"inliers": -1, "orientation": 1}
-# The EXIF orientation that rotates b as a is, by whether b is mirrored and by the
-# number of quarter turns to the right from a to b, or to b mirrored.
-UNDO = np.array(
-    [[compose(mirror, INVERSE[turn]) for turn in CLOCKWISE_TURNS] for mirror in (1, 2)]
-)
+ROTATED = (1, 8, 3, 6)  # EXIF orientations after 0 to 3 quarter turns to the right
 
 # Places x and y in pixels, float32 (n, 2), and their descriptors, uint8 (n, 128).
 Features = tuple[np.ndarray, np.ndarray]
@@ -43,47 +37,54 @@ def verify_geometry(
 ) -> pd.DataFrame:
     """Return the pairs with the columns inliers (int64), verdict and accepted.
 
-    images: columns path and n_bytes; `pairs` contains its row numbers. A pair whose
-    orientation is a mirror image is compared with the mirror image of b.
+    images: columns path and n_bytes; `pairs` contains its row numbers.
     verdict: "hash" within `max_bits` (see `are_near`), "geometry" with 12 inliers, else
     "rejected". The first `most_near` near pairs are compared, too, as a second witness;
-    the others have -1 inliers. The orientation of a pair with 12 inliers becomes that
-    of the transform.
+    the others and mirrored ones have -1 inliers. The orientation of a pair with 12
+    inliers becomes that of the transform.
     work_dir: `geometry.parquet` in it is saved during the work; a rerun reads it and
     verifies new pairs only.
     """
     is_near = are_near(pairs, max_bits)
-    compared = pairs[~is_near | (np.cumsum(is_near) <= most_near)]
-    # A pair with the same values needs no second verification.
-    key = pd.DataFrame(
+    is_mirrored = ~pairs["orientation"].isin(ROTATED)
+    is_compared = ~is_near | (np.cumsum(is_near) <= most_near)
+    compared = pairs[is_compared & ~is_mirrored]
+    verified = _compare_places(images, compared, work_dir).reindex(pairs.index)
+    inliers = verified["inliers"].fillna(-1).astype(np.int64)
+    is_verified = inliers >= MIN_INLIERS
+    orientation = verified["orientation"].where(is_verified, pairs["orientation"])
+    return pairs.assign(
+        orientation=orientation.astype(np.int64),
+        inliers=inliers,
+        verdict=np.select([is_near, is_verified], ["hash", "geometry"], "rejected"),
+        accepted=is_verified | is_near,
+    )
+
+
+def _compare_places(
+    images: pd.DataFrame, pairs: pd.DataFrame, work_dir: str
+) -> pd.DataFrame:
+    """Return inliers and orientation of each pair; known ones are read from the file.
+
+    A pair of the same files needs no second comparison.
+    """
+    files = pd.DataFrame(
         {
-            f"{column}_{end}": images[column].to_numpy()[compared[end]]
+            f"{column}_{end}": images[column].to_numpy()[pairs[end]]
             for column in ("path", "n_bytes")
             for end in ("a", "b")
         }
     )
-    key["mirrored"] = np.isin(compared["orientation"], UNDO[1])
     table = compute_columns(
-        _verify_block,
-        key.assign(**UNKNOWN),
-        names=[*UNKNOWN],
-        key=[*key],
+        _compare_block,
+        files.assign(inliers=-1, orientation=1),
+        names=["inliers", "orientation"],
+        key=[*files],
         path=work_dir and storage.join(work_dir, CACHE),
         label="Verifying geometry",
     )
     find_features.cache_clear()  # the files may change before the next call
-
-    verified = table.set_axis(compared.index).reindex(pairs.index)
-    inliers = verified["inliers"].fillna(-1).astype(np.int64)
-    is_verified = inliers >= MIN_INLIERS
-    orientation = verified["orientation"].where(is_verified, pairs["orientation"])
-    verdicts = {"hash": is_near, "geometry": is_verified}
-    return pairs.assign(
-        orientation=orientation.astype(np.int64),
-        inliers=inliers,
-        verdict=np.select([*verdicts.values()], [*verdicts], "rejected"),
-        accepted=is_verified | is_near,
-    )
+    return table.set_axis(pairs.index)
 
 
 def are_near(pairs: pd.DataFrame, max_bits: int) -> pd.Series:
@@ -96,16 +97,15 @@ def are_near(pairs: pd.DataFrame, max_bits: int) -> pd.Series:
     return 5 * pairs["distance"] <= max_bits * (5 - is_rotated)
 
 
-def _verify_block(table: pd.DataFrame) -> list[tuple[int, int]]:
+def _compare_block(table: pd.DataFrame) -> list[tuple[int, int]]:
     """Return inliers and orientation of each pair."""
     results = []
-    pairs = table[["path_a", "path_b", "mirrored"]].to_numpy().tolist()
-    for path_a, path_b, is_mirrored in pairs:
-        transform, inliers = find_transform(path_a, path_b, is_mirrored)
+    for path_a, path_b in table[["path_a", "path_b"]].to_numpy().tolist():
+        transform, inliers = find_transform(path_a, path_b)
         # The complex number by which it multiplies x + yi; 0 if there is none.
         factor = complex(*transform[:, 0])
         quarters = round(np.angle(factor, deg=True) / 90) % 4
-        results.append((inliers, int(UNDO[int(is_mirrored), quarters])))
+        results.append((inliers, ROTATED[quarters]))
     return results
 
 
@@ -116,54 +116,45 @@ def align(path_a: str, path_b: str) -> np.ndarray | None:
     and column: transform @ (x, y, 1). Both are measured from the upper left corner, in
     units of the short side of their image.
     """
-    for is_mirrored in (False, True):
-        transform, inliers = find_transform(path_a, path_b, is_mirrored)
-        if inliers >= MIN_INLIERS:
-            onto_a = np.array(cv2.invertAffineTransform(transform), np.float64)
-            onto_a[:, 2] /= SIDE
-            if is_mirrored:
-                onto_a[:, 0] *= -1
-            return onto_a
-    return None
+    transform, inliers = find_transform(path_a, path_b)
+    if inliers < MIN_INLIERS:
+        return None
+    onto_a = np.array(cv2.invertAffineTransform(transform), np.float64)
+    onto_a[:, 2] /= SIDE
+    return onto_a
 
 
 # At most 56 kB each, mostly half of it. Unit vectors would need four times as much, and
 # are computed from these in a hundredth of the time that the features take.
 @lru_cache(1 << 15)
-def find_features(path: str, is_mirrored: bool) -> Features:
+def find_features(path: str) -> Features:
     """Return at most 400 features of an image, none if it cannot be read.
 
-    Their places are those in the image with a short side of `SIDE` pixels; the x of its
-    mirror image are negative, as if it were mirrored at its left edge.
+    Their places are those in the image with a short side of `SIDE` pixels.
     """
-    (pixels,) = load_pixels([path], SIDE)  # one colour if it cannot be read
+    pixels = load_pixels(path, SIDE)  # one colour if it cannot be read
     grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
     # Without the limit a narrow strip would become a huge image.
     scale = min(SIDE / min(grey.shape), 4 * SIDE / max(grey.shape))
     method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
     grey = cv2.resize(grey, None, fx=scale, fy=scale, interpolation=method)
-    if is_mirrored:
-        grey = grey[:, ::-1].copy()
     # Half of OpenCV's contrast threshold, because small images have few features.
     sift = cv2.SIFT.create(400, contrastThreshold=0.02)
     points, descriptors = sift.detectAndCompute(grey, None)
+    places = np.array(cv2.KeyPoint.convert(points), np.float32).reshape(-1, 2)
     if descriptors is None:
-        return np.empty((0, 2), np.float32), np.empty((0, 128), np.uint8)
-    places = np.array(cv2.KeyPoint.convert(points))
-    places[:, 0] -= grey.shape[1] * is_mirrored
+        descriptors = np.empty((0, 128))
     return places, descriptors.astype(np.uint8)
 
 
-def find_transform(
-    path_a: str, path_b: str, is_mirrored: bool
-) -> tuple[np.ndarray, int]:
+def find_transform(path_a: str, path_b: str) -> tuple[np.ndarray, int]:
     """Return the transform of places of image a to those of b, and its inliers.
 
     The transform, float64 (2, 3), is a shift, rotation and scale as in
-    `cv2.warpAffine`; it is 0 where none is found. is_mirrored: b is mirrored before.
+    `cv2.warpAffine`; it is 0 where none is found.
     """
-    features = find_features(path_a, False)
-    others = find_features(path_b, is_mirrored)
+    features = find_features(path_a)
+    others = find_features(path_b)
     transform = None
     if len(others[0]):
         places, other_places = _match(features, others)
@@ -183,12 +174,7 @@ def _match(features: Features, others: Features) -> tuple[np.ndarray, np.ndarray
     """Return the places of matching features in both images, float32 (n, 2) each."""
     places, descriptors = features
     other_places, other_descriptors = others
-    # Roots of descriptors that are scaled to sum 1 are unit vectors (RootSIFT).
-    vectors, other_vectors = (
-        np.sqrt(grids / np.maximum(grids.sum(1, np.float32, keepdims=True), 1))
-        for grids in (descriptors, other_descriptors)
-    )
-    cosine = vectors @ other_vectors.T
+    cosine = _to_vectors(descriptors) @ _to_vectors(other_descriptors).T
     nearest = cosine.argmax(axis=1)
     # Half the squared distance of unit vectors.
     distance = 1 - cosine.max(axis=1)
@@ -200,3 +186,9 @@ def _match(features: Features, others: Features) -> tuple[np.ndarray, np.ndarray
     matched = matched[np.argsort(distance[matched], kind="stable")]
     matched = matched[np.unique(nearest[matched], return_index=True)[1]]
     return places[matched], other_places[nearest[matched]]
+
+
+def _to_vectors(descriptors: np.ndarray) -> np.ndarray:
+    """Return the roots of descriptors of sum 1, which are unit vectors (RootSIFT)."""
+    sums = descriptors.sum(axis=1, dtype=np.float32, keepdims=True)
+    return np.sqrt(descriptors / np.maximum(sums, 1))

@@ -64,12 +64,9 @@ def save_clusters(
     leaks: of `find_leaks`, and of `find_overlap` with columns of this dataset's images.
     """
     leaks = leaks.rename(columns={"image_id_a": "test_id", "split_a": "test_split"})
-    texts = {
-        "leaks.csv": storage.format_csv(leaks[LEAK_COLUMNS]),
-        "duplicates.json": settings.to_json(),
-    }
-    for name, text in texts.items():
-        storage.write_atomically(f"{work_dir}/{name}", text.encode())
+    text = storage.format_csv(leaks[LEAK_COLUMNS])
+    storage.write_atomically(f"{work_dir}/leaks.csv", text.encode())
+    storage.write_atomically(f"{work_dir}/duplicates.json", settings.to_json().encode())
     clusters = clusters.rename_axis("row").reset_index()
     storage.write_parquet(clusters, f"{work_dir}/duplicates.parquet")
 

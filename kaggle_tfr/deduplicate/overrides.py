@@ -7,8 +7,8 @@ A row of the CSV has an image_id, an action and a value:
     same, different   add or remove the pair with another image: its image_id
     group             the image shares a fold with all images of this group
 
-A labelled image and a test image may have the same id. Their names are then
-"train/1.jpg" and "test/1.jpg".
+Of rows that contradict each other, the last one counts. A labelled image and a test
+image may have the same id. Their names are then "train/1.jpg" and "test/1.jpg".
 """
 
 import numpy as np
@@ -38,19 +38,7 @@ def read_overrides(file: str, images: pd.DataFrame, labels: Labels) -> pd.DataFr
     pair.
     Raises: OSError: the file cannot be read. ValueError: it lists the wrong rows.
     """
-    table = pd.DataFrame(columns=COLUMNS, dtype=str)
-    if file:
-        data = storage.read_bytes(find_file(file))
-        table = parse_text(data, skip_blank_lines=False)
-    if not set(COLUMNS).issubset(table):
-        raise ValueError(
-            f"OVERRIDES '{file}' has the columns {', '.join(map(str, table))}. Its "
-            f"header must be {','.join(COLUMNS)}."
-        )
-    rows = table[COLUMNS].fillna("")
-    rows.index += 2  # row 1 is the header
-    rows = rows[(rows != "").any(axis=1)]
-    rows["action"] = rows["action"].str.strip()
+    rows = _read_rows(file) if file else pd.DataFrame(columns=COLUMNS, dtype=str)
     other = rows["value"].where(rows["action"].isin(PAIR_ACTIONS), rows["image_id"])
     good = images[images["problem"] == ""]
     ids = good["image_id"]
@@ -58,36 +46,43 @@ def read_overrides(file: str, images: pd.DataFrame, labels: Labels) -> pd.DataFr
     row_of = np.append(names.index, -1)  # find_texts returns -1 for an unknown name
     found = [row_of[find_texts(texts, names)] for texts in (rows["image_id"], other)]
     rows["a"], rows["b"] = np.sort(found, axis=0)
-    _check(rows, labels, file)
-    return rows
-
-
-def _check(rows: pd.DataFrame, labels: Labels, file: str) -> None:
-    """Raise a ValueError that lists the rows that cannot be applied."""
-    action = rows["action"]
-    value = rows["value"]
-    classes = labels.classes if labels.kind == "single" else ()
-    subject = action.replace({"drop": "keep", "different": "same"})
-    answer = value.where(action.isin(["label", "group"]), action)
-    n_answers = answer.groupby([subject, rows["a"], rows["b"]]).transform("nunique")
-    problems = {
-        f"the action is not one of {', '.join(ACTIONS)}": ~action.isin(ACTIONS),
-        "no image that can be read has this id, or two (write train/ID, test/ID)": (
-            rows["a"] < 0
-        ),
-        "no image can have this class": (action == "label") & ~value.isin(classes),
-        "another row contradicts it": n_answers > 1,
-    }
-    rows = rows.assign(problem=np.select([*problems.values()], [*problems], ""))
+    problem = _find_problems(rows, labels)
     lines = [
-        f"\n  row {row.Index}, {row.image_id},{row.action},{row.value}: {row.problem}"
-        for row in rows[rows["problem"] != ""].itertuples()
+        "\n  " + ",".join(row[COLUMNS]) + f": {problem[number]}"
+        for number, row in rows[problem != ""].iterrows()
     ]
     if lines:
         raise ValueError(
             f"OVERRIDES '{file}' cannot be applied, {len(lines):,} of its rows are "
             f"wrong:{''.join(lines)}"
         )
+    return rows
+
+
+def _read_rows(file: str) -> pd.DataFrame:
+    """Return the columns of a CSV as text."""
+    table = parse_text(storage.read_bytes(find_file(file)))
+    if not set(COLUMNS).issubset(table):
+        raise ValueError(
+            f"The header of OVERRIDES '{file}' must be image_id,action,value."
+        )
+    rows = table[COLUMNS].fillna("")
+    return rows.assign(action=rows["action"].str.strip())
+
+
+def _find_problems(rows: pd.DataFrame, labels: Labels) -> np.ndarray:
+    """Return why each row cannot be applied, "" if it can."""
+    action = rows["action"]
+    value = rows["value"]
+    classes = labels.classes if labels.kind == "single" else ()
+    problems = {
+        f"the action is not one of {', '.join(ACTIONS)}": ~action.isin(ACTIONS),
+        "no image that can be read has this id, or two (write train/ID, test/ID)": (
+            rows["a"] < 0
+        ),
+        "no image can have this class": (action == "label") & ~value.isin(classes),
+    }
+    return np.select([*problems.values()], [*problems], "")
 
 
 def correct_images(
@@ -120,7 +115,7 @@ def correct_pairs(
     pairs: columns a < b, distance, orientation, inliers, verdict, accepted.
     """
     is_pair = decisions["action"].isin(PAIR_ACTIONS)
-    decided = decisions[is_pair].drop_duplicates(["a", "b"])
+    decided = decisions[is_pair].drop_duplicates(["a", "b"], keep="last")
     table = decided[["a", "b"]].assign(
         distance=count_bits(codes, decided["a"], decided["b"]),
         orientation=1,
@@ -143,6 +138,5 @@ def load_corrected(
     images, labels = load_images(work_dir)
     decisions = storage.read_parquet(storage.join(work_dir, FILE))
     cut = decisions[decisions["action"] == "different"]
-    path = images["path"]
-    cut_pairs = [*zip(path.loc[cut["a"]], path.loc[cut["b"]], strict=True)]
+    cut_pairs = images["path"].to_numpy()[cut[["a", "b"]]].tolist()
     return correct_images(images, decisions, labels), labels, cut_pairs

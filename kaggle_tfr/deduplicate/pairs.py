@@ -43,20 +43,22 @@ def find_pairs(
     searched = rows[(first == rows) & (hashes["texture"] >= FLAT)]
     plain = _rotate(codes[searched], 1)
     near = searched[near_pairs(plain, max_bits, limit)]
-    found = {1: np.hstack([copies, near])}
+    tables = [_list_pairs(codes, np.hstack([copies, near]), 1)]
     for orientation in range(2, 2 if rotated_bits < 0 else 9):
         both = np.concatenate([plain, _rotate(codes[searched], orientation)])
         a, b = near_pairs(both, rotated_bits, limit)
         b -= len(plain)
-        found[orientation] = searched[np.stack([a, b])[:, a < b]]
-
-    tables = []
-    for orientation, (a, b) in found.items():
-        table = pd.DataFrame({"a": a, "b": b})
-        table["distance"] = _count_differing(codes, a, b, orientation)
-        tables.append(table.assign(orientation=orientation))
+        ends = searched[np.stack([a, b])[:, a < b]]
+        tables.append(_list_pairs(codes, ends, orientation))
     pairs = pd.concat(tables).sort_values(["a", "b", "distance", "orientation"])
     return pairs.drop_duplicates(["a", "b"], ignore_index=True)
+
+
+def _list_pairs(codes: np.ndarray, ends: np.ndarray, orientation: int) -> pd.DataFrame:
+    """Return the table of pairs in an orientation. ends: int64 (2, n)."""
+    pairs = pd.DataFrame(ends.T, columns=["a", "b"])
+    distance = _count_differing(codes, ends[0], ends[1], orientation)
+    return pairs.assign(distance=distance, orientation=orientation)
 
 
 def read_codes(hashes: pd.DataFrame) -> np.ndarray:

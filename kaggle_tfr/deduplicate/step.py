@@ -38,22 +38,22 @@ def run(values: Values) -> Found:
     COMPARE_WITH cannot be applied.
     """
     work = notebook.begin("02_deduplicate", values)
+    settings = make_settings(DuplicateSettings, values)
     images, labels = explore.load_images(work)
     file = find_beside(values["OVERRIDES"], work)
     decisions = read_overrides(file, images, labels)
     others = read_datasets([find_beside(part, work) for part in values["COMPARE_WITH"]])
     hashes = explore.load_hashes(images, work)
-    settings = make_settings(DuplicateSettings, values)
     codes = read_codes(hashes)[:, : 80 if settings.mirrored else 32]
 
-    candidates = find_candidates(hashes, settings)
-    print(candidates.explanation)
+    candidates, second_look = find_candidates(hashes, settings)
+    settings = replace(settings, second_look=second_look)
     pairs = verify_geometry(
         images,
-        candidates.pairs,
+        candidates,
         work,
         max_bits=settings.max_bits,
-        most_near=500 if candidates.second_look else 0,
+        most_near=500 if second_look else 0,
     )
     pairs = correct_pairs(pairs, decisions, codes)
     overlap = find_overlap(hashes, others, settings)
@@ -65,15 +65,10 @@ def run(values: Values) -> Found:
     overlap = overlap.join(match_clusters(images[FACTS], clusters), on="row")
 
     storage.write_parquet(decisions, storage.join(work, FILE))
-    settings = replace(settings, second_look=candidates.second_look)
     save_clusters(clusters, pd.concat([leaks, overlap]), settings, work)
-    pairs = pairs.sort_values("distance", kind="stable", ignore_index=True)
-    pairs = pairs.rename(columns={"distance": "bits", "inliers": "matches"})
-    for end in ("a", "b"):
-        pairs = pairs.join(images[FACTS].add_suffix(f"_{end}"), on=end)
     found = Found(
         images=images,
-        pairs=pairs,
+        pairs=_describe_pairs(pairs, images),
         clusters=clusters,
         leaks=leaks,
         overlap=overlap,
@@ -82,3 +77,12 @@ def run(values: Values) -> Found:
     )
     note_findings(found, others)
     return found
+
+
+def _describe_pairs(pairs: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
+    """Return `Found.pairs`."""
+    pairs = pairs.sort_values("distance", kind="stable", ignore_index=True)
+    pairs = pairs.rename(columns={"distance": "bits", "inliers": "matches"})
+    for end in ("a", "b"):
+        pairs = pairs.join(images[FACTS].add_suffix(f"_{end}"), on=end)
+    return pairs

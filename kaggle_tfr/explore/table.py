@@ -16,11 +16,10 @@ from kaggle_tfr.explore.checks import note_rejects
 from kaggle_tfr.explore.files import explain_unreadable
 from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.images.convert import check_image
-from kaggle_tfr.images.facts import FileFacts, read_facts
+from kaggle_tfr.images.facts import FileFacts, measure_quality, read_facts
 from kaggle_tfr.images.hashing import ALL_HASHES, hash_image
 from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.images.masks import find_code_problem, transpose_code
-from kaggle_tfr.images.quality import measure_quality
 from kaggle_tfr.parallel import blocks, run
 from kaggle_tfr.records import size_and_time, stream_image_bytes
 from kaggle_tfr.schema import Labels
@@ -32,7 +31,6 @@ MEASURED: dict = {
     "n_bytes": 0,
     "format": "",
     "orientation": 1,
-    "note": "",
     "digest": "",
     "brightness": np.float32(0),
     "sharpness": np.float32(0),
@@ -118,7 +116,7 @@ def _read_image(content: bytes | OSError, image: Any) -> dict[str, Any]:
             problem = "name is not text"
         return {"problem": problem}
     try:
-        header, luma = check_image(content, image.path, image.bit_depth)
+        header, luma = check_image(content, bit_depth=image.bit_depth)
     except RejectedImage as rejection:
         return {"n_bytes": len(content), "problem": str(rejection)}
     bits, texture = hash_image(luma)

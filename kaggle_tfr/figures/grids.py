@@ -25,8 +25,7 @@ def load(path: str, side: int = 400) -> np.ndarray:
     """
     from kaggle_tfr.images.convert import load_pixels  # training machines lack cv2
 
-    (pixels,) = load_pixels([path], side)
-    image = Image.fromarray(pixels)
+    image = Image.fromarray(load_pixels(path, side))
     image.thumbnail((side, side), Image.Resampling.LANCZOS)
     return np.asarray(image)
 

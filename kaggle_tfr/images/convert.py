@@ -4,7 +4,6 @@ Inside this module pixels are (height, width, 3) with blue first, as in OpenCV.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 
@@ -22,7 +21,6 @@ from kaggle_tfr.images.header import (
     to_srgb,
 )
 from kaggle_tfr.images.orientation import ORIENTATIONS, Size, transpose_size
-from kaggle_tfr.parameters import check_parameters
 from kaggle_tfr.records import read_image_bytes
 
 # The largest ratios of sides, by PSNR against Lanczos, for one cubic step; for one
@@ -34,10 +32,8 @@ LINEAR_LIMIT = 1.5
 WHOLE_LIMIT = 2.5
 
 HASH_SIDE = 256  # pixels; below it the wavelet hash differs from the whole image's
-JPEG_LIMIT = 65_500  # pixels a side, of libjpeg
 # The formats of originals that a record may contain, for each `resize`.
 PASSED_FORMATS = {"none": ("JPEG", "PNG"), "short_side": ("JPEG",)}
-END_OF_JPEG = b"\xff\xd9"
 # A Huffman table of luma whose shortest code, of zeros only, is "end of block". Blocks
 # of one shade are then zeros, so a run of zeros in the scan is not damage.
 ZEROS_END_BLOCKS = re.compile(rb"(?s)\xff\xc4.{2,420}\x10.{16}\0")
@@ -70,17 +66,6 @@ class ImageSettings:
     pass_through: bool = True
     bit_depth: str = "scale"
 
-    def __post_init__(self) -> None:
-        values = {
-            "RESIZE": self.resize,
-            "QUALITY": self.quality,
-            "RESAMPLE": self.resample,
-            "CHROMA": self.subsampling,
-            "OPTIMIZE": self.optimize,
-            "BIT_DEPTH": self.bit_depth,
-        }
-        check_parameters(values)
-
 
 @dataclass(frozen=True)
 class EncodedImage:
@@ -98,15 +83,21 @@ def convert(data: bytes, settings: ImageSettings) -> EncodedImage:
     Raises: RejectedImage.
     """
     header = read_header(data)
-    if _passes_through(header, settings):
+    size = (header.height, header.width)
+    is_right = (
+        header.plain
+        and header.format in PASSED_FORMATS.get(settings.resize, ())
+        and output_size(*size, settings) == size
+    )
+    if is_right and settings.pass_through:
         # Decoding finds damage. It is fastest at an eighth of the size, and an image
         # that passes through has no 16 bits to reduce.
-        _decode(data, header, at_least=(1, 1), bit_depth="")
-        return EncodedImage(data, header.height, header.width, header.format)
+        _decode(data, header, (1, 1))
+        return EncodedImage(data, *size, header.format)
 
     pixels = make_pixels(data, header, settings)
     height, width = pixels.shape[:2]
-    if max(height, width) > JPEG_LIMIT:
+    if max(height, width) > 65_500:  # the limit of libjpeg
         raise RejectedImage(f"JPEG holds no image of {width} × {height} pixels")
     return EncodedImage(_encode(pixels, settings), height, width, "JPEG")
 
@@ -126,16 +117,6 @@ def _encode(pixels: Pixels, settings: ImageSettings) -> bytes:
     return encoded.tobytes()
 
 
-def _passes_through(header: Header, settings: ImageSettings) -> bool:
-    size = (header.height, header.width)
-    return (
-        settings.pass_through
-        and header.plain
-        and header.format in PASSED_FORMATS.get(settings.resize, ())
-        and output_size(*size, settings) == size
-    )
-
-
 def make_pixels(data: bytes, header: Header, settings: ImageSettings) -> Pixels:
     """Return the pixels of the record's image, uint8 (height, width, 3), blue first.
 
@@ -152,21 +133,18 @@ def make_pixels(data: bytes, header: Header, settings: ImageSettings) -> Pixels:
     return _crop_middle(pixels, size)
 
 
-def check_image(
-    data: bytes, name: str = "", bit_depth: str = ""
-) -> tuple[Header, np.ndarray]:
+def check_image(data: bytes, *, bit_depth: str = "") -> tuple[Header, np.ndarray]:
     """Return the header and the luma of an image that is read to its end.
 
     The luma, uint8 (height, width), is upright, and reduced by a whole number to no
     less than `HASH_SIDE` pixels a side.
-    name: to notice a wrong extension. bit_depth: see `read_rgb`.
+    bit_depth: see `read_rgb`.
     Raises: RejectedImage.
     """
-    header = read_header(data, name)
+    header = read_header(data)
     # The decoder of JPEG returns luma at once. Profiles of RGB change it by 2 of 255
     # levels, so they are ignored.
-    at_least = (HASH_SIDE, HASH_SIDE)
-    luma, _ = _decode(data, header, at_least, bit_depth, "GRAYSCALE")
+    luma, _ = _decode(data, header, (HASH_SIDE, HASH_SIDE), bit_depth, "GRAYSCALE")
     luma = _rotate(luma, header)
     factor = min(luma.shape) // HASH_SIDE
     if factor > 1:
@@ -174,42 +152,35 @@ def check_image(
     return header, luma
 
 
-def read_pixels(
-    data: bytes, at_least: Size | None = None, header: Header | None = None
-) -> Pixels:
+def read_pixels(data: bytes, at_least: Size | None = None) -> Pixels:
     """Return the upright image, uint8 RGB (height, width, 3).
 
     at_least: the (height, width) to which a JPEG may be reduced by a whole number.
-    header: of `read_header`, if it has been read. Raises: RejectedImage.
+    Raises: RejectedImage.
     """
-    header = header or read_header(data)
-    stored_size = transpose_size(at_least, header.orientation) if at_least else None
-    pixels, _ = _decode(data, header, stored_size, "")
+    header = read_header(data)
+    size = at_least or (header.height, header.width)
+    pixels, _ = _decode(data, header, transpose_size(size, header.orientation))
     upright = _to_upright_srgb(pixels, header)
     return cv2.cvtColor(upright, cv2.COLOR_BGR2RGB)
 
 
-def load_pixels(paths: Sequence[str], side: int = 256) -> list[Pixels]:
-    """Return images for display, uint8 RGB; those that cannot be read are light grey.
+def load_pixels(path: str, side: int) -> Pixels:
+    """Return an image for display, uint8 RGB; light grey if it cannot be read.
 
     side: pixels; JPEG are reduced to no less than this.
     """
-    images = []
-    for path in paths:
-        try:
-            data = read_image_bytes(path)
-            pixels = read_pixels(data, at_least=(side, side))
-        except (OSError, RejectedImage):
-            pixels = np.full((64, 64, 3), 230, np.uint8)
-        images.append(pixels)
-    return images
+    try:
+        return read_pixels(read_image_bytes(path), at_least=(side, side))
+    except (OSError, RejectedImage):
+        return np.full((64, 64, 3), 230, np.uint8)
 
 
 def _decode(
     data: bytes,
     header: Header,
-    at_least: Size | None,
-    bit_depth: str,
+    at_least: Size,
+    bit_depth: str = "",
     color: str = "COLOR",
 ) -> tuple[Pixels, Extent]:
     """Return the first frame as it is stored, and the (rows, columns) that it fills.
@@ -221,24 +192,24 @@ def _decode(
     decoded = _decode_scan(data, header, at_least, color)
     if decoded:
         return decoded
-    size = at_least[::-1] if at_least else None
     mode = "L" if color == "GRAYSCALE" else None
     # Profiles of RGB are applied later, when the image is small.
-    rgb, extent = read_rgb(data, header.own_profile, bit_depth, size, mode)
+    rgb, extent = read_rgb(data, header.own_profile, bit_depth, at_least[::-1], mode)
     if mode:
         return np.asarray(rgb.convert(mode)), extent
     return cv2.cvtColor(np.asarray(rgb), cv2.COLOR_RGB2BGR), extent
 
 
 def _decode_scan(
-    data: bytes, header: Header, at_least: Size | None, color: str
+    data: bytes, header: Header, at_least: Size, color: str
 ) -> tuple[Pixels, Extent] | None:
     """Return what `_decode` returns for a JPEG of one scan, by OpenCV; else None."""
     end = _find_scan_end(data, header)
     if end is None:
         return None
     rows, columns = transpose_size((header.height, header.width), header.orientation)
-    scale = _choose_scale(rows, columns, at_least)
+    ratio = min(rows // at_least[0], columns // at_least[1], 8)
+    scale = 1 << max(0, ratio.bit_length() - 1)  # 1, 2, 4 or 8
     extent = (rows / scale, columns / scale)
     pixels = _decode_reduced(data, color, scale)
     if pixels is None or pixels.shape[:2] != tuple(map(ceil, extent)):
@@ -249,13 +220,12 @@ def _decode_scan(
 
 
 def _decode_reduced(data: bytes, color: str, scale: int) -> Pixels | None:
-    """Return a JPEG whose sides are divided by 1, 2, 4 or 8; None if OpenCV cannot."""
+    """Return a JPEG whose sides are divided by `scale`; None if OpenCV cannot."""
     size = f"REDUCED_{color}_{scale}" if scale > 1 else color
     # OpenCV versions differ in what they rotate, so we rotate.
     flags = getattr(cv2, f"IMREAD_{size}") | cv2.IMREAD_IGNORE_ORIENTATION
-    file = np.frombuffer(data, np.uint8)
     try:
-        return cv2.imdecode(file, flags)
+        return cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     except cv2.error:
         return None
 
@@ -268,7 +238,7 @@ def _find_scan_end(data: bytes, header: Header) -> int | None:
     if not header.scan or header.own_profile:
         return None
     marker = JPEG_MARKER.search(data, header.scan)
-    if marker is None or marker[0] != END_OF_JPEG:
+    if marker is None or marker[0] != b"\xff\xd9":
         return None  # not the end of the image: Pillow decides
     end = marker.start()
     has_zeros = data.find(bytes(32), header.scan, end) >= 0
@@ -278,70 +248,50 @@ def _find_scan_end(data: bytes, header: Header) -> int | None:
     return end
 
 
-def _choose_scale(rows: int, columns: int, at_least: Size | None) -> int:
-    """Return by how much OpenCV may reduce a JPEG while it decodes."""
-    min_rows, min_columns = at_least or (rows, columns)
-    for scale in (8, 4, 2):
-        if rows >= scale * min_rows and columns >= scale * min_columns:
-            return scale
-    return 1
-
-
 def _ran_out(scan: bytes, pixels: Pixels, scale: int) -> bool:
     """Return whether the last rows are grey because the decoder had no data left."""
     if (pixels[-1, -1] != 128).any():
         return False
     # Grey in the data takes two bits or more for 64 pixels, and these repeat. The last
     # bytes of a truncated scan do not: 18 of 32 differ.
-    grey_bytes = _count_grey_rows(pixels) * pixels.shape[1] * scale**2 // 256
+    is_colored = (pixels[::-1] != 128).reshape(len(pixels), -1).any(axis=1)
+    grey_bytes = int(is_colored.argmax()) * pixels.shape[1] * scale**2 // 256
     n_checked = min(32, grey_bytes)
     scan = scan.replace(b"\xff\0", b"\xff")
     last_bytes = scan[-n_checked - 1 : -1]
     return n_checked >= 24 and len(set(last_bytes)) > 0.8 * n_checked
 
 
-def _count_grey_rows(pixels: Pixels) -> int:
-    """Return how many of the last rows have the grey of pixels without data."""
-    last_rows = pixels[::-1].reshape(len(pixels), -1)
-    is_colored = (last_rows != 128).any(axis=1)
-    return int(is_colored.argmax())
-
-
 def _resize(pixels: Pixels, extent: Extent, size: Size, resample: str) -> Pixels:
     """Return pixels that fill `extent` rows and columns at `size`, antialiased."""
     if extent == size:
         return pixels
-    if resample == "lanczos":
-        return _resize_by_lanczos(pixels, extent, size)
     rows, columns = extent
     height, width = size
     ratio = max(rows / height, columns / width)
-    if ratio <= CUBIC_LIMIT:
-        return _resize_to(pixels, extent, size, cv2.INTER_CUBIC)
+    if resample == "lanczos":
+        image = Image.fromarray(pixels)
+        box = (0, 0, columns, rows)
+        return np.asarray(image.resize((width, height), Image.Resampling.LANCZOS, box))
     if ratio <= LINEAR_LIMIT:
-        return _resize_to(pixels, extent, size, cv2.INTER_LINEAR)
+        method = cv2.INTER_CUBIC if ratio <= CUBIC_LIMIT else cv2.INTER_LINEAR
+        return _resize_to(pixels, extent, size, method)
     if ratio <= WHOLE_LIMIT:
-        row_factor = ceil(rows / height)
-        column_factor = ceil(columns / width)
-        multiple = (row_factor * height, column_factor * width)
+        multiple = (ceil(rows / height) * height, ceil(columns / width) * width)
         pixels = _resize_to(pixels, extent, multiple, cv2.INTER_CUBIC)
     return cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)
-
-
-def _resize_by_lanczos(pixels: Pixels, extent: Extent, size: Size) -> Pixels:
-    image = Image.fromarray(pixels)
-    box = (0, 0, *extent[::-1])
-    resized = image.resize(size[::-1], Image.Resampling.LANCZOS, box)
-    return np.asarray(resized)
 
 
 def _resize_to(pixels: Pixels, extent: Extent, size: Size, method: int) -> Pixels:
     # By exact factors, because the last row and column may be filled in part.
     height, width = size
-    fy = height / extent[0]
-    fx = width / extent[1]
-    resized = cv2.resize(pixels, None, fx=fx, fy=fy, interpolation=method)
-    return resized[:height, :width]
+    return cv2.resize(
+        pixels,
+        None,
+        fx=width / extent[1],
+        fy=height / extent[0],
+        interpolation=method,
+    )[:height, :width]
 
 
 def _to_upright_srgb(pixels: Pixels, header: Header) -> Pixels:

@@ -31,17 +31,14 @@ def decode_mask(code: str, height: int, width: int) -> np.ndarray:
     if problem := find_code_problem(code, height, width):
         raise ValueError(
             f"the run-length code '{code[:40]}' does not fit {height} × {width} "
-            f"pixels: {problem}. Does it belong to another image, or are height and "
-            f"width swapped?"
+            f"pixels: {problem}. Are height and width swapped?"
         )
-    starts, ends = _split_code(code)
-    borders = np.column_stack([starts, ends]).ravel()
+    borders = _split_code(code).ravel()
     # Lengths of the stretches outside, inside, outside, … the mask.
     lengths = np.diff(borders, prepend=0, append=height * width)
-    is_inside = np.arange(len(lengths)) % 2
-    pixels = np.repeat(is_inside.astype(np.uint8), lengths)
-    mask = pixels.reshape(width, height).T
-    return np.ascontiguousarray(mask)
+    is_inside = np.arange(len(lengths), dtype=np.uint8) % 2
+    pixels = np.repeat(is_inside, lengths).reshape(width, height)
+    return pixels.T.copy()
 
 
 def encode_mask(mask: np.ndarray) -> str:
@@ -52,8 +49,7 @@ def encode_mask(mask: np.ndarray) -> str:
     """
     is_inside = mask.T.ravel() != 0
     is_border = np.diff(is_inside, prepend=False, append=False)
-    borders = np.flatnonzero(is_border)
-    return _format_code(borders[::2], borders[1::2])
+    return _format_code(np.flatnonzero(is_border).reshape(-1, 2))
 
 
 def transpose_code(code: str, height: int, width: int) -> str:
@@ -98,14 +94,12 @@ def join_codes(codes: Sequence[str]) -> str:
     for code in codes:
         if find_code_problem(code, 1 << 31, 1 << 31):  # the size is not known here
             return code
-    starts, ends = _split_code(" ".join(codes))
-    starts = np.sort(starts)
-    ends = np.sort(ends)
+    starts, ends = np.sort(_split_code(" ".join(codes)), axis=0).T
     # As many runs have ended before a gap as have started.
     is_gap = starts[1:] > ends[:-1]
-    is_first = np.append(True, is_gap)
-    is_last = np.append(is_gap, True)
-    return _format_code(starts[is_first], ends[is_last])
+    first_starts = starts[np.append(True, is_gap)]
+    last_ends = ends[np.append(is_gap, True)]
+    return _format_code(np.column_stack([first_starts, last_ends]))
 
 
 def find_code_problem(code: str, height: int, width: int) -> str:
@@ -122,35 +116,27 @@ def find_code_problem(code: str, height: int, width: int) -> str:
         return f"run-length code is odd in length: {len(numbers)} numbers"
     if (numbers < 1).any():
         return f"run-length code counts from 1, but contains {numbers.min()}"
-    return _find_run_problem(numbers, height * width)
-
-
-def _find_run_problem(numbers: np.ndarray, n_pixels: int) -> str:
-    """Return what is wrong with the runs (start, length, start, …), or ""."""
     # Unsigned, because the sum of two numbers below 2**63 may need one bit more.
     starts, lengths = numbers.astype(np.uint64).reshape(-1, 2).T
     last = starts + lengths - 1
-    if len(last) and last.max() > n_pixels:
+    n_pixels = height * width
+    if last.max(initial=0) > n_pixels:
         return f"run-length code leaves the image: pixel {last.max()} of {n_pixels}"
-    goes_back = starts[1:] <= last[:-1]
-    if goes_back.any():
+    if (starts[1:] <= last[:-1]).any():
         return "run-length code has runs that overlap or go back"
     return ""
 
 
-def _split_code(code: str) -> tuple[np.ndarray, np.ndarray]:
+def _split_code(code: str) -> np.ndarray:
     """Return the first pixel of each run, from 0, and the pixel after its last."""
-    numbers = np.array(code.split(), np.int64)
-    starts = numbers[::2] - 1
-    ends = starts + numbers[1::2]
-    return starts, ends
+    runs = np.array(code.split(), np.int64).reshape(-1, 2)
+    return runs.cumsum(axis=1) - 1
 
 
-def _format_code(starts: np.ndarray, ends: np.ndarray) -> str:
+def _format_code(borders: np.ndarray) -> str:
     """Return the code of the runs that `_split_code` describes."""
-    runs = np.column_stack([starts + 1, ends - starts])
-    numbers = runs.ravel().tolist()
-    return " ".join(map(str, numbers))
+    runs = np.diff(borders, axis=1, prepend=-1)
+    return " ".join(map(str, runs.ravel().tolist()))
 
 
 def sample_mask(
@@ -183,11 +169,9 @@ def sample_mask(
 
 def _find_borders(code: "tf.Tensor") -> "tf.Tensor":
     """Return where the runs start and end in turn, int64, from 0."""
-    words = tf.strings.split([code]).values
-    numbers = tf.strings.to_number(words, tf.int64)
-    starts = numbers[::2] - 1
-    ends = starts + numbers[1::2]
-    return tf.reshape(tf.stack([starts, ends], axis=1), [-1])
+    numbers = tf.strings.to_number(tf.strings.split(code), tf.int64)
+    runs = tf.reshape(numbers, [-1, 2])
+    return tf.reshape(tf.cumsum(runs, axis=1) - 1, [-1])
 
 
 def _find_sources(

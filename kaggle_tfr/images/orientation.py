@@ -1,4 +1,4 @@
-"""The eight orientations of EXIF: their names, inverses, products, and applying one.
+"""The eight orientations of EXIF: their names, inverses, and applying one.
 
 An orientation is a number from 1 (upright) to 8. It describes how to change the stored
 pixels so that the image is upright: first transpose, then reverse rows and columns.
@@ -32,7 +32,6 @@ ORIENTATIONS = {
     8: Orientation("rotated 90° counterclockwise", True, True, False),
 }
 INVERSE = {number: number for number in ORIENTATIONS} | {6: 8, 8: 6}
-CLOCKWISE_TURNS = (1, 6, 3, 8)  # by 0, 90, 180 and 270 degrees
 
 
 def apply_orientation(pixels: np.ndarray, orientation: int) -> np.ndarray:
@@ -50,14 +49,3 @@ def apply_orientation(pixels: np.ndarray, orientation: int) -> np.ndarray:
 def transpose_size(size: Size, orientation: int) -> Size:
     """Return the two sides of an image, swapped if an orientation transposes it."""
     return size[::-1] if ORIENTATIONS[orientation].transposes else size
-
-
-def compose(first: int, second: int) -> int:
-    """Return the orientation that does the same as `first` and then `second`."""
-    probe = np.arange(6).reshape(2, 3)
-    target = apply_orientation(apply_orientation(probe, first), second)
-    return next(
-        number
-        for number in ORIENTATIONS
-        if np.array_equal(apply_orientation(probe, number), target)
-    )

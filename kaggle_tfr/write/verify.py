@@ -270,7 +270,7 @@ def _check_features(plan: Plan, split: str, features: Features, row: Row) -> np.
         wrong = [name for name in names if found.get(name) != expected.get(name)]
         if wrong:
             raise ValueError(f"the features {sorted(wrong)} are not those of its row")
-    return read_pixels(image, header=header)
+    return read_pixels(image)
 
 
 def compare_with_source(

@@ -42,42 +42,40 @@ def list_partners(pairs):
 
 def test_few_candidates_are_all_verified(hashes):
     """These are the pairs within 70 bits, as with SECOND_LOOK = True."""
-    chosen = find_candidates(hashes, SETTINGS)
+    pairs, second_look = find_candidates(hashes, SETTINGS)
 
-    assert chosen.second_look == "all"
-    assert list_partners(chosen.pairs) == [1, 2, 3, 4, 5]
-    always = find_candidates(hashes, replace(SETTINGS, second_look=True))
-    pd.testing.assert_frame_equal(chosen.pairs, always.pairs)
-    n_beyond = (chosen.pairs["distance"] > 25).sum()
-    assert f"verifies all {n_beyond} pairs of 26 to 70 bits" in chosen.explanation
+    assert second_look == "all"
+    assert list_partners(pairs) == [1, 2, 3, 4, 5]
+    always, _ = find_candidates(hashes, replace(SETTINGS, second_look=True))
+    pd.testing.assert_frame_equal(pairs, always)
 
 
 def test_of_many_candidates_the_likeliest_are_verified(hashes, monkeypatch):
-    """As many as the time allows, those first that are near by all five hashes."""
-    monkeypatch.setattr(candidates, "MAX_SECONDS", 3 * 0.007 + 2 * 0.0005 + 1e-6)
+    """Those first that are near by all five hashes."""
+    monkeypatch.setattr(candidates, "MAX_VERIFIED", 2)
 
-    chosen = find_candidates(hashes, SETTINGS)
+    pairs, second_look = find_candidates(hashes, SETTINGS)
 
-    assert chosen.second_look == "nearest"
-    assert "verifies the likeliest 2 of" in chosen.explanation
-    beyond = chosen.pairs[chosen.pairs["distance"] > 25]
+    assert second_look == "nearest"
+    beyond = pairs[pairs["distance"] > 25]
     assert beyond[["a", "b"]].to_numpy().tolist() == [[0, 3], [0, 4]]
-    assert list_partners(chosen.pairs) == [1, 3, 4]
+    assert list_partners(pairs) == [1, 3, 4]
 
 
 @pytest.mark.parametrize(
     ("limit", "value"), [("MAX_CANDIDATES", 1), ("MAX_IMAGES", 19)]
 )
-def test_too_many_candidates_are_not_verified(hashes, monkeypatch, limit, value):
-    """The pairs within MAX_BITS remain, and the explanation names the alternative."""
+def test_too_many_candidates_are_not_verified(
+    hashes, monkeypatch, capsys, limit, value
+):
+    """The pairs within MAX_BITS remain, and a line names the alternative."""
     monkeypatch.setattr(candidates, limit, value)
 
-    chosen = find_candidates(hashes, SETTINGS)
+    pairs, second_look = find_candidates(hashes, SETTINGS)
 
-    assert chosen.second_look == ""
-    assert list_partners(chosen.pairs) == [1]
-    assert "verifies nothing: 20 images" in chosen.explanation
-    assert "SECOND_LOOK = True" in chosen.explanation
+    assert second_look == ""
+    assert list_partners(pairs) == [1]
+    assert "verifies nothing: 20 images" in capsys.readouterr().out
 
 
 def test_files_that_cannot_be_read_only_pair_within_max_bits(hashes, tmp_path):
@@ -86,7 +84,7 @@ def test_files_that_cannot_be_read_only_pair_within_max_bits(hashes, tmp_path):
     images = hashes.assign(path=str(tmp_path / "scene.jpg"), n_bytes=1)
     images.loc[[1, 3], "path"] = "earlier:part-1/train/scene.jpg"
 
-    chosen = find_candidates(hashes, SETTINGS)
-    verified = verify_geometry(images, chosen.pairs)
+    pairs, _ = find_candidates(hashes, SETTINGS)
+    verified = verify_geometry(images, pairs)
 
     assert list_partners(verified[verified["accepted"]]) == [1, 2, 4, 5]

@@ -157,8 +157,8 @@ def test_copies_of_scenes_are_found_and_nothing_else(tmp_path):
     images = make_table(sorted(tmp_path.glob("*.jpg")))
 
     hashes = hash_images(images, tmp_path)
-    candidates = find_candidates(hashes, DuplicateSettings())
-    verified = verify_geometry(images, candidates.pairs)
+    candidates, _ = find_candidates(hashes, DuplicateSettings())
+    verified = verify_geometry(images, candidates)
     pairs = verified[verified["accepted"]]
 
     is_same = pairs["a"] // n_files == pairs["b"] // n_files

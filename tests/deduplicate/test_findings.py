@@ -67,17 +67,6 @@ def test_labels_of_test_images_disagree_too(list_notes):
     )
 
 
-def test_a_chain_is_noted(list_notes):
-    """Both ends of it are kept."""
-    images = make_images("train", "train", "train", "train")
-    pairs = make_pairs("02", "12", "13")
-
-    _, chain, *_ = list_notes(images, pairs, [0, 30, 20, 51])
-
-    assert chain.startswith("· 1 cluster of near-duplicates with images")
-    assert "as in a slow fade: 2 of these are kept." in chain
-
-
 def test_each_dataset_has_its_sentence(list_notes):
     """The mark depends on whether such an image is kept."""
     images = make_images("train", "train")

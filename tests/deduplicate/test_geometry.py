@@ -80,7 +80,7 @@ def test_a_rerun_verifies_only_pairs_of_new_and_changed_images(
         return [(7, 1)] * len(block)
 
     first_result = verify_geometry(images, pairs, work_dir)
-    monkeypatch.setattr(geometry, "_verify_block", record_block)
+    monkeypatch.setattr(geometry, "_compare_block", record_block)
     second_result = verify_geometry(images, pairs, work_dir)
 
     pd.testing.assert_frame_equal(first_result, second_result)
@@ -91,15 +91,10 @@ def test_a_rerun_verifies_only_pairs_of_new_and_changed_images(
     assert sorted(verified_rows) == np.flatnonzero(has_changed).tolist()
 
 
-@pytest.mark.parametrize("is_mirrored", [False, True])
-def test_a_copy_is_moved_onto_its_original(tmp_path, is_mirrored):
+def test_a_copy_is_moved_onto_its_original(tmp_path):
     """The short side of each image is 1 long."""
     first = scene(240, 320, seed=1)
     second = first.crop((40, 30, 320, 240))  # 280 × 210
-    corners = [(40, 30), (320, 240)]
-    if is_mirrored:
-        second = ImageOps.mirror(second)
-        corners = [(320, 30), (40, 240)]
     paths = [str(tmp_path / f"{name}.png") for name in "abc"]
     for path, image in zip(paths, (first, second, scene(240, 320, 9)), strict=True):
         image.save(path)
@@ -107,6 +102,6 @@ def test_a_copy_is_moved_onto_its_original(tmp_path, is_mirrored):
     matrix = align(*paths[:2])
 
     moved = np.array([(0, 0, 1), (280 / 210, 1, 1)]) @ matrix.T * 240
-    assert moved == pytest.approx(np.array(corners), abs=3)
+    assert moved == pytest.approx(np.array([(40, 30), (320, 240)]), abs=3)
     assert align(*paths[1:]) is None
     assert align(paths[0], "missing") is None

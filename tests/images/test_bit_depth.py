@@ -149,8 +149,8 @@ def test_a_16_bit_tiff_is_the_image_of_its_8_bit_version(bands, photometric, ext
     ("bands", "photometric", "extra", "reason"),
     [
         (BANDS, 2, (1,), "16 bits in planes, or with premultiplied alpha"),
-        (BANDS[..., :2], 1, (2,), "TIFF with unknown bits, photometric or bands"),
-        (BANDS, 1, (0, 0, 0), "TIFF with unknown bits, photometric or bands"),
+        (BANDS[..., :2], 1, (2,), "cut TIFF, or with unknown bits, photometric or"),
+        (BANDS, 1, (0, 0, 0), "cut TIFF, or with unknown bits, photometric or"),
     ],
 )
 def test_other_16_bit_tiffs_are_rejected_by_name(bands, photometric, extra, reason):

@@ -155,25 +155,6 @@ def test_every_format_is_read_as_by_pillow(name):
         check_channels(data)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_tensorflow_reads_the_record_as_pillow_does(name):
-    """The record of every format has the pixels of its original."""
-    chosen = square(256, quality=95, subsampling="4:4:4")
-    data = FILES[name]
-    record = convert(data, chosen).data
-
-    fast = tf.io.decode_jpeg(record, channels=3)
-    exact = tf.io.decode_jpeg(
-        record,
-        channels=3,
-        dct_method="INTEGER_ACCURATE",
-    )
-
-    assert largest_difference(exact.numpy(), show(record)) <= 3
-    assert psnr(fast.numpy(), show(data)) > 34
-    check_channels(record)
-
-
 def check_channels(data):
     pixels = tf.io.decode_image(data)
     assert count_channels(data) == pixels.shape[2]
@@ -221,20 +202,19 @@ _, CLEAR_16_BITS = cv2.imencode(".png", np.zeros((40, 60, 4), np.uint16))
 
 
 @pytest.mark.parametrize(
-    ("data", "reason"),
+    "data",
     [
-        (saved(hide(SMALL, 0), "WEBP"), "fully transparent"),
-        (saved(hide(SMALL, 0), "GIF"), "fully transparent"),
-        (CLEAR_16_BITS.tobytes(), "fully transparent"),
-        (saved(hide(WHITE, 20), "PNG"), "white on transparent"),
+        saved(hide(SMALL, 0), "WEBP"),
+        saved(hide(SMALL, 0), "GIF"),
+        CLEAR_16_BITS.tobytes(),
+        saved(hide(WHITE, 20), "PNG"),
     ],
 )
-def test_an_image_that_transparency_hides_is_rejected(data, reason):
+def test_an_image_that_transparency_hides_is_rejected(data):
     """Over white nothing of it would be left."""
     for read in (partial(check_image, bit_depth="scale"), read_pixels, read_upright):
-        with pytest.raises(RejectedImage) as error:
+        with pytest.raises(RejectedImage, match="only white or transparent"):
             read(data)
-        assert str(error.value) == reason
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -279,9 +259,6 @@ def test_fine_stripes_become_grey_below_half_size(kind, resample, limit):
         assert inner_pixels.std() < limit, side
 
 
-# dB that a step may lose against an area step, by the ratio of sides.
-
-
 LONG_SIDE = st.integers(1, 5000)
 
 
@@ -322,22 +299,13 @@ def test_the_record_has_the_announced_size(shape, size, resize, resample):
     ],
 )
 def test_the_middle_is_kept_as_by_pillow(height, width):
-    """Fill is ImageOps.fit; center_crop cuts from an image of the longer side."""
+    """Fill is ImageOps.fit."""
     image = scene(300, 500)
     data = saved(image, "PNG")
     fill = ImageSettings((height, width), "fill", resample="lanczos")
     filled = np.ascontiguousarray(record_pixels(data, fill))
     fitted = ImageOps.fit(image, (width, height), LANCZOS)
     assert psnr(filled, np.asarray(fitted)) > 26
-
-    side = max(height, width)
-    long_side = round(side * 5 / 3)
-    small = image.resize((long_side, side), LANCZOS)
-    left = (long_side - width) // 2
-    top = (side - height) // 2
-    middle = small.crop((left, top, left + width, top + height))
-    cropped = record_pixels(data, replace(fill, resize="center_crop"))
-    assert np.array_equal(cropped, np.asarray(middle))
 
 
 @pytest.mark.parametrize("resize", RESIZES)
@@ -433,24 +401,13 @@ def test_the_encoder_follows_the_settings(subsampling, number, quality):
     assert "progressive" not in image.info
 
 
-def test_a_wrong_extension_is_noted():
-    """The bytes decide how a file is read; the name is only compared."""
-    png = saved(PHOTO, "PNG")
-    jpeg = saved(PHOTO)
-    assert read_header(png, name="a/b.jpg").note == "wrong extension: .jpg holds PNG"
-    assert read_header(png, name="a/b.PNG").note == ""
-    assert read_header(png, name="a/b").note == ""
-    assert read_header(jpeg, name="n0144.JPEG").note == ""
-
-
 @pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF"])
 def test_the_first_frame_of_an_animation_is_used(kind):
-    """The note contains it, and the file does not pass through."""
+    """The file does not pass through."""
     frames = [scene(40, 60, seed) for seed in range(3)]
     first, *others = [frame.quantize(64) for frame in frames]
     data = save_exactly(first, kind, save_all=True, append_images=others)
     expected = np.asarray(first.convert("RGB"))
 
-    assert read_header(data).note == "several frames: the first is used"
     assert convert(data, UNCHANGED).data != data
     assert psnr(read_pixels(data), expected) > 40

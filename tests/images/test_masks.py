@@ -49,25 +49,13 @@ def test_codes_by_rows_become_codes_by_columns(mask):
     assert transpose_code(by_rows, *mask.shape) == encode_mask(mask)
 
 
-def draw_shapes(height, width):
-    """Return masks of common shapes, by their names."""
-    y, x = np.mgrid[:height, :width]
-    middle_y = y - height // 2
-    middle_x = x - width // 2
-    return {
-        "disc": middle_y**2 + middle_x**2 < 100,
-        "hill": (y > height // 3 + np.sin(x / 9) * 5) & (x > 4),
-        "vertical line": (abs(middle_x) < 2) & (abs(middle_y) < 15),
-        "dots": (y % 7 < 2) & (x % 7 < 2) & (y > 1) & (y < height - 7),
-    }
-
-
 @pytest.mark.parametrize("size", [(40, 64), (120, 60), (64, 66), (37, 200)])
 def test_masks_look_like_combs_in_the_wrong_order_only(size):
-    """Of most shapes, read by columns and by rows; noise is like noise in both."""
-    for name, mask in draw_shapes(*size).items():
-        assert measure_comb(encode_mask(mask), *size) < 0, name
-        assert measure_comb(encode_mask(mask.T), *size) > 0, name
+    """Of a disc, read by columns and by rows; noise is like noise in both."""
+    y, x = np.mgrid[: size[0], : size[1]]
+    mask = (y - size[0] // 2) ** 2 + (x - size[1] // 2) ** 2 < 100
+    assert measure_comb(encode_mask(mask), *size) < 0
+    assert measure_comb(encode_mask(mask.T), *size) > 0
     noise = np.random.default_rng(0).random(size) < 0.3
     assert abs(measure_comb(encode_mask(noise), *size)) < 0.1 * noise.sum()
 
