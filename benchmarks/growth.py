@@ -25,8 +25,7 @@ from benchmarks.duplicates import apart, draw_codes, list_photos, ours_in_orient
 from benchmarks.folds import CLASSES, LANDMARK, draw_table
 from kaggle_tfr import deduplicate, plan
 from kaggle_tfr.earlier import save_earlier
-from kaggle_tfr.explore.folds_from import read_records
-from kaggle_tfr.explore.growth import join_records
+from kaggle_tfr.explore.growth import join_records, read_records
 from kaggle_tfr.explore.table import HASHED, MEASURED, load_images, save_images
 from kaggle_tfr.images.hashing import FLAT, HASHES
 from kaggle_tfr.parameters import DEFAULTS
@@ -88,9 +87,9 @@ def write_inputs(folder, n, n_classes, data):
 def join(work, folds_from):
     """Join the images of a work folder to the records of another, as 01 does."""
     images, labels = load_images(work)
-    plan_json, records = read_records(folds_from, work)
-    save_earlier(plan_json, records, work)
-    save_images(*join_records(images, labels, plan_json, records), work)
+    records = read_records(folds_from, work)
+    save_earlier(records, work)
+    save_images(*join_records(images, labels, records), work)
 
 
 def run_step(step, work):

@@ -18,7 +18,6 @@ import yaml
 
 from kaggle_tfr import deduplicate, explore, notebook, storage
 from kaggle_tfr.explore.checks import name_reasons
-from kaggle_tfr.explore.features import UnclearLabelError
 from kaggle_tfr.explore.files import list_files
 from kaggle_tfr.explore.layout import Recipe, format_recipe, propose_recipe, to_line
 from kaggle_tfr.mounts import find_input, output_dir
@@ -169,7 +168,7 @@ def _format_command(
 
 def _run(values: Values, work: str) -> Audit:
     """Do the work of 01 and 02, and return what was found."""
-    _explore(values)
+    explore.run({**DEFAULTS, **values})
     images, labels = explore.load_images(work)
     if "MIRRORED" not in values:
         n_images = int((images["problem"] == "").sum())
@@ -210,16 +209,6 @@ def _adapt(finding: Finding) -> Finding:
     """Return a finding without advice on the next steps; what is found is a remark."""
     is_found = finding.mark == "·" and finding.subject in ("input", "copies")
     return replace(finding, advice="", mark="!" if is_found else finding.mark)
-
-
-def _explore(values: Values) -> None:
-    """Do the work of 01; shards without a clear label are read without labels."""
-    values = {**DEFAULTS, **values}
-    try:
-        explore.run(values)
-    except UnclearLabelError as error:
-        explore.run({**values, "LABEL_COLUMN": []})
-        notebook.note("!", f"No labels were read: {error}", "labels: unclear")
 
 
 def _list_copies(images: pd.DataFrame, found: deduplicate.Found) -> pd.DataFrame:

@@ -96,7 +96,9 @@ def resize_code(code: str, height: int, width: int, settings: "ImageSettings") -
 def join_codes(codes: Sequence[str]) -> str:
     """Return the code of all the masks together, or the first broken code."""
     for code in codes:
-        if find_code_problem(code, 1 << 31, 1 << 31):  # the size is not known here
+        if len(codes) == 1 or find_code_problem(
+            code, 1 << 31, 1 << 31
+        ):  # the size is not known here
             return code
     starts, ends = _split_code(" ".join(codes))
     starts = np.sort(starts)

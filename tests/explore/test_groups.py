@@ -42,7 +42,6 @@ PLANTED = {
         ],
         UUIDS[0][:36],
     ),
-    "copies": (put_ends([f"c/RS_HL {n}.1" for n in range(40)], COPIES), "c/RS_HL 0.1"),
     "tiles": (put_ends(HASHES[:60], [f"_x{x}_y0" for x in range(4)]), HASHES[0]),
     "eyes": (
         put_ends([f"ID{n:05}" for n in range(120)], ["_left", "_right"]),
@@ -74,7 +73,6 @@ UNPLANTED = {
     "birds": [
         f"{c:03}.Tern/Tern_{n:04}_{c * 20 + n}" for c in range(9) for n in range(20)
     ],
-    "some copies": [*put_ends(range(40), ["", "_1"]), *put_ends(["IMG_"], range(40))],
 }
 
 
@@ -135,7 +133,7 @@ def test_a_column_or_a_rule_becomes_the_groups(rule, groups):
     ("rule", "message"),
     [
         ("names: ^a", "needs a regular expression with a parenthesis"),
-        ("names: (b)_", "matches none of the 3 names, such as 'a'"),
+        ("names: (b)_", "matches none of the 3 names, such as 'a.jpg'"),
         ("seite", "GROUP_COLUMN is 'seite', which is not a column"),
     ],
 )

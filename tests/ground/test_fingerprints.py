@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from support.fingerprints import make_fingerprints
 
-from kaggle_tfr.fingerprints import (
+from kaggle_tfr.earlier import (
     GROUP,
     TYPES,
     digest_groups,

@@ -8,7 +8,7 @@ import pandas as pd
 from PIL import Image, ImageOps
 
 from kaggle_tfr import build_dataset
-from kaggle_tfr.fingerprints import read_fingerprints
+from kaggle_tfr.earlier import read_fingerprints
 from support.chain import draw_pictures, save_picture
 from support.plans import digests
 
