@@ -127,8 +127,8 @@ def join_records(images: pd.DataFrame, labels: Labels, records: pd.DataFrame) ->
     plan = records.attrs.get("plan")
     if not plan:
         return joined, labels
-    joined.loc[is_other_file, "path"] = found["path"]
-    joined.loc[is_recorded, "problem"] = ""
+    joined["path"] = joined["path"].mask(is_other_file, found["path"])
+    joined["problem"] = joined["problem"].mask(is_recorded, "")
     group_column = plan["settings"]["group_column"]
     gone = _list_gone(joined, records[row.isna()], group_column)
     labels = _keep_labels(labels, Labels.from_dict(plan["labels"]))

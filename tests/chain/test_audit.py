@@ -129,8 +129,8 @@ def test_a_clean_dataset_is_nothing_found(at, pictures, capsys):
     assert "and copies with borders" in (at / "audit-clean/audit.md").read_text()
 
 
-def test_shards_of_plain_tensorflow_need_no_labels(at, pictures):
-    """Two features may be the label, so none is; TensorFlow is not imported."""
+def test_shards_of_plain_tensorflow_need_a_schema(at, pictures):
+    """Without a label none is read; TensorFlow is not imported."""
     for split, numbers in {"train": range(8), "test": (3, 8, 9)}.items():
         records = [
             make_example(raw=saved(pictures[number]), label=number, target=number)
@@ -139,13 +139,12 @@ def test_shards_of_plain_tensorflow_need_no_labels(at, pictures):
         write_shard(at / f"shards/{split}-00000-of-00001.tfrecord", records)
     code = (
         "import sys; from kaggle_tfr.__main__ import main\n"
-        "code = main(['audit', 'shards'])\n"
+        "code = main(['audit', 'shards', '-p', 'INPUT_SCHEMA={raw: image}'])\n"
         "sys.exit(9 if 'tensorflow' in sys.modules else code)"
     )
     done = call_python("-c", code)
 
     assert done.returncode == 3, done.stderr
-    assert "each of label, target looks like the label" in done.stdout
     content, copies = load(at / "audit-shards")
     assert content["counts"]["splits"]["test"] == 3
     assert "conflicts of labels, of which none were read" in done.stdout

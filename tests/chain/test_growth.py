@@ -1,22 +1,32 @@
 """A dataset that grows: old folds and bytes stay, new images find their place."""
 
-import random
 import shutil
-import signal
-import time
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from support import tasks
 from support.chain import draw_pictures, save_picture
 from support.forks import fork
 from support.gcs import serve_bucket
-from support.growing import VALUES, write_images
 from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 from support.plans import digests
 
 from kaggle_tfr import build_dataset, read
+from kaggle_tfr.earlier import read_fingerprints
+from kaggle_tfr.images.hashing import HASHES
+
+VALUES = {"N_FOLDS": 3, "IMAGE_SIZE": 64, "SECOND_LOOK": False}
+CLASSES = "abc"
+MAX_BITS = 25
+
+
+def write_images(folder, pictures, numbers):
+    """Write pictures as class folders, the class by the number."""
+    for number in numbers:
+        path = folder / CLASSES[number % 3] / f"{number:03d}.jpg"
+        save_picture(pictures[number], path, quality=92)
 
 
 def build(folder, work, **changes):
@@ -42,51 +52,31 @@ def parent(tmp_path_factory):
     return folder
 
 
-# Files that show that 01 will end soon, that 03 and 04 have begun, and that 04 writes.
-MARKS = ("rejects.csv", "duplicates.parquet", "plan.json", "part-2/*.tfrec")
-
-
-def kill_often(values, kills):
-    """Restart and kill a growth."""
-    rng = random.Random(kills)
-    work = Path(values["WORK_DIR"])
-    n_killed = 0
-
-    def is_written():
-        return any(path.stat().st_mtime >= started for path in work.glob(mark))
-
-    while n_killed < kills:
-        shutil.rmtree(work / "part-2", ignore_errors=True)
-        started = time.time()
-        mark = MARKS[n_killed % len(MARKS)]
-        writer = fork(tasks.build, values)
-        while writer.is_alive() and not is_written():
-            time.sleep(0.001)
-        time.sleep(rng.uniform(0, 0.1))
-        writer.kill()
-        writer.join()
-        n_killed += writer.exitcode == -signal.SIGKILL
-
-
-HEAVY = [pytest.mark.heavy, pytest.mark.timeout(3600)]
-
-
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=HEAVY)])
-def test_kills_change_no_byte_of_a_growth(parent, tmp_path, kills):
-    """After SIGKILL at any moment of 01 to 04, the end is the same."""
-    values = VALUES | {"INPUT_DIR": str(parent / "all")}
-    values |= {"FOLDS_FROM": str(parent / "work"), "N_SHARDS": 12}
+def test_no_earlier_image_moves_and_no_earlier_byte_changes(parent, tmp_path):
+    """Also if one is gone and one is another file now; no copy crosses the folds."""
     before = digests(parent / "work")
-    build_dataset(**values, WORK_DIR=str(tmp_path / "whole"))
-    killed = values | {"WORK_DIR": str(tmp_path / "killed")}
+    folder = shutil.copytree(parent / "all", tmp_path / "photos")
+    (folder / "a/000.jpg").unlink()
+    shutil.copy(folder / "a/003.jpg", folder / "b/001.jpg")
 
-    kill_often(killed, kills)
-    writer = fork(tasks.build, killed)
-    writer.join()
+    folds = build(folder, tmp_path / "work", FOLDS_FROM=str(parent / "work"))
 
-    assert writer.exitcode == 0
-    assert digests(tmp_path / "killed") == digests(tmp_path / "whole")
     assert digests(parent / "work") == before
+    earlier = read_fingerprints(parent / "work/part-1")
+    records = pd.concat([earlier, read_fingerprints(tmp_path / "work/part-2")])
+    now = folds.set_index("image_id").loc[records["image_id"]]
+    assert now["fold"].tolist() == records["fold"].tolist()
+    assert now["label_name"].tolist() == records["label_name"].tolist()
+    is_earlier = now["reason"] == "earlier: part 1"
+    assert is_earlier.sum() == len(earlier) == 60
+    assert now.index[is_earlier & ~now["keep"]].tolist() == ["a/000.jpg", "b/001.jpg"]
+    outcomes = pd.read_csv(tmp_path / "work/accounting.csv", index_col=0)["images"]
+    assert outcomes.drop("total").sum() == outcomes["total"] == len(folds)
+    words = records[[*HASHES]].to_numpy(np.uint64)
+    fold = records["fold"].to_numpy()
+    for row in range(len(words)):
+        distance = np.bitwise_count(words ^ words[row]).sum(axis=1)
+        assert (fold[distance <= MAX_BITS] == fold[row]).all()
 
 
 def test_a_dataset_grows_from_what_was_published(parent, kaggle, tmp_path):

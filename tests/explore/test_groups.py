@@ -31,10 +31,6 @@ COPIES = ["", "_flipLR", "_90deg", "_new30degFlipLR", "_0_7281", " (2)"]
 
 # Names, and the first group.
 PLANTED = {
-    "versions": (
-        [f"{'ab'[n % 2]}/leaf_{n // 4}_jpg.rf.{name}" for n, name in enumerate(HASHES)],
-        "leaf_0_jpg",
-    ),
     "uuids": (
         [
             f"{'ab'[n % 2]}/{name}"
@@ -43,10 +39,6 @@ PLANTED = {
         UUIDS[0][:36],
     ),
     "tiles": (put_ends(HASHES[:60], [f"_x{x}_y0" for x in range(4)]), HASHES[0]),
-    "eyes": (
-        put_ends([f"ID{n:05}" for n in range(120)], ["_left", "_right"]),
-        "ID00000",
-    ),
     "frames": (
         put_ends([f"clip{n:02}_frame_" for n in range(12)], range(20)),
         "clip00",
@@ -68,8 +60,6 @@ def test_planted_names_are_proposed(kind):
 
 UNPLANTED = {
     "uuids": UUIDS,
-    "versions": [f"leaf_{n}_jpg.rf.{name}" for n, name in enumerate(HASHES)],
-    "cameras": [f"{RNG.choice(['DSC', 'IMG', 'P'])}_{n:05}" for n in range(300)],
     "birds": [
         f"{c:03}.Tern/Tern_{n:04}_{c * 20 + n}" for c in range(9) for n in range(20)
     ],

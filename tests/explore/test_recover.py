@@ -11,10 +11,8 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from support.chain import run_values
-from support.inputs import read, rows_of
 from support.plans import make_images, plan_images, read_images
 
-from kaggle_tfr.records import read_image_bytes
 from kaggle_tfr.write.verify import verify_parts
 from kaggle_tfr.write.writer import write_parts
 

@@ -8,14 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.chain import run_chain
-from support.forks import run_code
-from support.gcs import serve_bucket
 from support.inputs import put, read
-from support.plans import plan_images, read_images
+from support.plans import plan_images
 from support.readers import make_example, make_picture, save_noise, write_shard
 
-from kaggle_tfr import parallel
 from kaggle_tfr.explore.table import measure
 from kaggle_tfr.records import DamagedRecord, read_image_bytes
 from kaggle_tfr.write.writer import write_parts
@@ -153,48 +149,6 @@ def test_an_address_names_the_feature_of_its_image_if_several_are_like_one():
     assert read_all(images) == [IMAGES[0]]
     with pytest.raises(DamagedRecord, match=r"a\.tfrec' at byte 0"):
         read_image_bytes(images["path"][0].replace("right=", ""))
-
-
-def test_other_processes_read_addresses():
-    """Workers of loky make their own index, also of GZIP shards."""
-    records = make_records(IMAGES)
-    write_input(records[:20])
-    write_input(records[20:], "b.tfrec", "GZIP")
-    images, labels = read("in")
-    parallel.use_backend(2, "loky")
-    try:
-        measured = measure(images, labels)
-    finally:
-        parallel.use_backend()
-    assert (measured["problem"] == "").all()
-    assert list(measured["n_bytes"]) == [len(data) for data in IMAGES]
-
-
-def test_shards_in_a_bucket_are_those_on_disk(tmp_path):
-    """The table and the part of gs:// addresses are those of local paths."""
-    records = make_records(IMAGES)
-    first = write_input(records[:20], "train/a.tfrec")
-    write_input(records[20:], "train/b.tfrec", "GZIP")
-    damaged = bytearray(first.read_bytes())
-    damaged[500] ^= 1
-    first.write_bytes(damaged)
-    changes = {"IMAGE_SIZE": 48, "N_FOLDS": 2, "N_SHARDS": 4}
-    run_chain("sample", "disk", INPUT_DIR="in", **changes)
-    changes["INPUT_DIR"] = "gs://shards"
-    run = f"run_chain('sample', 'cloud', **{changes})"
-    code = f"from support.chain import run_chain\n{run}\n"
-    with serve_bucket(tmp_path) as gcs:
-        gcs.seed_objects("shards", "in")
-        done = run_code(code, tmp_path, timeout=200, env=gcs.env)
-
-    assert done.code == 0, done.output[-3000:]
-    local = read_images("disk/part-1")
-    assert len(local) == 39
-    assert read_images("cloud/part-1") == local
-    rejects = pd.read_csv("cloud/rejects.csv")
-    damage = "'gs://shards/train/a.tfrec' at byte 0: the record is damaged"
-    rows = rejects[["path", "problem"]].to_numpy().tolist()
-    assert rows == [["gs://shards/train/a.tfrec#0", damage]]
 
 
 @pytest.mark.parametrize("features", [["target", "image_name"], ["class", "id"]])
