@@ -61,10 +61,15 @@ def read_fingerprints(folder: AnyPath) -> pd.DataFrame:
 
     Columns: `TYPES`, and `GROUP` where the file has it. Numbers are int64, hashes
     uint64.
-    Raises: FileNotFoundError: the part has no such file, as PUBLISH_HASHES = False
-        leaves it out. ValueError: it is not one of this version, or is damaged.
+    Raises: FileNotFoundError: the part has no such file. ValueError: it is not one of
+        this version, or is damaged.
     """
     path = join(folder, FINGERPRINTS_FILE)
+    if not exists(path):
+        raise FileNotFoundError(
+            f"there is no '{path}'. Only parts that 04_write wrote with PUBLISH_HASHES "
+            "= True have one: write the part again, or leave it out."
+        )
     data = pa.BufferReader(storage.read_bytes(path))
     try:
         rows = pq.read_table(data, page_checksum_verification=True)

@@ -8,6 +8,7 @@ image.
 import io
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,8 +41,8 @@ def read_records(folds_from: str | Sequence[str], work_dir: str) -> pd.DataFrame
         dataset, as folders or slugs, or the folder that contains them; "" for none.
     work_dir: WORK_DIR, which must be another folder.
     Columns of the records: those of `read_fingerprints`; folder, of the part; and path,
-        for a record without an image. Those of a CSV, which has no plan, are image_id,
-        split, fold and part (-1).
+        for a record without an image. Those of a CSV, which has no plan, are `KEPT`,
+        with the part -1, and neither label_name nor digest.
     Raises: FileNotFoundError, ValueError.
     """
     names = list_texts(folds_from)
@@ -62,6 +63,12 @@ def read_records(folds_from: str | Sequence[str], work_dir: str) -> pd.DataFrame
     place = GONE + "part-" + records["part"].astype(str) + "/" + records["split"]
     records["path"] = place + "/" + records["image_id"]
 
+    records.attrs["plan"] = _load_plan(records)
+    return records
+
+
+def _load_plan(records: pd.DataFrame) -> dict[str, Any]:
+    """Return the newest plan.json. Raises: ValueError: records are missing or twice."""
     part_dirs = records.groupby("part")["folder"].last()
     check_one_dataset(part_dirs, advice="Name parts of one dataset in FOLDS_FROM.")
     path = join(part_dirs.iloc[-1], "plan.json")
@@ -73,8 +80,7 @@ def read_records(folds_from: str | Sequence[str], work_dir: str) -> pd.DataFrame
             f"those of parts 1 to {n_parts}, each once. Otherwise copies could be in "
             "two folds. Name each part, or the folder around them."
         )
-    records.attrs["plan"] = plan
-    return records
+    return plan
 
 
 def _read_csv(name: str) -> pd.DataFrame:
@@ -89,7 +95,7 @@ def _read_csv(name: str) -> pd.DataFrame:
     if "keep" in rows:
         rows = rows[rows["keep"].astype(bool)]
     rows = rows.assign(part=-1, split=rows.get("split", "train"))
-    return rows[["image_id", "split", "fold", "part"]]
+    return rows[["image_id", "split", "fold", "part"]].reindex(columns=KEPT)
 
 
 def _read_folder(folder: str) -> list[pd.DataFrame]:
@@ -112,7 +118,7 @@ def join_records(images: pd.DataFrame, labels: Labels, records: pd.DataFrame) ->
     row = _match(images, records)
     found = records[row.notna()].set_index(row.dropna().astype(int))
     joined = images.assign(part=0, fold=-1)
-    joined.update(found[found.columns.intersection(KEPT)])
+    joined.update(found[KEPT])
     is_recorded = mark_recorded(joined)
     is_other_file = is_recorded & (joined["digest"] != images["digest"])
     is_relabelled = joined["label_name"] != images["label_name"]
@@ -143,12 +149,11 @@ def _match(images: pd.DataFrame, records: pd.DataFrame) -> pd.Series:
     """
     row = pd.Series(np.nan, records.index)
     for column in ("image_id", "digest"):
-        if column in records:
-            free = images[(images[column] != "") & ~images.index.isin(row)]
-            names = _name_images(free, column).drop_duplicates()
-            row_of = pd.Series(names.index, names)
-            found = _name_images(records[row.isna()], column).map(row_of)
-            row = row.fillna(found.drop_duplicates())
+        free = images[(images[column] != "") & ~images.index.isin(row)]
+        names = _name_images(free, column).drop_duplicates()
+        row_of = pd.Series(names.index, names)
+        found = _name_images(records[row.isna()], column).map(row_of)
+        row = row.fillna(found.drop_duplicates())
     return row
 
 

@@ -59,23 +59,21 @@ def read_labels(
     text = text.apply(_tidy)
     classes: Classes = known.classes if known else ()
     label_map = load_label_map(settings)
-    name_of = {label: name for name, label in label_map.items()}
-    order = [name_of.get(str(label)) for label in range(len(label_map))]
-    if label_map and None not in order and len(text.columns) == 1 and not known:
-        classes = _parse_names(order)
-        label_map = {}
-    is_optional = rows["is_optional"]
+    if not known and len(text.columns) == 1:
+        classes = _list_order(label_map)
+    cells = text if classes and not known else text.replace(label_map)
     # The label that LABEL_MAP gives to an empty cell is not that of a test image.
+    is_optional = rows["is_optional"]
     is_blank = is_optional[text.index] & (text == "").all(axis=1)
-    cells = text.replace(label_map).mask(is_blank, "")
-    cells = cells.rename(columns=label_map)
+    cells = cells.mask(is_blank, "").rename(columns=label_map)
     table, labels = _read_cells(cells, rows, settings, classes)
+
     is_missing = ~is_optional[table.index] & (table["label"] < 0)
-    problem = table["problem"].mask(is_missing & (table["problem"] == ""), NO_LABEL)
-    if labels.kind == "single" and len(text.columns) == 1:
+    table.loc[is_missing & (table["problem"] == ""), "problem"] = NO_LABEL
+    if labels.kind == "single":
         is_left_out = (cells.iloc[:, 0] == "") & (text.iloc[:, 0] != "")
-        problem = problem.mask(is_left_out, LEFT_OUT)
-    return table.assign(problem=problem), labels
+        table.loc[is_left_out, "problem"] = LEFT_OUT
+    return table, labels
 
 
 def load_label_map(settings: InputSettings) -> dict[str, str]:
@@ -87,6 +85,14 @@ def load_label_map(settings: InputSettings) -> dict[str, str]:
         advice = 'LABEL_MAP takes {"class": label}.'
         label_map = storage.parse_json(storage.read_bytes(path), path, advice)
     return {str(name): str(value) for name, value in label_map.items()}
+
+
+def _list_order(label_map: dict[str, str]) -> Classes:
+    """Return the classes in the order of their labels; () if the map renames them."""
+    name_of = {label: name for name, label in label_map.items()}
+    labels = list(map(str, range(len(label_map))))
+    is_order = name_of.keys() == set(labels)
+    return _parse_names([name_of[label] for label in labels]) if is_order else ()
 
 
 def _tidy(cells: pd.Series) -> pd.Series:
@@ -106,24 +112,29 @@ def _read_cells(
     cells: their columns are called like the labels, "" for one that is left out.
     """
     kind = settings.label_kind
-    is_required = ~rows["is_optional"]
     n_columns = len(cells.columns)
     names = cells.iloc[:, 0]
     codes = cells.iloc[:, -1].str.strip().replace(EMPTY_CODES, "")
-    runs = codes[codes != ""].str.fullmatch(RUNS)
-    if kind == "auto" and n_columns < 3 and len(runs) and runs.all():
+    if kind == "auto" and n_columns < 3 and _are_codes(codes):
         kind = "masks"
     if kind == "masks":
         if n_columns == 1:
             names = pd.Series(names.name, names.index)
-        return _spread(names, codes, is_required | (codes != ""), rows, classes)
+        has_label = ~rows["is_optional"] | (codes != "")
+        return _spread(names, codes, has_label, rows, classes)
     if kind == "number":
-        return _label_numbers(cells.iloc[:, -1], rows)
+        return _label_numbers(names, rows)
     if n_columns > 1:
         return _label_flags(cells, rows, kind, classes)
     if settings.label_separator or kind == "multi":
         return _spread(names, names != "", names != "", rows, classes)
     return _label_classes(names, rows, classes)
+
+
+def _are_codes(cells: pd.Series) -> bool:
+    """Return whether all cells that are not empty are run-length codes."""
+    codes = cells[cells != ""]
+    return len(codes) > 0 and codes.str.fullmatch(RUNS).all()
 
 
 def _parse_names(names: Collection[str]) -> list:
@@ -217,17 +228,11 @@ def _label_flags(
     columns = list(filter(None, dict.fromkeys(cells)))
     flags = cells.apply(lambda column: column.str.strip().str.lower().map(FLAGS))
     is_good = flags.notna().all(axis=1)
-    odd = cells[~is_good & ~rows["is_optional"] & (cells != "").any(axis=1)]
-    if len(odd) > MAX_ODD * len(cells):
-        counts = odd.melt()["value"].value_counts().drop(list(FLAGS), errors="ignore")
-        raise ValueError(
-            f"LABEL_COLUMN: {len(odd):,} of {len(cells):,} rows contain something else "
-            f"than 0 and 1: {counts[:4].to_dict()}. Set what each of them means, as in "
-            f'LABEL_MAP: {{"{counts.index[0]}": 0}}.'
-        )
+    is_required = ~rows["is_optional"]
+    _check_odd_cells(cells[~is_good & is_required], len(cells))
     names = _name_combinations(flags[columns].where(is_good, 0))
     is_one = (names != "") & ~names.str.contains("|", regex=False)
-    if kind == "auto" and is_one[is_good & ~rows["is_optional"]].all():
+    if kind == "auto" and is_one[is_good & is_required].all():
         print(
             f"Each row has exactly one 1 in {len(columns)} label columns: they are "
             "read as one class per image. Set LABEL_KIND: multi to read them as "
@@ -239,6 +244,18 @@ def _label_flags(
         return _label_classes(names.where(is_one, ""), rows, classes)
     names = names.str.split("|", regex=False).explode()
     return _spread(names, names != "", is_good, rows, classes or columns)
+
+
+def _check_odd_cells(odd: pd.DataFrame, n_rows: int) -> None:
+    """Raise a ValueError if many rows have odd cells; blank rows do not count."""
+    odd = odd[(odd != "").any(axis=1)]
+    if len(odd) > MAX_ODD * n_rows:
+        counts = odd.melt()["value"].value_counts().drop(list(FLAGS), errors="ignore")
+        raise ValueError(
+            f"LABEL_COLUMN: {len(odd):,} of {n_rows:,} rows contain something else "
+            f"than 0 and 1: {counts[:4].to_dict()}. Set what each of them means, as in "
+            f'LABEL_MAP: {{"{counts.index[0]}": 0}}.'
+        )
 
 
 def _spread(
@@ -255,28 +272,39 @@ def _spread(
     none of them.
     """
     kind = "multi" if values.dtype == bool else "masks"
-    classes = _list_classes(names, rows, classes)
-    columns = list(map(str, classes))
-    labels = Labels(kind, tuple(classes), tuple(columns))
-    reserved = RESERVED.intersection(columns)
+    classes = tuple(_list_classes(names, rows, classes))
+    labels = Labels(kind, classes, tuple(map(str, classes)))
+    reserved = RESERVED.intersection(labels.label_columns)
     if reserved:
         raise ValueError(
             f"a label is called '{min(reserved)}', like a column of images.parquet. "
             f'Set LABEL_MAP: {{"{min(reserved)}": "another name"}}.'
         )
-    image = rows["image"]
-    images = image.drop_duplicates()
+    table = _join_values(names, values, rows["image"], labels)
+    images = rows["image"][table.index]
+    is_labelled = images.isin(rows["image"][has_label.index][has_label])
+    labelled = pd.DataFrame(
+        {
+            "label": is_labelled.astype(np.int64) - 1,
+            "label_name": _name_combinations(table),
+            "problem": "",
+        }
+    )
+    return labelled.join(table), labels
+
+
+def _join_values(
+    names: pd.Series, values: pd.Series, image: pd.Series, labels: Labels
+) -> pd.DataFrame:
+    """Return a row for each image, with a column for each label."""
+    columns = list(labels.label_columns)
     is_held = values.astype(bool) & names.isin(columns)
     groups = values[is_held].groupby([image[names.index][is_held], names[is_held]])
-    joined = groups.agg("first" if kind == "multi" else join_codes)
+    joined = groups.agg("first" if labels.kind == "multi" else join_codes)
+    images = image.drop_duplicates()
     table = joined.unstack().reindex(images, columns=columns)  # noqa: PD010
     table = table.set_axis(images.index).fillna(labels.blanks())
-    if kind == "multi":
-        table = table.astype(np.int8)
-    label = images.isin(image[has_label.index][has_label]).astype(np.int64) - 1
-    names = _name_combinations(table)
-    labelled = pd.DataFrame({"label": label, "label_name": names, "problem": ""})
-    return labelled.join(table), labels
+    return table.astype(np.int8) if labels.kind == "multi" else table
 
 
 def _name_combinations(columns: pd.DataFrame) -> pd.Series:

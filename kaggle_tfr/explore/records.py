@@ -81,22 +81,26 @@ def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
     )
     records = pd.concat(tables, ignore_index=True)
     labelled, labels = _label_records(records, saved, known, settings)
-
     others = records.filter(regex="^[^/]").drop(
         columns=[*SOURCES, *labels.label_columns], errors="ignore"
     )
     others = others.convert_dtypes(convert_string=False, convert_floating=False)
-    addresses = records[FILE].str.removeprefix(f"{input_dir}/")
-    addresses = addresses.str.replace(r"#[^#]+=(\d+)$", r"#\1", regex=True)
-    ids = records.get("image_id", addresses).fillna(addresses)
     images = pd.DataFrame(
         {
-            "image_id": ids.mask(ids.duplicated(), addresses),
+            "image_id": _list_ids(records, input_dir),
             "path": records[FILE],
             "split": records[SPLIT],
         }
     )
     return pd.concat([images, labelled, others], axis=1), labels
+
+
+def _list_ids(records: pd.DataFrame, input_dir: str) -> pd.Series:
+    """Return the id of each record, or its address if it has none or it repeats."""
+    addresses = records[FILE].str.removeprefix(f"{input_dir}/")
+    addresses = addresses.str.replace(r"#[^#]+=(\d+)$", r"#\1", regex=True)
+    ids = records.get("image_id", addresses).fillna(addresses)
+    return ids.mask(ids.duplicated(), addresses)
 
 
 def list_shards(settings: InputSettings) -> pd.DataFrame:
@@ -196,17 +200,25 @@ def _read_shard(
             row[PROBLEM] = f"no image in the feature '{image_key}'"
         elif not problem and list_image_features(features) != [image_key]:
             row[FILE] = f"{path}#{image_key}={number}"
-        for field in schema.fields:
-            values = list_values(features[field.name]) if field.name in features else []
-            if field.source == "labels" and len(values) == len(names):
-                row.update(zip(names, values, strict=True))
-            elif len(values) == 1:
-                (value,) = values
-                with suppress(UnicodeDecodeError):
-                    row[field.sources[0]] = (
-                        value.decode() if isinstance(value, bytes) else value
-                    )
+        row.update(_read_values(features, schema, names))
     return pd.DataFrame(rows, dtype=object)
+
+
+def _read_values(
+    features: Features, schema: RecordSchema, names: Sequence[str]
+) -> dict[str, Any]:
+    """Return the values of a record by their sources, those of labels by `names`."""
+    row: dict[str, Any] = {}
+    for field in schema.fields:
+        values = list_values(features[field.name]) if field.name in features else []
+        if field.source == "labels" and len(values) == len(names):
+            row.update(zip(names, values, strict=True))
+        elif len(values) == 1:
+            value = values[0]
+            with suppress(UnicodeDecodeError):
+                text = value.decode() if isinstance(value, bytes) else value
+                row[field.sources[0]] = text
+    return row
 
 
 def _label_records(
