@@ -22,7 +22,7 @@ from kaggle_tfr.storage import AnyPath, exists, join
 
 FINGERPRINTS_FILE = "hashes.parquet"
 # In the metadata of the file. Another number means other hashes or columns.
-FORMAT = {b"kaggle_tfr.earlier": b"1"}
+FORMAT = {b"kaggle_tfr.fingerprints": b"1"}
 HASHED = ("texture", *ALL_HASHES)
 GROUP = "group"  # a digest of the value of GROUP_COLUMN; only if there are groups
 TEXTS = ("image_id", "split", "label_name", "digest")

@@ -95,7 +95,11 @@ def _read_csv(name: str) -> pd.DataFrame:
     if "keep" in rows:
         rows = rows[rows["keep"].astype(bool)]
     rows = rows.assign(part=-1, split=rows.get("split", "train"))
-    return rows[["image_id", "split", "fold", "part"]].reindex(columns=KEPT)
+    return (
+        rows[["image_id", "split", "fold", "part"]]
+        .reindex(columns=KEPT)
+        .astype({"digest": str})
+    )
 
 
 def _read_folder(folder: str) -> list[pd.DataFrame]:

@@ -114,7 +114,7 @@ def _read_cells(
     kind = settings.label_kind
     n_columns = len(cells.columns)
     names = cells.iloc[:, 0]
-    codes = cells.iloc[:, -1].str.strip().replace(EMPTY_CODES, "")
+    codes = cells.iloc[:, -1].str.strip().replace(list(EMPTY_CODES), "")
     if kind == "auto" and n_columns < 3 and _are_codes(codes):
         kind = "masks"
     if kind == "masks":
@@ -134,7 +134,7 @@ def _read_cells(
 def _are_codes(cells: pd.Series) -> bool:
     """Return whether all cells that are not empty are run-length codes."""
     codes = cells[cells != ""]
-    return len(codes) > 0 and codes.str.fullmatch(RUNS).all()
+    return len(codes) > 0 and bool(codes.str.fullmatch(RUNS).all())
 
 
 def _parse_names(names: Collection[str]) -> list:
@@ -225,7 +225,7 @@ def _label_flags(
     cells: pd.DataFrame, rows: pd.DataFrame, kind: str, classes: Classes
 ) -> Table:
     """Return the labels of columns of 0 and 1."""
-    columns = list(filter(None, dict.fromkeys(cells)))
+    columns = list(filter(None, dict.fromkeys(map(str, cells))))
     flags = cells.apply(lambda column: column.str.strip().str.lower().map(FLAGS))
     is_good = flags.notna().all(axis=1)
     is_required = ~rows["is_optional"]

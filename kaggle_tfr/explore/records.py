@@ -115,11 +115,11 @@ def list_shards(settings: InputSettings) -> pd.DataFrame:
     files = list_files(input_dir, (), settings.excluded, products=())
     names = [*files.images, *files.others]
     places = {name: (parse_shard_name(f"/{name}", "")[0], "") for name in names}
-    for table in fnmatch.filter(names, "*shards.csv"):
-        folder = os.path.dirname(table)
+    for listing in fnmatch.filter(names, "*shards.csv"):
+        folder = os.path.dirname(listing)
         part = f"{input_dir}/{folder}".rstrip("/")
-        listing = read_part_table(part, columns=["file", "split"])
-        for name, split in listing.to_numpy():
+        shards_of_part = read_part_table(part, columns=["file", "split"])
+        for name, split in shards_of_part.to_numpy():
             places[os.path.join(folder, name)] = (split, part)
 
     patterns = list_texts(settings.pattern)

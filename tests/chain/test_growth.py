@@ -69,7 +69,7 @@ def test_no_earlier_image_moves_and_no_earlier_byte_changes(parent, tmp_path):
     assert now["label_name"].tolist() == records["label_name"].tolist()
     is_earlier = now["reason"] == "earlier: part 1"
     assert is_earlier.sum() == len(earlier) == 60
-    assert now.index[is_earlier & ~now["keep"]].tolist() == ["a/000.jpg", "b/001.jpg"]
+    assert set(now.index[is_earlier & ~now["keep"]]) == {"a/000.jpg", "b/001.jpg"}
     outcomes = pd.read_csv(tmp_path / "work/accounting.csv", index_col=0)["images"]
     assert outcomes.drop("total").sum() == outcomes["total"] == len(folds)
     words = records[[*HASHES]].to_numpy(np.uint64)
