@@ -163,7 +163,8 @@ def _match(images: pd.DataFrame, records: pd.DataFrame) -> pd.Series:
 
 def _name_images(table: pd.DataFrame, column: str) -> pd.Series:
     """Return names of test images that differ from those of other images."""
-    return (table["split"] == "test").map({True: "test/", False: "/"}) + table[column]
+    prefix = np.where(table["split"] == "test", "test/", "/")
+    return prefix + table[column]
 
 
 def _list_gone(

@@ -179,12 +179,10 @@ def _label_classes(names: pd.Series, rows: pd.DataFrame, classes: Classes) -> Ta
 
 def _find_repeats(image: pd.Series, names: pd.Series) -> pd.Series:
     """Return the problem of each row whose image has other rows, "" for other rows."""
-    problem = pd.Series("", image.index)
-    problem[image.duplicated()] = "listed twice: the first row counts"
-    repeated = image[image.duplicated(keep=False)]
-    n_labels = names[repeated.index].groupby(repeated).transform("nunique")
-    problem[n_labels.index[n_labels > 1]] = "listed with different labels"
-    return problem
+    problem_of = {True: "listed twice: the first row counts", False: ""}
+    n_labels = names.groupby(image).transform("nunique")
+    problem = image.duplicated().map(problem_of)
+    return problem.mask(n_labels > 1, "listed with different labels")
 
 
 def _label_numbers(cells: pd.Series, rows: pd.DataFrame) -> Table:

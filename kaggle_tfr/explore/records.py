@@ -238,12 +238,11 @@ def _label_records(
     if saved.kind == "masks":
         text = text.melt(value_name="/code", ignore_index=False)
     problem = records[PROBLEM]
-    is_test = records[SPLIT] == "test"
-    is_optional = is_test | (problem != "")
-    values = {"image": records[FILE], "is_test": is_test, "is_optional": is_optional}
+    is_optional = (records[SPLIT] == "test") | (problem != "")
+    rows = pd.DataFrame({"image": records[FILE], "is_optional": is_optional})
     settings = replace(settings, label_kind=saved.kind, label_separator="")
     if saved.classes and not settings.label_map:
         known = known or saved
-    table, labels = read_labels(text, pd.DataFrame(values), settings, known)
+    table, labels = read_labels(text, rows, settings, known)
     table["problem"] = problem.where(problem != "", table["problem"])
     return table, labels

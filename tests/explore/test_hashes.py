@@ -83,14 +83,6 @@ def test_a_rerun_reads_only_what_changed(images, reads):
     pd.testing.assert_frame_equal(hashes, load_hashes(again, "."))
 
 
-def test_a_file_of_an_earlier_version_is_regenerated(images):
-    """A hashes.parquet that lacks a column is ignored, without an error."""
-    measured = measure(images, work_dir=".")
-    old = pd.read_parquet("hashes.parquet").drop(columns="height")
-    old.to_parquet("hashes.parquet")
-    pd.testing.assert_frame_equal(measure(images, work_dir="."), measured)
-
-
 def test_images_measured_before_a_stop_are_not_measured_again(
     images, reads, monkeypatch
 ):

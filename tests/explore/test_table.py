@@ -59,22 +59,16 @@ def test_bad_rows_are_named_and_stay_in_the_table():
     assert images["path"].iloc[7] == ""
 
 
-ROW = "image_id,label\na.jpg,x\n"
-MISSING, WRONG = FileNotFoundError, ValueError
-
-
 @pytest.mark.parametrize(
-    ("text", "changes", "error", "message"),
+    ("text", "changes", "message"),
     [
-        ("image_id,label\n", {}, WRONG, r"no column of .* contains the names"),
-        ("id,kind\na,x\n", {}, WRONG, r"LABEL_COLUMN is empty.* of values: .*kind.* 1"),
-        (ROW, {"label_column": "b"}, WRONG, r"is 'b', which is not.*these.* label \(1"),
-        ("n,path,b\na,1,1\n", {"label_column": ["path", "b"]}, WRONG, "called 'path'"),
-        (ROW, {"folder": "no"}, MISSING, r"INPUT_DIR '.*/no' is not a folder. Give"),
+        ("image_id,label\n", {}, r"no column of .* contains the names"),
+        ("id,kind\na,x\n", {}, r"LABEL_COLUMN is empty.* of values: .*kind.* 1"),
+        ("n,path,b\na,1,1\n", {"label_column": ["path", "b"]}, "called 'path'"),
     ],
 )
-def test_settings_that_do_not_fit_the_data(text, changes, error, message):
+def test_settings_that_do_not_fit_the_data(text, changes, message):
     """Each message says what is wrong, where, and what to set."""
     put_csv(".", text, ["a.jpg"])
-    with pytest.raises(error, match=message):
+    with pytest.raises(ValueError, match=message):
         read(**changes)
