@@ -98,7 +98,6 @@ def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
 def _list_ids(records: pd.DataFrame, input_dir: str) -> pd.Series:
     """Return the id of each record, or its address if it has none or it repeats."""
     addresses = records[FILE].str.removeprefix(f"{input_dir}/")
-    addresses = addresses.str.replace(r"#[^#]+=(\d+)$", r"#\1", regex=True)
     ids = records.get("image_id", addresses).fillna(addresses)
     return ids.mask(ids.duplicated(), addresses)
 
