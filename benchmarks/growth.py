@@ -12,6 +12,7 @@ import argparse
 import io
 import json
 import resource
+import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -24,9 +25,8 @@ from PIL import Image
 from benchmarks.duplicates import apart, draw_codes, list_photos, ours_in_orientations
 from benchmarks.folds import CLASSES, LANDMARK, draw_table
 from kaggle_tfr import deduplicate, plan
-from kaggle_tfr.earlier import save_earlier
-from kaggle_tfr.explore.folds_from import read_records
-from kaggle_tfr.explore.growth import join_records
+from kaggle_tfr.earlier import encode_fingerprints, save_earlier, select_fingerprints
+from kaggle_tfr.explore.growth import join_records, read_records
 from kaggle_tfr.explore.table import HASHED, MEASURED, load_images, save_images
 from kaggle_tfr.images.hashing import FLAT, HASHES
 from kaggle_tfr.parameters import DEFAULTS
@@ -85,12 +85,23 @@ def write_inputs(folder, n, n_classes, data):
         hashes[is_row].to_parquet(work / "hashes.parquet", index=False)
 
 
+def publish(work):
+    """Write hashes.parquet and plan.json of each part, as 04 does."""
+    table = pd.read_parquet(Path(work, "plan.parquet"))
+    for number, rows in table.groupby("part"):
+        part = Path(work, f"part-{number}")
+        part.mkdir(exist_ok=True)
+        fingerprints = encode_fingerprints(select_fingerprints(rows, ""))
+        (part / "hashes.parquet").write_bytes(fingerprints)
+        shutil.copy(Path(work, "plan.json"), part)
+
+
 def join(work, folds_from):
     """Join the images of a work folder to the records of another, as 01 does."""
     images, labels = load_images(work)
-    plan_json, records = read_records(folds_from, work)
-    save_earlier(plan_json, records, work)
-    save_images(*join_records(images, labels, plan_json, records), work)
+    records = read_records(folds_from, work)
+    save_earlier(records, work)
+    save_images(*join_records(images, labels, records), work)
 
 
 def run_step(step, work):
@@ -103,6 +114,7 @@ def run_step(step, work):
     image = stream.getvalue()
     with mock.patch.object(forecast, "read_image_bytes", return_value=image):
         if step == "01":
+            publish(f"{work}/../first")
             join(work, f"{work}/../first")
         elif step == "02":
             deduplicate.run(values)

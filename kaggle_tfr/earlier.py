@@ -1,48 +1,131 @@
-"""The parts that a growing dataset continues, as 01 has kept them in WORK_DIR.
+"""The records of parts: hashes.parquet, which finds copies of images without them.
 
-01 reads FOLDS_FROM, and keeps in WORK_DIR what later steps and the next growth need. So
-the earlier folds stay the same even if FOLDS_FROM changes after that.
+If a dataset grows, 01 reads the parts in FOLDS_FROM, and keeps their records in
+WORK_DIR for later steps and the next growth. So the earlier folds stay the same even if
+FOLDS_FROM changes after that.
 """
 
-import json
+import io
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from kaggle_tfr import storage
 from kaggle_tfr.find import output_dir
-from kaggle_tfr.shards import list_parts, read_plan_id
-from kaggle_tfr.storage import exists, join
+from kaggle_tfr.images.hashing import ALL_HASHES
+from kaggle_tfr.storage import AnyPath, exists, join
 
-# In WORK_DIR, if it continues parts: their records, and the content of their newest
-# plan.json.
+FINGERPRINTS_FILE = "hashes.parquet"
+# In the metadata of the file. Another number means other hashes or columns.
+FORMAT = {b"kaggle_tfr.fingerprints": b"1"}
+HASHED = ("texture", *ALL_HASHES)
+GROUP = "group"  # a digest of the value of GROUP_COLUMN; only if there are groups
+TEXTS = ("image_id", "split", "label_name", "digest")
+NUMBERS = ("fold", "part", "cluster")
+TYPES = {
+    **dict.fromkeys(TEXTS, pa.string()),
+    **dict.fromkeys(NUMBERS, pa.int32()),
+    "texture": pa.float32(),
+    **dict.fromkeys(ALL_HASHES, pa.uint64()),
+}
+SCHEMAS = [pa.schema(types, FORMAT) for types in (TYPES, TYPES | {GROUP: pa.string()})]
+# In WORK_DIR, if it continues parts: their records. The attributes of the table have
+# the content of the newest plan.json.
 RECORDS = "earlier.parquet"
-EARLIER = "earlier.json"
 # Begins the path of a record whose image is not there, such as
 # "earlier:part-3/train/7.jpg". No file has this path.
 GONE = "earlier:"
 
 
+def encode_fingerprints(table: pd.DataFrame) -> bytes:
+    """Return the content of hashes.parquet.
+
+    table: one row per record, with the columns `TYPES` and optionally `GROUP`.
+    """
+    schema = SCHEMAS[GROUP in table]
+    # Not from a data frame: pandas' version would change the bytes.
+    rows = pa.table({name: table[name] for name in schema.names}, schema)
+    buffer = io.BytesIO()
+    # The checksums of pages make a flipped bit an error, not another hash.
+    pq.write_table(rows, buffer, write_page_checksum=True)
+    return buffer.getvalue()
+
+
+def read_fingerprints(folder: AnyPath) -> pd.DataFrame:
+    """Return the fingerprints of a part, one row per record.
+
+    Columns: `TYPES`, and `GROUP` where the file has it. Numbers are int64, hashes
+    uint64.
+    Raises: FileNotFoundError: the part has no such file. ValueError: it is not one of
+        this version, or is damaged.
+    """
+    path = join(folder, FINGERPRINTS_FILE)
+    if not exists(path):
+        raise FileNotFoundError(
+            f"there is no '{path}'. Only parts that 04_write wrote with PUBLISH_HASHES "
+            "= True have one: write the part again, or leave it out."
+        )
+    data = pa.BufferReader(storage.read_bytes(path))
+    try:
+        rows = pq.read_table(data, page_checksum_verification=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise ValueError(f"'{path}' is damaged: {error}. Copy it again.") from None
+    is_schema = partial(rows.schema.equals, check_metadata=True)
+    if not any(map(is_schema, SCHEMAS)):
+        raise ValueError(f"'{path}' is not hashes.parquet of a part of this version.")
+    return rows.to_pandas().astype(dict.fromkeys(NUMBERS, "int64"))
+
+
+def add_fingerprints(table: pd.DataFrame, hashes: pd.DataFrame) -> pd.DataFrame:
+    """Return the images to write with the columns `HASHED`.
+
+    table: of `make_plan`. hashes: of `load_hashes`, of all images.
+    """
+    # A row that repeats the path of a good one is rejected, and has no hashes.
+    good = hashes[hashes["problem"] == ""].set_index("path")
+    return table.join(good[[*HASHED]], on="path")
+
+
+def select_fingerprints(table: pd.DataFrame, group_column: str) -> pd.DataFrame:
+    """Return the columns of hashes.parquet for rows of plan.parquet."""
+    fingerprints = table[[*TYPES]].copy()
+    if group_column:
+        fingerprints[GROUP] = digest_groups(table[group_column])
+    return fingerprints
+
+
+def digest_groups(groups: pd.Series) -> pd.Series:
+    """Return a digest of each group's name, "" for a row without a group.
+
+    Names such as those of patients are not published.
+    """
+    names = groups.astype(object).fillna("").map(str)
+    return names.map(lambda name: name and storage.digest(name.encode()))
+
+
 def mark_recorded(images: pd.DataFrame) -> np.ndarray:
     """Return which images have a record in an earlier part: bool (n,)."""
-    parts = images.get("part", pd.Series(0, images.index))
-    return (parts > 0).to_numpy()
+    parts = images["part"] if "part" in images else np.zeros(len(images))
+    return np.greater(parts, 0)
 
 
 def load_earlier(work_dir: str) -> dict[str, Any]:
     """Return the newest plan.json of the parts that WORK_DIR continues, {} for none."""
-    return json.loads(storage.read_text(join(work_dir, EARLIER)) or "{}")
+    path = join(work_dir, RECORDS)
+    return storage.read_parquet(path).attrs["plan"] if exists(path) else {}
 
 
-def save_earlier(plan: dict[str, Any], records: pd.DataFrame, work_dir: str) -> None:
-    """Keep in WORK_DIR what `read_records` returned, or remove what it kept before."""
-    for name in (EARLIER, RECORDS):
-        storage.remove(join(work_dir, name))
-    if plan:
-        storage.write_parquet(records, join(work_dir, RECORDS))
-        storage.write_atomically(join(work_dir, EARLIER), json.dumps(plan).encode())
+def save_earlier(records: pd.DataFrame, work_dir: str) -> None:
+    """Keep the records of parts in WORK_DIR, or remove those that it kept before."""
+    path = join(work_dir, RECORDS)
+    storage.remove(path)
+    if records.attrs:
+        storage.write_parquet(records, path)
 
 
 def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> list[str]:
@@ -50,19 +133,16 @@ def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> li
 
     out_dir: OUT_DIR, where 04 writes parts; earlier parts may be elsewhere.
     """
-    parts_dir = output_dir(out_dir or work_dir)
+    folders = [output_dir(out_dir or work_dir)]
     if tfrec_dirs or not load_earlier(work_dir):
-        return list(tfrec_dirs) or [parts_dir]
+        return list(tfrec_dirs) or folders
     records = storage.read_parquet(join(work_dir, RECORDS), columns=["folder"])
-    parts = {
-        storage.real_path(part): part
-        for part in [*records["folder"].unique(), *list_parts(parts_dir)]
-        if exists(join(part, "shards.csv"))  # of a slug, only hashes.parquet is here
-    }
-    n_missing = read_plan_id(work_dir).part_numbers.stop - 1 - len(parts)
-    if n_missing > 0:
-        print(
-            f"WARNING: {n_missing} part(s) are not on this machine and are not read. "
-            "Set TFREC_DIRS to all parts of the dataset."
-        )
-    return list(parts.values())
+    for folder in records["folder"].unique():
+        if exists(join(folder, "shards.csv")):
+            folders.append(folder)
+        else:  # of a slug, only hashes.parquet is here
+            print(
+                f"WARNING: the shards of '{folder}' are not on this machine and are "
+                "not read. Set TFREC_DIRS to all parts of the dataset."
+            )
+    return folders

@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.random import Generator
 from PIL import Image, ImageChops, ImageFilter, ImageOps
 
-from kaggle_tfr.fingerprints import encode_fingerprints
+from kaggle_tfr.earlier import encode_fingerprints
 from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.hashing import ALL_HASHES, hash_image
 from kaggle_tfr.storage import digest, explain_os_errors, write_atomically

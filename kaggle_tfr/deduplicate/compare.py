@@ -11,8 +11,8 @@ import pandas as pd
 
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.deduplicate.pairs import find_first, find_pairs
+from kaggle_tfr.earlier import FINGERPRINTS_FILE, read_fingerprints
 from kaggle_tfr.find import find_input
-from kaggle_tfr.fingerprints import FINGERPRINTS_FILE, read_fingerprints
 from kaggle_tfr.shards import list_parts
 
 # Columns of an image of another dataset in `find_overlap`, with the ending "_a".

@@ -1,11 +1,12 @@
-"""Join the images to the records of earlier parts, if the dataset grows.
+"""Read FOLDS_FROM, and join the images to its records, if the dataset grows.
 
-An image with a record keeps the split, fold and label of its record. A record without
-an image, because that is not in the input, is rejected, or is another file now, becomes
-a row with a path that no file has.
+An image with a record keeps the split, fold and label of its record. If its file is
+rejected or has changed, it has a path that no file has, and so does a record without an
+image.
 """
 
-import os
+import io
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,148 +14,196 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.earlier import GONE, mark_recorded
-from kaggle_tfr.explore.labels import number_labels, number_names
-from kaggle_tfr.explore.table import find_texts
-from kaggle_tfr.fingerprints import GROUP, digest_groups
+from kaggle_tfr.earlier import (
+    FINGERPRINTS_FILE,
+    GONE,
+    GROUP,
+    RECORDS,
+    digest_groups,
+    mark_recorded,
+    read_fingerprints,
+)
+from kaggle_tfr.explore.labels import Table, number_labels, number_names
+from kaggle_tfr.explore.settings import list_texts
+from kaggle_tfr.find import find_file, find_input
 from kaggle_tfr.notebook import note
 from kaggle_tfr.schema import Labels
+from kaggle_tfr.shards import PlanId, check_one_dataset, list_parts
+from kaggle_tfr.storage import exists, join
 
-KEPT = ["image_id", "split", "label_name", "fold", "part"]
+KEPT = ["image_id", "split", "label_name", "fold", "part", "digest"]
 
 
-def reuse_hashes(folder: str, work_dir: str) -> None:
-    """Copy hashes.parquet of an earlier work folder, unless WORK_DIR has one.
+def read_records(folds_from: str | Sequence[str], work_dir: str) -> pd.DataFrame:
+    """Return one row per record in FOLDS_FROM; attrs["plan"] is the newest plan.json.
 
-    01 then reads only files that are new or have changed. folder: of a part in it.
+    folds_from: an earlier work folder, a CSV such as folds.csv, or all parts of a
+        dataset, as folders or slugs, or the folder that contains them; "" for none.
+    work_dir: WORK_DIR, which must be another folder.
+    Columns of the records: those of `read_fingerprints`; folder, of the part; and path,
+        for a record without an image. Those of a CSV, which has no plan, are `KEPT`,
+        with the part -1, and neither label_name nor digest.
+    Raises: FileNotFoundError, ValueError.
     """
-    path = storage.join(work_dir, "hashes.parquet")
-    saved = storage.join(os.path.dirname(folder), "hashes.parquet")
-    if storage.exists(saved) and not storage.exists(path):
-        storage.write_atomically(path, storage.read_bytes(saved))
+    names = list_texts(folds_from)
+    if not names:
+        return pd.DataFrame()
+    if names[0].lower().endswith(".csv"):
+        return _read_csv(names[0])
+    # Of a slug, only these two files are downloaded.
+    files = [FINGERPRINTS_FILE, "plan.json"]
+    folders = [find_input(name, names=files) for name in names]
+    if storage.real_path(work_dir) in map(storage.real_path, folders):
+        raise ValueError(
+            f"FOLDS_FROM is the WORK_DIR '{work_dir}' itself, whose files this run "
+            "replaces. Set another WORK_DIR or NAME for the grown dataset."
+        )
+    tables = [table for folder in folders for table in _read_folder(folder)]
+    records = pd.concat(tables, ignore_index=True)
+    place = GONE + "part-" + records["part"].astype(str) + "/" + records["split"]
+    records["path"] = place + "/" + records["image_id"]
+
+    records.attrs["plan"] = _load_plan(records)
+    return records
 
 
-def join_records(
-    images: pd.DataFrame, labels: Labels, plan: dict[str, Any], records: pd.DataFrame
-) -> tuple[pd.DataFrame, Labels]:
+def _load_plan(records: pd.DataFrame) -> dict[str, Any]:
+    """Return the newest plan.json. Raises: ValueError: records are missing or twice."""
+    part_dirs = records.groupby("part")["folder"].last()
+    check_one_dataset(part_dirs, advice="Name parts of one dataset in FOLDS_FROM.")
+    path = join(part_dirs.iloc[-1], "plan.json")
+    plan = storage.parse_json(storage.read_text(path), path, "Copy it again.")
+    n_parts = PlanId.from_dict(plan).part_numbers.stop - 1
+    if len(part_dirs) != n_parts or not records["path"].is_unique:
+        raise ValueError(
+            f"FOLDS_FROM has records of the parts {[*part_dirs.index]}, but needs "
+            f"those of parts 1 to {n_parts}, each once. Otherwise copies could be in "
+            "two folds. Name each part, or the folder around them."
+        )
+    return plan
+
+
+def _read_csv(name: str) -> pd.DataFrame:
+    """Return the folds in a CSV, whose images have no records."""
+    text = io.BytesIO(storage.read_bytes(find_file(name)))
+    rows = pd.read_csv(text, dtype={"image_id": str}, keep_default_na=False)
+    if not {"image_id", "fold"}.issubset(rows):
+        raise ValueError(
+            f"FOLDS_FROM '{name}' needs the columns image_id and fold, but has "
+            f"{', '.join(map(str, rows))}."
+        )
+    if "keep" in rows:
+        rows = rows[rows["keep"].astype(bool)]
+    rows = rows.assign(part=-1, split=rows.get("split", "train"))
+    return (
+        rows[["image_id", "split", "fold", "part"]]
+        .reindex(columns=KEPT)
+        .astype({"digest": str})
+    )
+
+
+def _read_folder(folder: str) -> list[pd.DataFrame]:
+    """Return the records of a part, or of the parts in a folder and earlier ones."""
+    parts = list_parts(folder, FINGERPRINTS_FILE) or [folder]
+    tables = [read_fingerprints(part).assign(folder=part) for part in parts]
+    if exists(join(folder, RECORDS)):
+        tables.append(storage.read_parquet(join(folder, RECORDS)))
+    return tables
+
+
+def join_records(images: pd.DataFrame, labels: Labels, records: pd.DataFrame) -> Table:
     """Return the images with their records, and the labels of the earlier parts.
 
-    images, labels: of 01. plan, records: of `read_records`.
+    images, labels: of 01. records: of `read_records`.
     New columns: part, the number of the part with the record (0: none, -1: a CSV gives
     the fold), and fold (-1: none). Records without an image follow.
-    Raises: ValueError: the input has other labels, or a CSV names none of its images.
+    Raises: ValueError: the input has other labels.
     """
     row = _match(images, records)
-    has_image = row >= 0
-    if not plan and not has_image.any():
-        raise ValueError(
-            f"FOLDS_FROM has the folds of {len(records):,} images, such as "
-            f"'{records['image_id'].iloc[0]}', but none of the input, such as "
-            f"'{images['image_id'].iloc[0]}'."
-        )
-    is_recorded = mark_recorded(records)
-    digest = images["digest"].iloc[row]  # -1 is any row
-    is_changed = is_recorded & has_image & (digest.to_numpy() != records["digest"])
-    is_gone = is_recorded & (is_changed | ~has_image)
-    group_column = plan["settings"]["group_column"] if plan else ""
-    gone = _list_gone(images, records[is_gone], group_column)
-    images = images.drop(index=row[is_changed])
-    images = pd.concat([images.assign(part=0, fold=-1), gone])
-    row[is_gone] = gone.index
-
-    before = images["label_name"]
-    kept = records[records.columns.intersection(KEPT)].set_index(row)
-    images.update(kept[row >= 0])
-    is_relabelled = (before != images["label_name"]).to_numpy()
+    found = records[row.notna()].set_index(row.dropna().astype(int))
+    joined = images.assign(part=0, fold=-1)
+    joined.update(found[KEPT])
+    is_recorded = mark_recorded(joined)
+    is_other_file = is_recorded & (joined["digest"] != images["digest"])
+    is_relabelled = joined["label_name"] != images["label_name"]
     note(
-        "·",
+        "!" if row.isna().all() else "·",
         f"Images of FOLDS_FROM, which keep split, fold and label: {len(records):,}. "
-        f"Of these, {(~has_image).sum():,} are not in the input or are rejected, "
-        f"{is_changed.sum():,} are other files now, and {is_relabelled.sum():,} have "
-        "another label.",
+        f"Of these, {row.isna().sum():,} are not in the input, "
+        f"{is_other_file.sum():,} are rejected or other files now, and "
+        f"{is_relabelled.sum():,} have another label.",
         "earlier parts",
     )
-    images = images.reset_index(drop=True)
+    plan = records.attrs.get("plan")
     if not plan:
-        return images, labels
+        return joined, labels
+    joined["path"] = joined["path"].mask(is_other_file, found["path"])
+    joined["problem"] = joined["problem"].mask(is_recorded, "")
+    group_column = plan["settings"]["group_column"]
+    gone = _list_gone(joined, records[row.isna()], group_column)
     labels = _keep_labels(labels, Labels.from_dict(plan["labels"]))
-    is_rewritten = is_relabelled | images["path"].str.startswith(GONE).to_numpy()
-    return _number_labels(images, labels, is_rewritten), labels
+    return _number_labels(pd.concat([joined, gone], ignore_index=True), labels), labels
 
 
-def _match(images: pd.DataFrame, records: pd.DataFrame) -> np.ndarray:
-    """Return the row of the good image of each record, -1 for none: int64 (n,).
+def _match(images: pd.DataFrame, records: pd.DataFrame) -> pd.Series:
+    """Return the row of the image of each record, NaN for none.
 
-    In class folders, an image that moves to another class has another id. Then its
-    content decides, unless it has copies: any of them could be the one that moved.
+    The id decides, then the content: in class folders, an image that moves to another
+    class has another id. A test image may have the id of another one.
     """
-    row = np.full(len(records), -1)
-    good = images[images["problem"] == ""]
+    row = pd.Series(np.nan, records.index)
     for column in ("image_id", "digest"):
-        missing = records[(row < 0) & (records[column] != "")]
-        names = _name_images(missing, column)
-        known = _name_images(good[~good.index.isin(row)], column)
-        position = find_texts(names, known)
-        is_found = position >= 0
-        row[names.index[is_found]] = known.index[position[is_found]]
+        free = images[(images[column] != "") & ~images.index.isin(row)]
+        names = _name_images(free, column).drop_duplicates()
+        row_of = pd.Series(names.index, names)
+        found = _name_images(records[row.isna()], column).map(row_of)
+        row = row.fillna(found.drop_duplicates())
     return row
 
 
 def _name_images(table: pd.DataFrame, column: str) -> pd.Series:
-    """Return the names that are unique: a test image may have the id of another."""
-    is_test = table["split"] == "test"
-    names = is_test.map({True: "test/", False: "others/"}) + table[column]
-    return names.drop_duplicates(keep=False)
+    """Return names of test images that differ from those of other images."""
+    prefix = np.where(table["split"] == "test", "test/", "/")
+    return prefix + table[column]
 
 
 def _list_gone(
     images: pd.DataFrame, records: pd.DataFrame, group_column: str
 ) -> pd.DataFrame:
     """Return rows with the columns of `images` for records without an image."""
-    gone = records.reindex(columns=[*KEPT, "path", "digest"])
-    for name in images.columns.difference(gone.columns):
-        is_number = pd.api.types.is_numeric_dtype(images[name])
-        blank: Any = images[name].dtype.type(0) if is_number else ""
-        gone[name] = blank
-    gone["label"] = -(gone["split"] == "test").astype(int)
+    gone = records.reindex(columns=images.columns)
+    gone["input_dir"] = images["input_dir"].iloc[0]
     if group_column in images:
         # Parts have digests of the groups' names, which the input may have.
         names = images[group_column].drop_duplicates()
         name_of = dict(zip(digest_groups(names), names, strict=True))
-        groups = records[GROUP]
-        gone[group_column] = groups.map(name_of).fillna(groups)
-    return gone.set_axis(range(len(images), len(images) + len(gone)))
+        gone[group_column] = [name_of.get(group, group) for group in records[GROUP]]
+    numbers = images.select_dtypes("number").columns
+    gone[numbers] = gone[numbers].fillna(0)
+    return gone.fillna("").astype(images.dtypes)
 
 
 def _keep_labels(labels: Labels, before: Labels) -> Labels:
     """Return the earlier labels; those of the input must be among them."""
-    names = number_names(labels.classes)
-    new_names = sorted(names.keys() - number_names(before.classes).keys())
-    columns = (labels.kind, labels.label_columns)
-    if new_names or columns != (before.kind, before.label_columns):
+    new_names = set(map(str, labels.classes)).difference(map(str, before.classes))
+    if new_names or labels.kind != before.kind:
         raise ValueError(
             f"The input has labels of the kind '{labels.kind}', FOLDS_FROM has "
             f"'{before.kind}'; {len(new_names)} classes are new, such as "
-            f"{new_names[:1]}. Records number their classes, so none can be added. Set "
-            "LABEL_MAP, or make a new dataset without FOLDS_FROM."
+            f"{sorted(new_names)[:1]}. Records number their classes, so none can be "
+            "added. Set LABEL_MAP, or make a new dataset without FOLDS_FROM."
         )
     return replace(before, name=labels.name, bit_depth=labels.bit_depth)
 
 
-def _number_labels(
-    images: pd.DataFrame, labels: Labels, is_rewritten: np.ndarray
-) -> pd.DataFrame:
-    """Return the images with labels by label_name.
-
-    is_rewritten: whether the columns of several labels follow from label_name, too.
-    """
+def _number_labels(images: pd.DataFrame, labels: Labels) -> pd.DataFrame:
+    """Return the images with labels by label_name, as the records have them."""
     names = images["label_name"]
+    columns = list(labels.label_columns)
     if labels.kind == "single":
         label = names.map(number_names(labels.classes)).fillna(-1)
-        return images.assign(label=label.astype("int64"))
-    for name, blank in labels.blanks().items():
-        has_label = ("|" + names + "|").str.contains(f"|{name}|", regex=False)
-        mark = "1 1" if labels.kind == "masks" else 1  # these masks are not written
-        column = has_label.map({True: mark, False: blank})
-        images[name] = images[name].mask(is_rewritten, column)
+        images["label"] = label.astype("int64")
+    elif labels.kind == "multi":
+        flags = names.str.get_dummies("|").reindex(columns=columns, fill_value=0)
+        images[columns] = flags.astype("int8")
     return number_labels(images, labels)[0]

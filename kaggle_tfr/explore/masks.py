@@ -16,10 +16,9 @@ def note_combs(images: pd.DataFrame, labels: Labels) -> None:
     At most 50 good images are measured, which are chosen at random, each by its longest
     code. Square images do not count: a mask fits them in both orders.
     """
-    is_masked = (images["problem"] == "") & (images["label_name"] != "")
-    masked = images[is_masked]
+    masked = images.query("problem == '' and label_name != ''")
     sample = masked.sample(min(len(masked), MOST_MASKS), random_state=0)
-    sample = sample[sample["height"] != sample["width"]]
+    sample = sample.query("height != width")
     n_combs = 0
     for _, row in sample.iterrows():
         code = max(row[list(labels.label_columns)], key=len)

@@ -1,33 +1,20 @@
 """Read shards as the input: each record is a row, its path an address: "x.tfrec#17"."""
 
 import fnmatch
-import glob
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain
 from typing import Any
 
 import pandas as pd
 
 from kaggle_tfr import parallel, storage
-from kaggle_tfr.explore.features import (
-    UnclearLabelError,
-    find_text_column,
-    infer_schema,
-)
 from kaggle_tfr.explore.files import explain_unreadable, list_files
-from kaggle_tfr.explore.labels import NO_LABEL, RESERVED, Table, read_labels
-from kaggle_tfr.explore.rows import (
-    FILE,
-    ID,
-    LINK_PROBLEM,
-    PROBLEM,
-    SPLIT,
-    first_problem,
-)
+from kaggle_tfr.explore.labels import Table, read_labels
+from kaggle_tfr.explore.rows import FILE, LINK_PROBLEM, PROBLEM, SPLIT
 from kaggle_tfr.explore.settings import InputSettings, list_texts
 from kaggle_tfr.naming import is_shard_name, parse_shard_name
 from kaggle_tfr.records import (
@@ -36,9 +23,8 @@ from kaggle_tfr.records import (
     index_shard,
     list_image_features,
     list_values,
-    read_index,
 )
-from kaggle_tfr.schema import SOURCES, Labels, RecordSchema, load_schema
+from kaggle_tfr.schema import PRESETS, SOURCES, Labels, RecordSchema
 from kaggle_tfr.shards import (
     check_one_dataset,
     choose_schema,
@@ -46,7 +32,19 @@ from kaggle_tfr.shards import (
     share_labels,
 )
 
-INSPECTED = 20  # records of a shard, from which INPUT_SCHEMA: auto infers the schema
+# INPUT_SCHEMA: auto takes the largest one whose features are in the first record.
+KNOWN = [
+    *PRESETS.values(),
+    # Of TensorFlow's scripts.
+    {
+        "image/encoded": "image",
+        "image/class/label": "label",
+        "image/class/text": "label_name",
+    },
+    # Of Kaggle's competitions for TPUs.
+    {"image": "image", "class": "label", "id": "image_id"},
+    {"image": "image", "label": "label"},
+]
 
 
 def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
@@ -55,9 +53,10 @@ def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
     No image is decoded. A damaged record is a row with a problem, and so is a shard
     that cannot be read.
     image_id: that of the record, or its address below INPUT_DIR if there is none or if
-    it repeats. Other features with one value are columns.
+    it repeats. Features of other sources are columns.
     known: the labels of the main input, for a further one.
-    Raises: FileNotFoundError: no shard; ValueError: INPUT_SCHEMA does not fit.
+    Raises: FileNotFoundError: no shard; ValueError: INPUT_SCHEMA is needed, or cannot
+    be used.
     """
     input_dir = settings.input_dir
     shards = list_shards(settings)
@@ -67,36 +66,40 @@ def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
             "PATTERN, or they are in WORK_DIR or OUT_DIR. Set INPUT_DIR to the folder "
             "of the shards, and PATTERN to their names, such as '*.tfrec'."
         )
-    schemas = {
-        str(split): _choose_schema(of_split, settings)
-        for split, of_split in shards.groupby("split")
-    }
-    read_shard = partial(_read_shard, schemas=schemas, input_dir=input_dir)
+    folders = shards["part"].replace("", input_dir).unique()
+    schema = _choose_schema(shards, folders[0], settings)
+    texts = {folder: storage.read_text(f"{folder}/labels.json") for folder in folders}
+    saved = share_labels(texts)
+    kind = "multi" if schema.key_of("labels") else schema.kind
+    if saved.kind != kind:
+        saved = Labels(kind, schema.label_columns, schema.label_columns)
+    read_shard = partial(
+        _read_shard, schema=schema, names=saved.label_columns, input_dir=input_dir
+    )
     tables = parallel.run(
         read_shard, shards.to_numpy().tolist(), label="Reading shards"
     )
     records = pd.concat(tables, ignore_index=True)
-    folders = sorted(set(map(os.path.dirname, shards["file"])))
-    texts = dict(_read_above(folder, "labels.json", input_dir) for folder in folders)
-    saved = share_labels(texts)
-    labelled, labels = _label_records(records, schemas, saved, known, settings)
-    others = records.drop(columns=list(labels.label_columns), errors="ignore")
-    others = others.filter(regex="^[^/]")
-    if settings.has_labels:
-        _check_labels(records, labelled, schemas, list(others))
-    others = others.rename(columns={name: f"record_{name}" for name in RESERVED})
+    labelled, labels = _label_records(records, saved, known, settings)
+    others = records.filter(regex="^[^/]").drop(
+        columns=[*SOURCES, *labels.label_columns], errors="ignore"
+    )
     others = others.convert_dtypes(convert_string=False, convert_floating=False)
-    addresses = records[FILE].str.removeprefix(f"{input_dir}/")
-    addresses = addresses.str.replace(r"#[^#]+=(\d+)$", r"#\1", regex=True)
-    ids = records.get(ID, addresses).fillna(addresses)
     images = pd.DataFrame(
         {
-            "image_id": ids.mask(ids.duplicated(), addresses),
+            "image_id": _list_ids(records, input_dir),
             "path": records[FILE],
             "split": records[SPLIT],
         }
     )
     return pd.concat([images, labelled, others], axis=1), labels
+
+
+def _list_ids(records: pd.DataFrame, input_dir: str) -> pd.Series:
+    """Return the id of each record, or its address if it has none or it repeats."""
+    addresses = records[FILE].str.removeprefix(f"{input_dir}/")
+    ids = records.get("image_id", addresses).fillna(addresses)
+    return ids.mask(ids.duplicated(), addresses)
 
 
 def list_shards(settings: InputSettings) -> pd.DataFrame:
@@ -109,71 +112,55 @@ def list_shards(settings: InputSettings) -> pd.DataFrame:
     """
     input_dir = settings.input_dir
     files = list_files(input_dir, (), settings.excluded, products=())
-    paths = [f"{input_dir}/{name}" for name in (*files.images, *files.others)]
-    listed = dict[str, tuple[str, str, str]]()
-    for table in fnmatch.filter(paths, "*/shards.csv"):
-        part = os.path.dirname(table)
-        listing = read_part_table(part, columns=["file", "split"])
-        for name, split in listing.to_numpy():
-            file = storage.join(part, name)
-            listed[file] = (file, split, part)
+    names = [*files.images, *files.others]
+    places = {name: (parse_shard_name(f"/{name}", "")[0], "") for name in names}
+    for listing in fnmatch.filter(names, "*shards.csv"):
+        folder = os.path.dirname(listing)
+        part = f"{input_dir}/{folder}".rstrip("/")
+        shards_of_part = read_part_table(part, columns=["file", "split"])
+        for name, split in shards_of_part.to_numpy():
+            places[os.path.join(folder, name)] = (split, part)
 
     patterns = list_texts(settings.pattern)
-    shards = {*listed, *filter(is_shard_name, paths)} if not patterns else set()
+    shards = [] if patterns else list(filter(is_shard_name, places))
     for pattern in patterns:
-        path_pattern = f"{glob.escape(input_dir)}/{pattern}"
-        shards.update(fnmatch.filter({*listed, *paths}, path_pattern))
-    rows = []
-    for file in sorted(shards):
-        split, _ = parse_shard_name(file, input_dir)
-        rows.append(listed.get(file, (file, split, "")))
+        shards += fnmatch.filter(places, pattern)
+    rows = [(f"{input_dir}/{name}", *places[name]) for name in sorted(set(shards))]
+    table = pd.DataFrame(rows, columns=["file", "split", "part"])
     check_one_dataset(
-        [part for _, _, part in rows if part],
+        filter(None, table["part"]),
         advice="Set INPUT_DIR to one of them, MORE_INPUTS to the other.",
     )
-    return pd.DataFrame(rows, columns=["file", "split", "part"])
+    return table
 
 
-def _read_above(folder: str, name: str, input_dir: str) -> tuple[str, str]:
-    """Return the text of a file in the folder or the nearest one above it, "" for none.
+def _choose_schema(
+    shards: pd.DataFrame, folder: str, settings: InputSettings
+) -> RecordSchema:
+    """Return INPUT_SCHEMA, the schema.json in a folder, or that of a known dataset.
 
-    The first value is the folder with the file.
+    Raises: as `read_records`.
     """
-    text = storage.read_text(f"{folder}/{name}")
-    if text or len(folder) <= len(input_dir):
-        return folder, text
-    return _read_above(os.path.dirname(folder), name, input_dir)
-
-
-def _choose_schema(shards: pd.DataFrame, settings: InputSettings) -> RecordSchema:
-    """Return the schema of a split: INPUT_SCHEMA, a schema.json, or an inferred one.
-
-    It is inferred from the first shard with records that can be read.
-    """
-    path, split, *_ = shards.iloc[0]
-    folder, text = _read_above(os.path.dirname(path), "schema.json", settings.input_dir)
     schema = "" if settings.input_schema == "auto" else settings.input_schema
-    if schema or text:
-        try:
-            return choose_schema(folder, schema).for_split(split)
-        except ValueError as error:
-            raise ValueError(f"INPUT_SCHEMA: {error}") from None
-    for path in shards["file"]:
-        inspected = islice(_walk_records(path, settings.input_dir), INSPECTED)
-        records = [features for features, problem in inspected if not problem]
-        if records:
-            return infer_schema(path, records, split, has_labels=settings.has_labels)
-    return load_schema({"image": "image"})
+    if schema or storage.exists(f"{folder}/schema.json"):
+        return choose_schema(folder, schema)
+    labelled = shards["file"][shards["split"] != "test"]
+    walk = partial(_walk_records, input_dir=settings.input_dir)
+    records = chain.from_iterable(map(walk, labelled))
+    features = next((found for found, problem in records if not problem), {})
+    known = [lines for lines in KNOWN if features.keys() >= lines.keys()]
+    if not known:
+        raise ValueError(
+            f"the features of the records, {', '.join(sorted(features))}, are not "
+            "those of a known dataset. Set INPUT_SCHEMA to those that are image, label "
+            "and image_id: {FEATURE: image, FEATURE: label}; 'labels' is a list of 0 "
+            "and 1. Without a label, images have none."
+        )
+    return choose_schema(folder, max(known, key=len))
 
 
-def _walk_records(
-    path: str, input_dir: str, part: str = ""
-) -> Iterator[tuple[Features, str]]:
-    """Yield features and problem of each record; a problem means no features.
-
-    part: the folder with an index of the shard, "" for none. Records that only this
-    index lists come last.
-    """
+def _walk_records(path: str, input_dir: str) -> Iterator[tuple[Features, str]]:
+    """Yield features and problem of each record; a problem means no features."""
     if not storage.is_inside(path, input_dir):
         yield {}, LINK_PROBLEM
         return
@@ -182,13 +169,7 @@ def _walk_records(
     except OSError as error:
         yield {}, explain_unreadable(error)
         return
-
-    found = set(index.bounds[:-1])
-    name = path.removeprefix(f"{part}/")
-    listed = set(read_index(f"{part}/index/{name}.idx")[:-1]) if part else set()
-    # The index of another file with this name does not have the frames of this file.
-    missing = sorted(listed - found) if found <= listed else []
-    if not found and not missing:
+    if not len(index):
         yield {}, f"'{path}' contains no record"
     for number in range(len(index)):
         try:
@@ -196,162 +177,71 @@ def _walk_records(
                 yield features, ""
         except DamagedRecord as error:
             yield {}, str(error)
-    for offset in missing:
-        yield {}, f"'{path}' at byte {offset:,}: the record is missing"
 
 
 def _read_shard(
-    shard: Sequence[str], schemas: Mapping[str, RecordSchema], input_dir: str
+    shard: Sequence[str], schema: RecordSchema, names: Sequence[str], input_dir: str
 ) -> pd.DataFrame:
-    """Return `FILE`, `SPLIT`, `PROBLEM` and the values (object) of each record.
+    """Return `FILE`, `SPLIT`, `PROBLEM` and the sources (object) of each record.
 
-    shard: a row of `list_shards`.
+    Lists other than labels, and bytes that are not text, are left out.
+    shard: a row of `list_shards`. names: of the labels in a list.
     """
-    path, split, part = shard
-    schema = schemas[split]
-    column_of = {}
-    for field in schema.fields:
-        source = field.sources[0]
-        # "/" does not begin the name of a feature.
-        column_of[field.name] = f"/{source}" if source in SOURCES else source
+    path, split, _ = shard
+    schema = schema.for_split(split)
     image_key = schema.image_key
     rows = []
-    for number, record in enumerate(_walk_records(path, input_dir, part)):
+    for number, record in enumerate(_walk_records(path, input_dir)):
         features, problem = record
-        address = f"{path}#{number}"
+        row: dict[str, Any] = {FILE: f"{path}#{number}", SPLIT: split, PROBLEM: problem}
+        rows.append(row)
         if not problem and image_key not in features:
-            problem = f"no image in the feature '{image_key}'"
+            row[PROBLEM] = f"no image in the feature '{image_key}'"
         elif not problem and list_image_features(features) != [image_key]:
-            address = f"{path}#{image_key}={number}"
-        place = {FILE: address, SPLIT: split, PROBLEM: problem}
-        rows.append(_read_values(features, column_of) | place)
+            row[FILE] = f"{path}#{image_key}={number}"
+        row.update(_read_values(features, schema, names))
     return pd.DataFrame(rows, dtype=object)
 
 
-def _read_values(features: Features, column_of: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of a record by their columns.
-
-    The value of "labels" is a list. Other lists, and bytes that are not text, are left
-    out.
-    """
+def _read_values(
+    features: Features, schema: RecordSchema, names: Sequence[str]
+) -> dict[str, Any]:
+    """Return the values of a record by their sources, those of labels by `names`."""
     row: dict[str, Any] = {}
-    for name in sorted(features):
-        column = column_of.get(name, name)
-        values = list_values(features[name])
-        if column == "/labels":
-            row[column] = values
+    for field in schema.fields:
+        values = list_values(features[field.name]) if field.name in features else []
+        if field.source == "labels" and len(values) == len(names):
+            row.update(zip(names, values, strict=True))
         elif len(values) == 1:
-            (value,) = values
+            value = values[0]
             with suppress(UnicodeDecodeError):
-                row[column] = value.decode() if isinstance(value, bytes) else value
+                text = value.decode() if isinstance(value, bytes) else value
+                row[field.sources[0]] = text
     return row
 
 
 def _label_records(
-    records: pd.DataFrame,
-    schemas: Mapping[str, RecordSchema],
-    saved: Labels,
-    known: Labels | None,
-    settings: InputSettings,
+    records: pd.DataFrame, saved: Labels, known: Labels | None, settings: InputSettings
 ) -> Table:
-    """Return the columns of labels and problems.
+    """Return the columns of labels and problems, and the labels.
 
     saved: the labels.json of the shards. known: the labels of the main input.
     """
-    schema = max(schemas.values(), key=lambda schema: len(schema.label_columns))
-    kind = "multi" if "/labels" in records else schema.kind
-    if saved.kind != kind:
-        saved = Labels(kind, schema.label_columns, schema.label_columns)
+    columns = list(saved.label_columns)
+    if saved.kind == "single":
+        columns = [name for name in ("label_name", "label") if name in records][:1]
+    text = records.reindex(columns=columns)
+    if columns == ["label"] and saved.classes:
+        text["label"] = text["label"].map(dict(enumerate(saved.classes)))
+    text = text.fillna("").astype(str)
+    if saved.kind == "masks":
+        text = text.melt(value_name="/code", ignore_index=False)
     problem = records[PROBLEM]
-    is_test = records[SPLIT] == "test"
-    is_optional = is_test | (problem != "")
-    text = records[[]]
-    if kind != "single":
-        values = _spread_labels(records, list(saved.label_columns))
-        text = values.fillna("").astype(str)
-        if kind == "masks":
-            is_missing = values.isna().any(axis=1) & ~is_optional
-            problem = problem.mask(is_missing, NO_LABEL)
-            text = text.melt(value_name="/code", ignore_index=False)
-    elif "/label" in records:
-        text, saved = _name_classes(records, saved)
-        problem = first_problem(problem, text.pop("problem"))
-
-    rows = pd.DataFrame(
-        {
-            "image": records[FILE],
-            "is_test": is_test,
-            "is_optional": is_optional,
-        }
-    )
-    settings = replace(settings, label_kind=kind, label_separator="")
+    is_optional = (records[SPLIT] == "test") | (problem != "")
+    rows = pd.DataFrame({"image": records[FILE], "is_optional": is_optional})
+    settings = replace(settings, label_kind=saved.kind, label_separator="")
     if saved.classes and not settings.label_map:
         known = known or saved
     table, labels = read_labels(text, rows, settings, known)
-    if kind != "single":
-        labels = replace(labels, classes=saved.classes or labels.classes)
-    return table.assign(problem=first_problem(problem, table["problem"])), labels
-
-
-def _spread_labels(records: pd.DataFrame, names: list[str]) -> pd.DataFrame:
-    """Return a column for each label, with NaN where a record has none.
-
-    Labels are lists of 0 and 1, or each is a feature.
-    """
-    if "/labels" not in records:
-        return records.reindex(columns=names)
-    lists = records["/labels"].dropna()
-    lengths = lists.map(len)
-    names = names or [f"label_{number}" for number in range(lengths.max())]
-    complete = lists[lengths == len(names)].to_dict()
-    values = pd.DataFrame.from_dict(complete, "index", object, names)
-    return values.reindex(records.index)
-
-
-def _name_classes(records: pd.DataFrame, saved: Labels) -> Table:
-    """Return the columns class and problem of each label, and the classes in order.
-
-    The names of numbers are those of labels.json, or of a feature with the names.
-    """
-    classes = enumerate(saved.classes)
-    name_of = {label: str(name) for label, name in classes if name is not None}
-    if not name_of:
-        name_of = find_text_column(records)
-        saved = Labels(classes=tuple(name_of.values()))
-    named = [_name_class(value, name_of) for value in records["/label"]]
-    return pd.DataFrame(named, columns=["class", "problem"]), saved
-
-
-def _name_class(value: Any, name_of: Mapping[Any, str]) -> tuple[str, str]:
-    """Return the class that the value of a label means, or "", and a problem, or ""."""
-    if isinstance(value, str) or value in name_of:
-        return name_of.get(value, value), ""
-    if pd.isna(value) or value < 0:
-        return "", ""
-    if name_of or value % 1:
-        return "", f"label is not a class: {value}"
-    return str(int(value)), ""
-
-
-def _check_labels(
-    records: pd.DataFrame,
-    labelled: pd.DataFrame,
-    schemas: Mapping[str, RecordSchema],
-    others: list[str],
-) -> None:
-    """Raise an error if no record of a training or validation split has its label.
-
-    All images of the split would be rejected, or written without labels.
-    others: the features with one value that are not labels.
-    """
-    whole = labelled[records[PROBLEM] == ""]
-    for split, rows in whole.groupby(records[SPLIT]):
-        schema = schemas[str(split)]
-        if split != "test" and schema.label_keys and (rows["label"] < 0).all():
-            raise UnclearLabelError(
-                f"no record of the split '{split}' has a label in the feature "
-                f"'{', '.join(schema.label_keys)}': {rows['problem'].iloc[0]}. Other "
-                f"features with one value: {', '.join(others)}. Set INPUT_SCHEMA: "
-                f"{{{schema.image_key}: image, FEATURE: label}}, or LABEL_COLUMN: [] "
-                "to read the images without labels."
-            )
+    table["problem"] = problem.where(problem != "", table["problem"])
+    return table, labels

@@ -36,11 +36,6 @@ class InputSettings:
     input_dir: str = ""
     excluded: Sequence[str] = ()
 
-    @property
-    def has_labels(self) -> bool:
-        """Whether images have labels: LABEL_COLUMN is not an empty list."""
-        return self.label_column != []
-
 
 def list_texts(value: str | Sequence[str]) -> list[str]:
     """Return the texts of a parameter that takes one or several, none for ""."""

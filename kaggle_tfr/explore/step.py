@@ -8,8 +8,7 @@ from kaggle_tfr import notebook
 from kaggle_tfr.earlier import save_earlier
 from kaggle_tfr.explore.bundled import input_or_sample
 from kaggle_tfr.explore.checks import check_table, note_doubts
-from kaggle_tfr.explore.folds_from import read_records
-from kaggle_tfr.explore.growth import join_records, reuse_hashes
+from kaggle_tfr.explore.growth import join_records, read_records
 from kaggle_tfr.explore.inputs import read_table, save_submission
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.explore.table import measure, save_images, save_rejects
@@ -35,25 +34,22 @@ def run(values: Values) -> Explored:
 
     values: the parameters of 01 by name, for example a notebook's `globals()`.
     Raises: FileNotFoundError: the input, a CSV or all images are missing; ValueError:
-    a parameter does not fit, or most images are unusable; UnclearLabelError: several
-    features of records may be the label.
+    a parameter does not fit, or most images are unusable.
     """
     work = notebook.begin("01_explore", values)
     input_dir = input_or_sample(values["INPUT_DIR"], work)
     print(f"input folder: {input_dir}")
     settings = make_settings(InputSettings, values)
-    plan, records = read_records(values["FOLDS_FROM"], work)
-    if plan:
-        reuse_hashes(records["folder"].iloc[-1], work)
+    records = read_records(values["FOLDS_FROM"], work)
     listed, labels = read_table(input_dir, settings, [work, values["OUT_DIR"]])
     images = measure(listed, labels, work, values["RLE_ORDER"])
     save_rejects(images, work)
     check_table(images)
     note_doubts(images, labels, values["LABEL_COLUMN"])
     save_submission(images, input_dir, settings, work)
-    save_earlier(plan, records, work)
+    save_earlier(records, work)
     if records.empty:
         save_images(images, labels, work)
     else:
-        save_images(*join_records(images, labels, plan, records), work)
+        save_images(*join_records(images, labels, records), work)
     return Explored(images, labels)

@@ -78,8 +78,7 @@ def measure(
     table = compute_columns(
         _read_block, table, COMPUTED, KEY, path, label="Reading images"
     )
-    measured = {name: table[name].to_numpy() for name in (*MEASURED, "problem")}
-    images = images.assign(**measured)
+    images = images.assign(**table[[*MEASURED, "problem"]].set_index(images.index))
     is_masked = labels.kind == "masks"
     return _check_codes(images, labels, rle_order) if is_masked else images
 
@@ -93,15 +92,15 @@ def _inspect_files(paths: list[str]) -> np.ndarray:
     return status
 
 
-def _read_block(table: pd.DataFrame) -> list[tuple]:
+def _read_block(table: pd.DataFrame) -> list[dict]:
     """Return the values of the columns `COMPUTED` for each row."""
     contents = stream_image_bytes(table["path"][table["problem"] == ""])
     rows = []
     for image in table.itertuples():
-        row = MEASURED | HASHED | {"problem": image.problem}
+        row = {**MEASURED, **HASHED, "problem": image.problem}
         if not image.problem:
             row |= _read_image(next(contents), image)
-        rows.append(tuple(row[name] for name in COMPUTED))
+        rows.append(row)
     return rows
 
 
@@ -136,49 +135,42 @@ def _read_image(content: bytes | OSError, image: Any) -> dict[str, Any]:
 
 def _check_codes(images: pd.DataFrame, labels: Labels, rle_order: str) -> pd.DataFrame:
     """Return the rows with codes by columns; one that does not fit is a problem."""
-    problem = images["problem"].tolist()
-    sizes = images[["height", "width"]].to_numpy().tolist()
-    for name in labels.label_columns:
-        codes = images[name].tolist()
-        for row, code in enumerate(codes):
-            if problem[row] or not code:
+    columns = ["problem", *labels.label_columns]
+    rows = images[[*columns, "height", "width"]].to_dict("records")
+    for row in rows:
+        size = (row["height"], row["width"])
+        for name in labels.label_columns:
+            if row["problem"] or not row[name]:
                 continue
-            reason = find_code_problem(code, *sizes[row])
+            reason = find_code_problem(row[name], *size)
             if reason:
-                problem[row] = f"{name}: {reason}"
+                row["problem"] = f"{name}: {reason}"
             elif rle_order == "rows":
-                codes[row] = transpose_code(code, *sizes[row])
-        images = images.assign(**{name: codes})
-    return images.assign(problem=problem)
+                row[name] = transpose_code(row[name], *size)
+    return images.assign(**pd.DataFrame(rows, images.index)[columns])
 
 
 def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
     """Return the hashes that 01 has saved, one row per row of `images`.
 
     Columns: image_id, path, `HASHED` (hashes uint64), digest (of the file), problem.
-    Raises: FileNotFoundError, ValueError: `measure` has not seen these images.
+    Raises: FileNotFoundError, ValueError: 01 has not read these images.
     """
     path = storage.join(work_dir, "hashes.parquet")
-    if not storage.exists(path):
-        raise FileNotFoundError(f"there is no '{path}'. {RUN_EXPLORE}")
-    blank = pd.DataFrame(HASHED | {"digest": ""}, index=[0])
-    saved = storage.read_parquet(path, columns=["path", *blank, "problem"])
-    saved = saved[saved["problem"] == ""]
     records = storage.join(work_dir, RECORDS)
+    columns = ["path", *HASHED, "digest"]
+    saved = storage.read_parquet(path).query("problem == ''")[columns]
     if storage.exists(records):
-        rows = storage.read_parquet(records, columns=["path", *blank])
-        saved = pd.concat([saved, rows])
-    is_expected = images["problem"] == ""
-    row = find_texts(images["path"].where(is_expected), saved["path"])
-    missing = images["path"][is_expected & (row < 0)]
-    if len(missing):
-        raise ValueError(
-            f"'{path}' lacks {len(missing)} images, such as '{missing.iloc[0]}'. "
-            f"{RUN_EXPLORE}"
-        )
-    # -1 is the last row, which is blank.
-    hashes = pd.concat([saved[[*blank]], blank]).iloc[row].reset_index(drop=True)
-    return images[["image_id", "path", "problem"]].reset_index(drop=True).join(hashes)
+        saved = pd.concat([saved, storage.read_parquet(records, columns)])
+    saved = saved.drop_duplicates("path").set_index("path")
+    table = images[["image_id", "path", "problem"]].reset_index(drop=True)
+    good = table["path"][table["problem"] == ""]
+    try:
+        hashes = saved.loc[good].set_axis(good.index)
+    except KeyError as error:
+        raise ValueError(f"'{path}' lacks images: {error}. {RUN_EXPLORE}") from None
+    blank = pd.DataFrame(HASHED | {"digest": ""}, table.index.difference(good.index))
+    return table.join(pd.concat([hashes, blank]))
 
 
 def find_texts(texts: pd.Series, known: pd.Series) -> np.ndarray:
@@ -213,9 +205,8 @@ def save_images(
     texts = {
         "labels.json": labels.to_json(),
         "labels.txt": "".join(lines),
+        "label_map.json": json.dumps(label_of, ensure_ascii=False, indent=1),
     }
-    if labels.kind == "single":
-        texts["label_map.json"] = json.dumps(label_of, ensure_ascii=False, indent=1)
     for name, text in texts.items():
         storage.write_atomically(storage.join(work_dir, name), text.encode())
     # Last, since it shows that all files are there.

@@ -92,7 +92,9 @@ def resize_code(code: str, height: int, width: int, settings: "ImageSettings") -
 def join_codes(codes: Sequence[str]) -> str:
     """Return the code of all the masks together, or the first broken code."""
     for code in codes:
-        if find_code_problem(code, 1 << 31, 1 << 31):  # the size is not known here
+        if len(codes) == 1 or find_code_problem(
+            code, 1 << 31, 1 << 31
+        ):  # the size is not known here
             return code
     starts, ends = np.sort(_split_code(" ".join(codes)), axis=0).T
     # As many runs have ended before a gap as have started.

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from kaggle_tfr import deduplicate, explore, notebook
-from kaggle_tfr.earlier import load_earlier
-from kaggle_tfr.fingerprints import add_fingerprints
+from kaggle_tfr.earlier import add_fingerprints, load_earlier
 from kaggle_tfr.parameters import Values, make_settings
 from kaggle_tfr.plan.folded import (
     check_leakage,

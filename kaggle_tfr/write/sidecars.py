@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.fingerprints import (
+from kaggle_tfr.earlier import (
     FINGERPRINTS_FILE,
     encode_fingerprints,
     select_fingerprints,

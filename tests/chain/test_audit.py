@@ -114,7 +114,7 @@ def test_shards_of_plain_tensorflow_are_read_without_tensorflow(at, pictures):
         write_shard(at / f"shards/{split}-00000-of-00001.tfrecord", records)
     code = (
         "import sys; from kaggle_tfr.__main__ import main\n"
-        "code = main(['audit', 'shards'])\n"
+        "code = main(['audit', 'shards', '-p', 'INPUT_SCHEMA={raw: image}'])\n"
         "sys.exit(9 if 'tensorflow' in sys.modules else code)"
     )
     done = call_python("-c", code)

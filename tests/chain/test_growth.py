@@ -1,22 +1,29 @@
 """A dataset that grows: old folds and bytes stay, new images find their place."""
 
-import random
 import shutil
-import signal
-import time
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
-from support import tasks
 from support.chain import draw_pictures, save_picture
-from support.forks import fork
-from support.gcs import serve_bucket
-from support.growing import VALUES, write_images
 from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 from support.plans import digests
 
 from kaggle_tfr import build_dataset, read
+from kaggle_tfr.earlier import read_fingerprints
+from kaggle_tfr.images.hashing import HASHES
+
+VALUES = {"N_FOLDS": 3, "IMAGE_SIZE": 64, "SECOND_LOOK": False}
+CLASSES = "abc"
+MAX_BITS = 25
+
+
+def write_images(folder, pictures, numbers):
+    """Write pictures as class folders, the class by the number."""
+    for number in numbers:
+        path = folder / CLASSES[number % 3] / f"{number:03d}.jpg"
+        save_picture(pictures[number], path, quality=92)
 
 
 def build(folder, work, **changes):
@@ -42,55 +49,35 @@ def parent(tmp_path_factory):
     return folder
 
 
-# Files that show that 01 will end soon, that 03 and 04 have begun, and that 04 writes.
-MARKS = ("rejects.csv", "duplicates.parquet", "plan.json", "part-2/*.tfrec")
-
-
-def kill_often(values, kills):
-    """Restart and kill a growth."""
-    rng = random.Random(kills)
-    work = Path(values["WORK_DIR"])
-    n_killed = 0
-
-    def is_written():
-        return any(path.stat().st_mtime >= started for path in work.glob(mark))
-
-    while n_killed < kills:
-        shutil.rmtree(work / "part-2", ignore_errors=True)
-        started = time.time()
-        mark = MARKS[n_killed % len(MARKS)]
-        writer = fork(tasks.build, values)
-        while writer.is_alive() and not is_written():
-            time.sleep(0.001)
-        time.sleep(rng.uniform(0, 0.1))
-        writer.kill()
-        writer.join()
-        n_killed += writer.exitcode == -signal.SIGKILL
-
-
-HEAVY = [pytest.mark.heavy, pytest.mark.timeout(3600)]
-
-
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=HEAVY)])
-def test_kills_change_no_byte_of_a_growth(parent, tmp_path, kills):
-    """After SIGKILL at any moment of 01 to 04, the end is the same."""
-    values = VALUES | {"INPUT_DIR": str(parent / "all")}
-    values |= {"FOLDS_FROM": str(parent / "work"), "N_SHARDS": 12}
+def test_no_earlier_image_moves_and_no_earlier_byte_changes(parent, tmp_path):
+    """Also if one is gone and one is another file now; no copy crosses the folds."""
     before = digests(parent / "work")
-    build_dataset(**values, WORK_DIR=str(tmp_path / "whole"))
-    killed = values | {"WORK_DIR": str(tmp_path / "killed")}
+    folder = shutil.copytree(parent / "all", tmp_path / "photos")
+    (folder / "a/000.jpg").unlink()
+    shutil.copy(folder / "a/003.jpg", folder / "b/001.jpg")
 
-    kill_often(killed, kills)
-    writer = fork(tasks.build, killed)
-    writer.join()
+    folds = build(folder, tmp_path / "work", FOLDS_FROM=str(parent / "work"))
 
-    assert writer.exitcode == 0
-    assert digests(tmp_path / "killed") == digests(tmp_path / "whole")
     assert digests(parent / "work") == before
+    earlier = read_fingerprints(parent / "work/part-1")
+    records = pd.concat([earlier, read_fingerprints(tmp_path / "work/part-2")])
+    now = folds.set_index("image_id").loc[records["image_id"]]
+    assert now["fold"].tolist() == records["fold"].tolist()
+    assert now["label_name"].tolist() == records["label_name"].tolist()
+    is_earlier = now["reason"] == "earlier: part 1"
+    assert is_earlier.sum() == len(earlier) == 60
+    assert set(now.index[is_earlier & ~now["keep"]]) == {"a/000.jpg", "b/001.jpg"}
+    outcomes = pd.read_csv(tmp_path / "work/accounting.csv", index_col=0)["images"]
+    assert outcomes.drop("total").sum() == outcomes["total"] == len(folds)
+    words = records[[*HASHES]].to_numpy(np.uint64)
+    fold = records["fold"].to_numpy()
+    for row in range(len(words)):
+        distance = np.bitwise_count(words ^ words[row]).sum(axis=1)
+        assert (fold[distance <= MAX_BITS] == fold[row]).all()
 
 
 def test_a_dataset_grows_from_what_was_published(parent, kaggle, tmp_path):
-    """Part 2 is the same from a work folder, a slug, and the address of a part.
+    """Part 2 is the same from a work folder and a slug.
 
     Only fingerprints and plan are requested of a slug. The images of part 1 are not on
     this machine, so there is no second look at them.
@@ -103,15 +90,10 @@ def test_a_dataset_grows_from_what_was_published(parent, kaggle, tmp_path):
     for number, source in enumerate((parent / "work", f"{USER}/flowers")):
         paths = {"FOLDS_FROM": str(source), "WORK_DIR": str(tmp_path / f"{number}")}
         build_dataset(**values, **paths)
-    with serve_bucket(tmp_path) as bucket:
-        bucket.seed_objects("my-bucket", parent / "work")
-        paths = {"FOLDS_FROM": "gs://my-bucket/part-1", "WORK_DIR": f"{tmp_path}/2"}
-        fork(tasks.build, values | paths, env=bucket.env).join()
 
     assert sorted(kaggle.downloaded) == ["hashes.parquet", "plan.json"]
-    expected, *others = [digests(tmp_path / f"{number}/part-2") for number in range(3)]
-    assert others == [expected] * 2
-    outcome = pd.read_csv(tmp_path / "2/folds.csv")["reason"].str.extract(r"(\w+)")[0]
+    assert digests(tmp_path / "0/part-2") == digests(tmp_path / "1/part-2")
+    outcome = pd.read_csv(tmp_path / "1/folds.csv")["reason"].str.extract(r"(\w+)")[0]
     counts = {"earlier": 60, "kept": 40, "duplicate": 3}
     assert outcome.value_counts().to_dict() == counts
 
@@ -150,15 +132,10 @@ def test_folds_of_a_csv_stay_and_all_images_are_written(parent, tmp_path):
     assert read.find_shards(tmp_path / "work/part-1")["count"].sum() == 100
     with pytest.raises(ValueError, match="N_FOLDS is 2, but .* images in fold 2"):
         build(parent / "all", tmp_path / "two", N_FOLDS=2, **values)
-    with pytest.raises(ValueError, match="none of the input, such as 'a/060.jpg'"):
-        build(parent / "new", tmp_path / "new", **values)
 
 
 def test_parts_of_all_growths_can_share_a_folder(tmp_path, capsys):
-    """FOLDS_FROM of each growth is OUT_DIR, or a list of all earlier parts.
-
-    A growth can run again at any time.
-    """
+    """FOLDS_FROM of each growth lists all earlier parts, and it can run again."""
     out = tmp_path / "out"
     photos = tmp_path / "photos"
     pictures = draw_pictures(54, 60, 80)
@@ -167,8 +144,8 @@ def test_parts_of_all_growths_can_share_a_folder(tmp_path, capsys):
         write_images(photos, pictures, range(n_images))
         earlier = [str(out / f"part-{part}") for part in range(1, number)]
         work = tmp_path / f"work-{number}"
-        for folds_from in (str(out), earlier) if earlier else ("", ""):
-            build(photos, work, OUT_DIR=str(out), FOLDS_FROM=folds_from)
+        for _ in range(2):
+            build(photos, work, OUT_DIR=str(out), FOLDS_FROM=earlier)
         assert expected.items() <= digests(out).items()
         expected = digests(out)
 
@@ -176,12 +153,12 @@ def test_parts_of_all_growths_can_share_a_folder(tmp_path, capsys):
     folders = read.choose_folders([], str(out), str(work))
     assert "WARNING" not in capsys.readouterr().out
     assert read.find_shards(folders)["count"].sum() == 54
-    for wrong in (earlier[1:], [*earlier, str(out)]):
+    for wrong in (earlier[1:], [*earlier, earlier[0]]):
         with pytest.raises(ValueError, match="needs those of parts 1 to"):
             build(photos, tmp_path / "lost", FOLDS_FROM=wrong)
     shutil.rmtree(out / "part-1")
     read.choose_folders([], str(out), str(work))
-    assert "WARNING: 1 part(s) are not on this machine" in capsys.readouterr().out
+    assert "part-1' are not on this machine" in capsys.readouterr().out
 
 
 def test_what_cannot_be_continued_is_an_error(parent, tmp_path):

@@ -17,8 +17,8 @@ from kaggle_tfr.deduplicate.outcomes import (
     count_outcomes,
     load_clusters,
 )
+from kaggle_tfr.earlier import encode_fingerprints
 from kaggle_tfr.explore.table import load_images
-from kaggle_tfr.fingerprints import encode_fingerprints
 from kaggle_tfr.notebook import read_findings
 from kaggle_tfr.parameters import DEFAULTS
 

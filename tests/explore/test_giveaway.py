@@ -70,11 +70,3 @@ def test_at_most_one_of_twenty_clean_sets_alarms():
         assert len(names["targets"]) == 2
         alarms += not names["above"].empty
     assert alarms <= 1
-
-
-def test_copies_of_a_file_do_not_predict_one_another():
-    """Ten copies of each file would let a tree learn the label of each by heart."""
-    copies = pd.concat([make_table(60, seed=0)] * 10, ignore_index=True)
-    assert score(copies)["above"].empty
-    distinct = copies.assign(digest=np.arange(len(copies)).astype(str))
-    assert not score(distinct)["above"].empty

@@ -72,18 +72,17 @@ def test_given_splits_stay():
 
 @pytest.mark.parametrize(
     ("names", "labels"),
-    [("xyxy", [0, 1, 0, 1]), ("x?? ", [-1] * 4), ("xyx ", [0, 1, 0, -1])],
+    [("xyxy", [0, 1, 0, 1]), ("xy? ", [0, 1, -1, -1])],
 )
-def test_test_rows_have_labels_only_if_most_do(names, labels):
-    """Then the others lack theirs; placeholders are not labels."""
+def test_test_rows_may_have_labels(names, labels):
+    """Placeholders are not labels."""
     cells = ["x,train", "y,train", *(f"{name},test" for name in names)]
 
     images, found = read_cells("label,split", cells, split_column="split")
 
     assert found.classes == ("x", "y")
     assert images["label"].tolist() == [0, 1, *labels]
-    problem = "no label" if names == "xyx " else ""
-    assert images["problem"].tolist() == [""] * 5 + [problem]
+    assert images["problem"].tolist() == [""] * 6
 
 
 def test_further_inputs_join_by_the_names_of_their_classes():
@@ -126,7 +125,7 @@ def test_further_inputs_of_several_labels_line_up_their_columns():
         "m.jpg": [1, 0, "x", 0],
         "n.jpg": [1, 1, "x|y", 1],
     }
-    with pytest.raises(ValueError, match="input 1 .*several labels where one is"):
+    with pytest.raises(ValueError, match="input 2 .*no label"):
         read(**changes)
 
 

@@ -13,7 +13,6 @@ from support.scenes import scene
 
 from kaggle_tfr.explore import measure
 from kaggle_tfr.images.convert import read_pixels
-from kaggle_tfr.schema import Labels
 
 PHOTO = scene(200, 240)
 LIBRARIES = {
@@ -85,27 +84,3 @@ def test_each_fault_is_found_in_its_image(images, tmp_path, capsys):
     assert float(value) == pytest.approx(level, abs=1)
     assert worst["sharpness"] == worst["texture"] == "3.png: 0.00"
     assert worst["bytes per pixel"].startswith("3.png: ")
-
-
-@pytest.mark.parametrize(
-    ("counts", "n_bars", "title"),
-    [
-        ([10, 30, 4], 3, "1 of 3 classes have too few images for five folds"),
-        (
-            [9, *[1] * 81_312],
-            0,
-            "81,312 of 81,313 classes have too few images",
-        ),
-    ],
-)
-def test_the_class_balance_is_drawn_for_any_number_of_classes(counts, n_bars, title):
-    """A few classes are bars, the largest first, and many are a curve."""
-    label_name = np.repeat(np.arange(len(counts)).astype(str), counts)
-    good = pd.DataFrame({"split": "train", "label_name": label_name})
-
-    names = run_cells("01-13", good=good, labels=Labels(), **LIBRARIES)
-
-    assert names["title"].startswith(title)
-    names["figure"].canvas.draw()
-    widths = [bar.get_width() for bar in names["axis"].patches]
-    assert widths == sorted(counts, reverse=True)[:n_bars]

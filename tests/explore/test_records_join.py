@@ -5,17 +5,11 @@ from io import StringIO
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from kaggle_tfr.explore.growth import join_records
 from kaggle_tfr.schema import Labels
 
 LABELS = Labels(classes=("ant", "bee", "cat"))
-
-
-def make_plan(labels):
-    """What `join_records` needs of a plan.json."""
-    return {"labels": asdict(labels), "settings": {"group_column": ""}}
 
 
 def read_table(text):
@@ -26,14 +20,22 @@ def read_table(text):
 def list_images(text, **columns):
     """Images of a table without a header, with other columns."""
     images = read_table(f"image_id, split, label_name, digest, problem\n{text}")
-    values = {"path": "/in/" + images["image_id"], "source": 0, "label": 0, "width": 9}
+    values = {
+        "path": "/in/" + images["image_id"],
+        "input_dir": "/in",
+        "label": 0,
+        "width": 9,
+    }
     return images.assign(**values | columns)
 
 
-def list_records(text):
-    """Records of part 1 of a table without a header."""
+def list_records(text, labels):
+    """Records of part 1 of a table without a header, and of a plan."""
     records = read_table(f"image_id, split, label_name, digest, fold\n{text}")
-    return records.assign(path="earlier:" + records["image_id"], part=1)
+    records = records.assign(path="earlier:" + records["image_id"], part=1)
+    plan = {"labels": asdict(labels), "settings": {"group_column": ""}}
+    records.attrs["plan"] = plan
+    return records
 
 
 def test_a_row_is_new_placed_or_a_record_without_an_image(capsys):
@@ -56,11 +58,12 @@ def test_a_row_is_new_placed_or_a_record_without_an_image(capsys):
         broken    , train     , cat, d4, 2
         gone      , test      ,    , d5, -1
         a/moved   , train     , ant, d6, 2
-        copy      , train     , bee, d7, 0"""
+        copy      , train     , bee, d7, 0""",
+        LABELS,
     )
     labels = Labels(classes=("bee",), name="new")
 
-    joined, labels = join_records(images, labels, make_plan(LABELS), records)
+    joined, labels = join_records(images, labels, records)
 
     assert labels == Labels(classes=LABELS.classes, name="new")
     expected = read_table(
@@ -68,39 +71,34 @@ def test_a_row_is_new_placed_or_a_record_without_an_image(capsys):
         new       , /in/new         , train     ,     1,    0,   -1,
         same      , /in/same        , train     ,     1,    1,    0,
         relabelled, /in/relabelled  , train     ,     2,    1,    1,
-        broken    , /in/broken      , train     ,     1,    0,   -1, truncated
-        same      , /in/same        , test      ,    -1,    0,   -1,
-        a/moved   , /in/b/moved     , train     ,     0,    1,    2,
-        copy-1    , /in/copy-1      , train     ,     1,    0,   -1,
-        copy-2    , /in/copy-2      , train     ,     1,    0,   -1,
         changed   , earlier:changed , validation,     1,    1,   -1,
         broken    , earlier:broken  , train     ,     2,    1,    2,
-        gone      , earlier:gone    , test      ,    -1,    1,   -1,
-        copy      , earlier:copy    , train     ,     1,    1,    0,"""
+        same      , /in/same        , test      ,    -1,    0,   -1,
+        a/moved   , /in/b/moved     , train     ,     0,    1,    2,
+        copy      , /in/copy-1      , train     ,     1,    1,    0,
+        copy-2    , /in/copy-2      , train     ,     1,    0,   -1,
+        gone      , earlier:gone    , test      ,    -1,    1,   -1,"""
     )
     assert joined[[*expected]].to_numpy().tolist() == expected.to_numpy().tolist()
     assert joined["width"].dtype == np.int64
-    text = "3 are not in the input or are rejected, 1 are other files now, and 2 have"
+    text = "1 are not in the input, 2 are rejected or other files now, and 3 have"
     assert text in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("kind", "mark", "blank"), [("multi", 1, 0), ("masks", "1 1", "")]
-)
-def test_columns_of_labels_follow_from_their_names(kind, mark, blank):
-    """Where the record has other labels than the input; codes of masks stay."""
-    labels = Labels(kind, ("ant", "bee"), ("ant", "bee"))
-    code = 1 if kind == "multi" else "7 2"
+def test_columns_of_labels_follow_from_their_names():
+    """The record has other labels than the input, or no image."""
+    labels = Labels("multi", ("ant", "bee"), ("ant", "bee"))
     rows = "same, train, ant, d1,\nrelabelled, train, ant, d2,"
-    images = list_images(rows, ant=code, bee=blank)
+    images = list_images(rows, ant=1, bee=0)
     records = list_records(
         """same, train, ant, d1, 0
         relabelled, train, bee, d2, 1
-        gone, train, ant|bee, d3, 1"""
+        gone, train, ant|bee, d3, 1""",
+        labels,
     )
 
-    joined, _ = join_records(images, labels, make_plan(labels), records)
+    joined, _ = join_records(images, labels, records)
 
-    expected = [[code, blank], [blank, mark], [mark, mark]]
+    expected = [[1, 0], [0, 1], [1, 1]]
     assert joined[["ant", "bee"]].to_numpy().tolist() == expected
     assert joined["label"].tolist() == [0, 2, 1]

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from kaggle_tfr.explore import load_hashes, load_images
 from kaggle_tfr.parallel import close_backend, use_backend
@@ -34,24 +33,6 @@ def test_the_same_bytes_every_time():
     table.write_text("mine")
     write_sample(str(first))
     assert table.read_text() == "mine"
-
-
-def test_unusual_formats_are_what_they_are_called(sample, truth):
-    """There are six of them, and an image with an EXIF orientation."""
-    images = {}
-    for name, description in truth["odd_formats"].items():
-        images[description] = Image.open(sample / "in" / "train_images" / name)
-    assert {name: f"{i.format} {i.mode}" for name, i in images.items()} == {
-        "grey JPEG": "JPEG L",
-        "CMYK JPEG": "JPEG CMYK",
-        "PNG with alpha": "PNG RGBA",
-        "PNG with a palette": "PNG P",
-        "16-bit PNG": "PNG I;16",
-        "WebP": "WEBP RGB",
-    }
-
-    rotated = Image.open(sample / "in" / "train_images" / truth["orientation_6"])
-    assert rotated.getexif()[0x0112] == 6
 
 
 def test_one_image_is_blurred_one_dark_and_one_empty(sample, truth):

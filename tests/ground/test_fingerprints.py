@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from support.fingerprints import make_fingerprints
 
-from kaggle_tfr.fingerprints import (
+from kaggle_tfr.earlier import (
     GROUP,
     TYPES,
     digest_groups,
@@ -54,6 +54,10 @@ def test_what_is_written_is_read(part, rows, has_groups):
 
     data = encode_fingerprints(table)
 
+    # As parts of version 0.2 have it.
+    assert pq.read_schema(io.BytesIO(data)).metadata == {
+        b"kaggle_tfr.fingerprints": b"1"
+    }
     again = read(part, data)
     assert again.to_dict("records") == table.to_dict("records")
     assert encode_fingerprints(again) == data

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from kaggle_tfr.earlier import FINGERPRINTS_FILE, TYPES, encode_fingerprints
 from kaggle_tfr.explore import load_hashes
-from kaggle_tfr.fingerprints import FINGERPRINTS_FILE, TYPES, encode_fingerprints
 from kaggle_tfr.images.hashing import ALL_HASHES, FLAT
 
 DEFAULTS = {
