@@ -11,7 +11,6 @@ from io import BytesIO
 from pathlib import Path
 
 import nbformat
-import pandas as pd
 import pytest
 from nbconvert import HTMLExporter
 from support.inputs import put
@@ -133,17 +132,19 @@ def test_parts_are_a_planning_kernel_and_one_that_writes_for_each(tmp_path):
         assert "/home/me" not in "".join(cell.source for cell in cells)
 
 
-@pytest.mark.parametrize("machine", ["TpuV5E8", "NvidiaTeslaT4"])
-def test_an_accelerator_s_kernel_reads_the_output_of_others(tmp_path, machine):
+@pytest.mark.parametrize(
+    ("machine", "processor"), [("TpuV5E8", "tpu"), ("NvidiaTeslaT4", "gpu")]
+)
+def test_an_accelerator_s_kernel_reads_the_output_of_others(
+    tmp_path, machine, processor
+):
     """Kaggle may replace the machine without a word: 06 requires the device."""
     values = {"NAME": "tea", "INPUT_DIR": "leaves"}
     (folder,) = write_kernels(values, str(tmp_path), parts=2, accelerator=machine)
     cells, metadata = read_kernel(folder)
 
     assert metadata["machine_shape"] == machine
-    enabled = {name for name in ("enable_tpu", "enable_gpu") if metadata.get(name)}
-    processor = "tpu" if machine == "TpuV5E8" else "gpu"
-    assert enabled == {f"enable_{processor}"}
+    assert metadata[f"enable_{processor}"]
     writers = [f"{WRITER}-1-of-2", f"{WRITER}-2-of-2"]
     outputs = [f"{OWNER_PLACEHOLDER}/{writer}" for writer in writers]
     assert list_sources(folder) == {"kernel_sources": outputs}
@@ -181,39 +182,28 @@ def test_what_is_not_on_kaggle_is_refused(tmp_path, monkeypatch, values):
         write_kernels(values, str(tmp_path / "k"))
 
 
-@pytest.mark.parametrize(
-    ("folder", "key", "attached"),
-    [
-        ("ada/tea/train", "dataset_sources", ["ada/tea"]),
-        ("tea-leaves", "competition_sources", ["tea-leaves"]),
-        ("/kaggle/input/competitions/tea/train", "competition_sources", ["tea"]),
-    ],
-)
-def test_the_input_is_attached(tmp_path, folder, key, attached):
-    """A slug, or what Kaggle mounts in a folder."""
-    (made,) = write_kernels({"INPUT_DIR": folder}, str(tmp_path))
-    assert list_sources(made) == {key: attached}
-
-
-def test_what_the_steps_read_beside_the_input_is_attached(tmp_path):
+def test_what_the_steps_read_is_attached(tmp_path):
     """A part may be a folder of a dataset, or its mount; a bucket needs no dataset.
 
-    Also where --source replaces the input. FOLDS_FROM is one name or several.
+    A plain name in MORE_INPUTS is a folder of the input. --source replaces the input.
     """
     parts = ["bob/parts/part-2", "/kaggle/input/datasets/bob/more/part-1", "gs://b/1"]
     values = {
-        "INPUT_DIR": "tea-leaves",
+        "INPUT_DIR": "/kaggle/input/competitions/tea-leaves/train",
         "MORE_INPUTS": [{"INPUT_DIR": "leaves"}, {"INPUT_DIR": "ada/more"}],
         "OVERRIDES": "ada/decisions/mine.csv",
         "FOLDS_FROM": "ada/folds",
         "COMPARE_WITH": parts,
     }
+    others = ["ada/decisions", "ada/folds", "bob/more", "bob/parts"]
 
-    for sources, attached in [((), ["ada/more"]), (["ada/tea"], ["ada/tea"])]:
-        (made,) = write_kernels(values, str(tmp_path), sources=sources)
-        others = ["ada/decisions", "ada/folds", "bob/more", "bob/parts"]
-        found = list_sources(made)["dataset_sources"]
-        assert found == sorted([*attached, *others])
+    (folder,) = write_kernels(values, str(tmp_path))
+    assert list_sources(folder) == {
+        "competition_sources": ["tea-leaves"],
+        "dataset_sources": sorted(["ada/more", *others]),
+    }
+    (folder,) = write_kernels(values, str(tmp_path), sources=["ada/tea"])
+    assert list_sources(folder) == {"dataset_sources": sorted(["ada/tea", *others])}
 
 
 def test_the_package_arrives_where_it_is_not_installed(environment, tmp_path):
@@ -306,11 +296,7 @@ def test_a_fresh_clone_is_pushed_and_runs(kaggle, root, environment, tmp_path):
     done = run_kernel(environment, request["text"], tmp_path / "working", {})
 
     assert done.returncode == 0, done.stderr[-3000:]
-    part = tmp_path / "working" / "part-1"
-    assert verify_parts(str(part)).faults.empty
-    counts = write_sample(str(tmp_path / "sample"))["counts"]
-    n_records = pd.read_csv(part / "shards.csv")["count"].sum()
-    assert n_records == counts["written"] + counts["test"]
+    assert verify_parts(str(tmp_path / "working")).faults.empty
 
 
 @pytest.mark.heavy

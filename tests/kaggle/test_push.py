@@ -12,7 +12,6 @@ from support.kaggle_server import USER, fixture_kaggle, write_part  # noqa: F401
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.kaggle.upload import push_kernels
 
-OWNER_PLACEHOLDER = "INSERT_USERNAME_HERE"
 PLAN, PART = f"{USER}/tea-plan", f"{USER}/tea-part-1"
 EMPTY = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
@@ -20,12 +19,12 @@ EMPTY = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 def make_kernel(folder, slug, after="", **changes):
     folder.mkdir(parents=True)
     metadata = {
-        "id": f"{OWNER_PLACEHOLDER}/{slug}",
+        "id": f"INSERT_USERNAME_HERE/{slug}",
         "title": slug.replace("-", " "),
         "language": "python",
         "code_file": "kernel.ipynb",
         "kernel_type": "notebook",
-        "kernel_sources": [f"{OWNER_PLACEHOLDER}/{after}"] if after else [],
+        "kernel_sources": [f"INSERT_USERNAME_HERE/{after}"] if after else [],
     }
     (folder / "kernel-metadata.json").write_text(json.dumps(metadata | changes))
     (folder / "kernel.ipynb").write_text(json.dumps(EMPTY))

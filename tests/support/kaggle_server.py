@@ -35,9 +35,9 @@ class Kaggle:
     "owner/model/framework/variation".
     versions: of datasets, default 1. deny_download: HTTP status by either slug.
     missing: the HTTP status for a missing dataset; 403 where it could be private.
-    quota_exceeded: datasets are not made, though the answer says so.
+    lost_upload: a file that datasets lack; "": they are not made, without an error.
     refuse: error text by method, in an answer with status 200; deny: with status 400.
-    break_upload: names of files whose upload always fails half-way; cut_upload: once.
+    break_upload: names of files whose upload fails half-way.
     received: bytes of files that came, by name.
     downloaded: names of the files of datasets that were requested, "" for all of one.
     """
@@ -48,9 +48,9 @@ class Kaggle:
         self.competitions, self.versions, self.deny_download = {}, {}, {}
         self.models = {}
         self.refuse, self.deny = {}, {}
-        self.break_upload, self.cut_upload = set(), set()
+        self.break_upload = set()
         self.on_save, self.received, self.downloaded = None, {}, []
-        self.quota_exceeded, self.missing = False, 404
+        self.lost_upload, self.missing = None, 404
 
     def answer(self, method, request):
         """(status, body) for one call of the API."""
@@ -105,8 +105,10 @@ class Kaggle:
 
     def _CreateDataset(self, slug, request):  # noqa: N802
         blobs = [self.blobs[file["token"]] for file in request["files"]]
-        if not self.quota_exceeded:
-            self.datasets[slug] = {blob["name"]: blob["data"] for blob in blobs}
+        files = {blob["name"]: blob["data"] for blob in blobs}
+        files.pop(self.lost_upload, None)
+        if self.lost_upload != "":
+            self.datasets[slug] = files
         return 200, {"status": "ok", "url": f"https://www.kaggle.com/{slug}"}
 
     def _CreateDatasetVersion(self, slug, request):  # noqa: N802
@@ -219,13 +221,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             whole = "data" in blob and len(have) == blob["size"]
             headers = {"Range": f"bytes=0-{len(have) - 1}"} if have else {}
             self._send(200 if whole else 308, b"", headers)
-        elif (name := blob["name"]) in kaggle.break_upload | kaggle.cut_upload:
-            kaggle.cut_upload.discard(name)
+        elif blob["name"] in kaggle.break_upload:
             blob["data"] = data[: len(data) // 2]
-            self._send(400 if name in kaggle.break_upload else 503, b"broken")
+            self._send(400, b"broken")
         else:
             blob["data"] = have + data
-            kaggle.received[name] = len(data)
+            kaggle.received[blob["name"]] = len(data)
             self._send(200, b"")
 
     def do_GET(self):
