@@ -53,19 +53,12 @@ def _pack() -> bytes:
     """Return the files of the package as a tar.xz; equal files give equal bytes."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name, path in sorted(_list_files().items()):
-            source = path.read_bytes()
-            entry = tarfile.TarInfo(name)  # dated 1970
-            entry.size = len(source)
-            archive.addfile(entry, io.BytesIO(source))
+        for package, folder in FOLDERS.items():
+            for path in sorted(folder.rglob("*.*")):
+                if path.suffix in SOURCE_TYPES:
+                    name = f"{package}/{path.relative_to(folder).as_posix()}"
+                    source = path.read_bytes()
+                    entry = tarfile.TarInfo(name)  # dated 1970
+                    entry.size = len(source)
+                    archive.addfile(entry, io.BytesIO(source))
     return lzma.compress(buffer.getvalue())
-
-
-def _list_files() -> dict[str, Path]:
-    """Return the files of the package and of the sample by their paths in the tar."""
-    return {
-        f"{package}/{path.relative_to(folder).as_posix()}": path
-        for package, folder in FOLDERS.items()
-        for path in folder.rglob("*.*")
-        if path.suffix in SOURCE_TYPES
-    }

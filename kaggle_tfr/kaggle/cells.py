@@ -13,7 +13,6 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from kaggle_tfr.kaggle.carrier import format_carrier
 from kaggle_tfr.mounts import bundled
 from kaggle_tfr.parameters import DEFAULTS, PARAMETERS, Values, select_parameters
-from kaggle_tfr.version import __version__
 
 HEADER = Path(__file__).with_name("header.md")
 _OPENING = """\
@@ -44,16 +43,10 @@ def format_notebook(
     header = jinja2.Template(HEADER.read_text(), trim_blocks=True).render(
         headings=[cells[0].source.partition("\n")[0] for cells in cells_of_steps],
         metadata=metadata,
-        version=__version__,
     )
-    # Run one after the other, the cells give each parameter the recipe's value.
-    names = [name for step in steps for name in select_parameters(step)]
-    defaults = {name: DEFAULTS[name] for name in names if name not in values}
-    changes = {name: values[name] for name in names if name in values}
     cells = [
         new_markdown_cell(header),
-        new_code_cell(_format_values(defaults), metadata=_HIDDEN),
-        new_code_cell(_format_values(changes), metadata={"tags": ["parameters"]}),
+        *_make_settings(steps, values),
         new_code_cell(format_carrier(), metadata=_HIDDEN),
         new_code_cell(_OPENING.format(slug=Path(metadata["id"]).name, more=opening)),
         *chain(*cells_of_steps),
@@ -63,6 +56,17 @@ def format_notebook(
     notebook = new_notebook(cells=cells, metadata={"kernelspec": _KERNELSPEC})
     # Whole sources instead of lists of lines: the archive's text stays smaller.
     return nbformat.writes(notebook, split_lines=False) + "\n"
+
+
+def _make_settings(steps: Sequence[str], values: Values) -> list[Any]:
+    """Return the cells of the parameters; those of the recipe are visible."""
+    names = [name for step in steps for name in select_parameters(step)]
+    changes = {name: values[name] for name in names if name in values}
+    defaults = {name: DEFAULTS[name] for name in names if name not in values}
+    return [
+        new_code_cell(_format_values(defaults), metadata=_HIDDEN),
+        new_code_cell(_format_values(changes), metadata={"tags": ["parameters"]}),
+    ]
 
 
 def _format_values(values: Values) -> str:

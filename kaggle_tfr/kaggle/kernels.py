@@ -8,17 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kaggle_tfr.kaggle.carrier import PACKAGE
 from kaggle_tfr.kaggle.cells import format_notebook
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE
-from kaggle_tfr.mounts import OWNER_PLACEHOLDER, bundled, output_dir, to_slug
-from kaggle_tfr.parameters import (
-    DEFAULT_NOTEBOOKS,
-    DEFAULTS,
-    Values,
-    check_parameters,
-    load_recipe,
-)
+from kaggle_tfr.mounts import OWNER_PLACEHOLDER, output_dir, to_slug
+from kaggle_tfr.parameters import DEFAULT_NOTEBOOKS, DEFAULTS, Values, check_parameters
 from kaggle_tfr.storage import is_remote
 
 # Where a kernel writes, whatever a recipe says.
@@ -60,17 +53,24 @@ def write_kernels(
     if parts == 1:
         return [write(slugs[0], DEFAULT_NOTEBOOKS, values, inputs)]
 
+    return _write_part_kernels(write, values, inputs, slugs)
+
+
+def _write_part_kernels(
+    write: Callable[..., str], values: Values, inputs: list[str], slugs: Sequence[str]
+) -> list[str]:
+    """Write a kernel that plans and one for each part; return their folders."""
     planner = to_slug(values["NAME"], "duplicates-leaks-folds")
     folders = [write(planner, DEFAULT_NOTEBOOKS[:3], values, inputs)]
-    inputs.append(f"notebooks/{OWNER_PLACEHOLDER}/{planner}")
+    inputs = [*inputs, f"notebooks/{OWNER_PLACEHOLDER}/{planner}"]
     # The plan is outside the output, so that a kernel leaves only its part.
-    values["WORK_DIR"] = "/kaggle/temp/work"
-    values["OUT_DIR"] = "/kaggle/working"
+    work_dirs = {"WORK_DIR": "/kaggle/temp/work", "OUT_DIR": "/kaggle/working"}
     for part, slug in enumerate(slugs, 1):
         opening = (
             f'session.copy_output("{planner}", WORK_DIR)\n'
-            f"PART = session.choose_part(WORK_DIR, {part}, {parts})"
+            f"PART = session.choose_part(WORK_DIR, {part}, {len(slugs)})"
         )
+        values = {**values, **work_dirs}
         folders.append(write(slug, ["04_write"], values, inputs, opening=opening))
     return folders
 
@@ -98,14 +98,6 @@ def _write_training_kernel(
         machine_shape=accelerator,
         **{f"enable_{processor}": True},
     )
-
-
-def write_own_kernel(folder: Path = PACKAGE.parent) -> None:
-    """Write notebooks/kernel.ipynb of the checkout."""
-    values = load_recipe(str(bundled("recipes") / "sample.yaml"))
-    metadata = json.loads((PACKAGE.parent / KERNEL_FILE).read_text())
-    text = format_notebook(metadata, DEFAULT_NOTEBOOKS, {**values, **_FOLDERS})
-    (folder / metadata["code_file"]).write_text(text, encoding="utf-8")
 
 
 def _name_writers(name: str, parts: int) -> list[str]:
@@ -145,10 +137,11 @@ def _write_kernel(
     **metadata: Any,
 ) -> str:
     """Write a kernel's metadata and notebook; return its folder."""
+    title = slug.replace("-", " ").capitalize()
     metadata |= {
         "id": f"{OWNER_PLACEHOLDER}/{slug}",
         # It makes this very slug: Kaggle would otherwise choose another.
-        "title": slug.replace("-", " ").capitalize(),
+        "title": title.replace("tfrecords", "TFRecords"),
         "code_file": "kernel.ipynb",
         "language": "python",
         "kernel_type": "notebook",

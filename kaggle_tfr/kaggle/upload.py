@@ -23,7 +23,7 @@ from kaggle_tfr.shards import SUMS
 from kaggle_tfr.storage import read_text, write_atomically
 
 POLL_SECONDS = 30  # between two requests for a status
-MAX_WAIT_SECONDS = 1800  # for Kaggle to process the files of a dataset
+MAX_POLLS = 60  # until Kaggle has processed the files of a dataset
 
 
 def call(method: str, name: str, *arguments: Any, **options: Any) -> Any:
@@ -102,9 +102,7 @@ def _finish_kernel(kernel: dict[str, Any], output: str) -> tuple[str, str]:
 
     A file in its output has the state, and the digest of what was pushed.
     """
-    text = json.dumps(kernel)
-    code = Path(kernel["code_file"]).read_bytes()
-    digest = hashlib.sha256(text.encode() + code).hexdigest()
+    digest = _digest(kernel)
     state_file = f"{output}/push.state"
     saved = read_text(state_file)
     if saved == f"finished {digest}":
@@ -120,6 +118,12 @@ def _finish_kernel(kernel: dict[str, Any], output: str) -> tuple[str, str]:
     state, problem = _fetch_output(kernel["id"], output)
     write_atomically(state_file, f"{state} {digest}".encode())
     return state, problem
+
+
+def _digest(kernel: dict[str, Any]) -> str:
+    """Return the SHA-256 of a kernel's metadata and code."""
+    code = Path(kernel["code_file"]).read_bytes()
+    return hashlib.sha256(json.dumps(kernel).encode() + code).hexdigest()
 
 
 def _push(kernel: dict[str, Any]) -> None:
@@ -178,15 +182,15 @@ def _publish_part(folder: str, name: str, notes: str, public: bool) -> str:
         call("dataset_create_new", folder, public, dir_mode="tar")
 
     # Kaggle processes the files for a while, and lists those of the old version.
-    deadline = time.monotonic() + MAX_WAIT_SECONDS
-    while differences := _find_differences(name, folder):
-        if time.monotonic() > deadline:
-            raise RuntimeError(
-                f"{name} on Kaggle lacks {', '.join(differences)}, or has other bytes. "
-                "Is your quota exceeded? If not, publish again with --notes."
-            )
+    for _ in range(MAX_POLLS):
+        differences = _find_differences(name, folder)
+        if not differences:
+            return "uploaded"
         time.sleep(POLL_SECONDS)
-    return "uploaded"
+    raise RuntimeError(
+        f"{name} on Kaggle lacks {', '.join(differences)}, or has other bytes. Is your "
+        "quota exceeded? If not, publish again with --notes."
+    )
 
 
 def _find_differences(name: str, folder: str) -> list[str]:

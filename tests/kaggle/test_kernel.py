@@ -1,5 +1,6 @@
 """Kernels carry the package and all steps, and Kaggle's session runs them."""
 
+import json
 import re
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from kaggle_tfr import driver
 from kaggle_tfr import session as process
 from kaggle_tfr.kaggle import session
 from kaggle_tfr.kaggle.carrier import format_carrier
-from kaggle_tfr.kaggle.kernels import write_kernels, write_own_kernel
+from kaggle_tfr.kaggle.kernels import write_kernels
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE
 from kaggle_tfr.kaggle.upload import push_kernels
 from kaggle_tfr.mounts import OWNER_PLACEHOLDER
@@ -227,10 +228,12 @@ def test_the_package_arrives_where_it_is_not_installed(environment, tmp_path):
 
 
 def test_the_checkouts_own_kernel_follows_its_sources(root, tmp_path):
-    """`make kernel` has written it from the notebooks and the package as they are."""
-    (tmp_path / "notebooks").mkdir()
-    write_own_kernel(tmp_path)
-    paths = [folder / "notebooks" / "kernel.ipynb" for folder in (tmp_path, root)]
+    """`make kernel` has copied it; the metadata differ in the place of the notebook."""
+    [folder] = write_kernels(load_recipe("sample"), str(tmp_path))
+    _, metadata = read_kernel(folder)
+    metadata["code_file"] = "notebooks/kernel.ipynb"
+    assert json.loads((root / KERNEL_FILE).read_text()) == metadata
+    paths = [Path(folder, "kernel.ipynb"), root / "notebooks" / "kernel.ipynb"]
     made, kept = (nbformat.read(path, as_version=4).cells for path in paths)
     (new, made), (old, kept) = unpack(made), unpack(kept)
     assert [n for n in new | old if new.get(n) != old.get(n)] == [], "run: make kernel"

@@ -111,7 +111,7 @@ def test_an_upload_that_lost_a_file_is_noticed(kaggle, folder, monkeypatch, lost
 
     Beyond a quota Kaggle answers that it makes the dataset, and makes none.
     """
-    monkeypatch.setattr(upload, "MAX_WAIT_SECONDS", 0)
+    monkeypatch.setattr(upload, "MAX_POLLS", 1)
     kaggle.lost_upload = lost
     name = lost.removesuffix(".tar") or "SHA256SUMS, empty.csv"
     with pytest.raises(RuntimeError, match=f"{TEA} on Kaggle lacks {name}, .*quota"):
