@@ -1,7 +1,6 @@
 """Kernels: notebooks that carry this package and run the steps on Kaggle."""
 
 import json
-import os
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,7 +9,7 @@ from typing import Any
 
 from kaggle_tfr.kaggle.cells import format_notebook
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE
-from kaggle_tfr.mounts import OWNER_PLACEHOLDER, output_dir, to_slug
+from kaggle_tfr.mounts import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.parameters import DEFAULT_NOTEBOOKS, DEFAULTS, Values, check_parameters
 from kaggle_tfr.storage import is_remote
 
@@ -169,8 +168,7 @@ def _find_source(name: str) -> tuple[str, str]:
     ('dataset_sources', 'ada/tea')
     """
     path = name.removeprefix("/kaggle/input/").rstrip("/")
-    is_slug = re.fullmatch(r"[\w-]+(/[\w.-]+)*", path)
-    if not is_slug or os.path.exists(output_dir(name)):
+    if not re.fullmatch(r"[\w-]+(/[\w.-]+)*", path):
         raise ValueError(
             f"'{name}' is not the name of an input on Kaggle. Upload it (a part by "
             "`kaggle-tfr publish`, another folder by `kaggle datasets create -r tar`), "

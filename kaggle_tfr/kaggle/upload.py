@@ -129,7 +129,14 @@ def _digest(kernel: dict[str, Any]) -> str:
 def _push(kernel: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, KERNEL_FILE).write_text(json.dumps(kernel), encoding="utf-8")
-        call("kernels_push", folder)
+        answer = call("kernels_push", folder)
+    missing = [
+        *answer.invalid_competition_sources,
+        *answer.invalid_dataset_sources,
+        *answer.invalid_kernel_sources,
+    ]
+    if missing:
+        raise RuntimeError(f"Kaggle has no input {', '.join(missing)} for you")
     print(f"{kernel['id']}: pushed")
 
 

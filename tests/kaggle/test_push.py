@@ -100,6 +100,13 @@ def test_a_rejection_in_the_body_is_an_error(kaggle, recipe, tmp_path, capsys):
     assert kaggle.calls.count("SaveKernel") == 1
 
 
+def test_a_source_that_kaggle_drops_is_an_error(kaggle, one, tmp_path, capsys):
+    """The kernel would run without its input."""
+    kaggle.invalid_sources = ["ada/no-such"]
+    assert push(one, tmp_path) == {PART: "failed"}
+    assert "Kaggle has no input ada/no-such" in capsys.readouterr().out
+
+
 def test_a_failed_kernel_is_reported_and_pushed_again(kaggle, one, tmp_path, capsys):
     """The report has the message of Kaggle; the log is beside the output."""
     kaggle.statuses[PART] = ["ERROR"]

@@ -50,7 +50,7 @@ class Kaggle:
         self.refuse, self.deny = {}, {}
         self.break_upload = set()
         self.on_save, self.received, self.downloaded = None, {}, []
-        self.lost_upload, self.missing = None, 404
+        self.lost_upload, self.missing, self.invalid_sources = None, 404, []
 
     def answer(self, method, request):
         """(status, body) for one call of the API."""
@@ -74,7 +74,10 @@ class Kaggle:
         versions.append(request)
         if self.on_save:
             self.on_save(request)
-        return 200, {"ref": f"/code/{slug}", "versionNumber": len(versions)}
+        return 200, {
+            "versionNumber": len(versions),
+            "invalidDatasetSources": self.invalid_sources,
+        }
 
     def _GetKernelSessionStatus(self, slug, _):  # noqa: N802
         if slug not in self.kernels:
