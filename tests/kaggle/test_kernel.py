@@ -14,6 +14,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbconvert import HTMLExporter
+from slugify import slugify
 from support.inputs import put
 from support.kaggle_machine import make_environment, run_kernel
 from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
@@ -105,7 +106,6 @@ def test_every_name_makes_a_title_and_its_slug(tmp_path, name):
 
     Kaggle's client makes the slug by python-slugify.
     """
-    slugify = pytest.importorskip("slugify").slugify
     values = {"NAME": name, "INPUT_DIR": "tea-leaves"}
     kernels = []
     for settings in ({"parts": 12}, {}, {"accelerator": "NvidiaRtxPro6000"}):
@@ -204,19 +204,16 @@ def test_the_package_arrives_where_it_is_not_installed(environment, tmp_path):
     worker = "import kaggle_tfr.kaggle as k; print(k.__file__)"
     script = f"{format_carrier()}\nimport subprocess\n"
     script += f"subprocess.run([sys.executable, '-c', '{worker}'])"
-    done = subprocess.run(
+    printed = subprocess.check_output(
         [environment, "-"],
         input=script,
-        check=False,
         env={"TMPDIR": str(tmp_path)},
         cwd="/",
-        capture_output=True,
         text=True,
     )
     (folder,) = tmp_path.glob("kaggle_tfr-*")
     assert folder.stat().st_mode & 0o777 == 0o700
-    found = str(folder / "kaggle_tfr/kaggle/__init__.py")
-    assert found in done.stdout, done.stderr
+    assert str(folder / "kaggle_tfr/kaggle/__init__.py") in printed
 
 
 def test_the_checkouts_own_kernel_follows_its_sources(root, tmp_path):
@@ -330,7 +327,6 @@ def sessions(kaggle, environment, tmp_path):
         extra = variables.pop(slug, {})
         done = run_kernel(environment, request["text"], working, inputs, **extra)
         kaggle.outputs[slug] = working
-        print(done.stderr[-3000:])
         kaggle.statuses[slug] = ["ERROR" if done.returncode else "COMPLETE"]
 
     def start(request):

@@ -58,10 +58,7 @@ def make_environment(folder):
     # Entries of a path file are searched, but path files in them are not read.
     (site / "libraries.pth").write_text("\n".join(sorted(paths)) + "\n")
     command = [str(Path(folder) / "bin" / "python"), "-c", "import kaggle_tfr"]
-    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        command, cwd=folder, env=bare, capture_output=True, check=False
-    )
+    done = subprocess.run(command, cwd=folder, env={}, capture_output=True, check=False)
     assert b"No module named 'kaggle_tfr'" in done.stderr
     return command[0]
 
