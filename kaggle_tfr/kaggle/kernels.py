@@ -64,12 +64,12 @@ def _write_part_kernels(
     inputs = [*inputs, f"notebooks/{OWNER_PLACEHOLDER}/{planner}"]
     # The plan is outside the output, so that a kernel leaves only its part.
     work_dirs = {"WORK_DIR": "/kaggle/temp/work", "OUT_DIR": "/kaggle/working"}
+    values = {**values, **work_dirs}
     for part, slug in enumerate(slugs, 1):
         opening = (
             f'session.copy_output("{planner}", WORK_DIR)\n'
             f"PART = session.choose_part(WORK_DIR, {part}, {len(slugs)})"
         )
-        values = {**values, **work_dirs}
         folders.append(write(slug, ["04_write"], values, inputs, opening=opening))
     return folders
 
