@@ -54,7 +54,8 @@ docs: $(READY)  ## docs/parameters.md and docs/functions.md from the code
 		print("# Parameters\n\n" + format_parameters())' > docs/parameters.md
 
 kernel: $(READY)  ## notebooks/kernel.ipynb, which contains the package for Kaggle
-	$(BIN)/python -c 'from kaggle_tfr.kaggle.kernels import write_own_kernel; write_own_kernel()'
+	$(BIN)/kaggle-tfr kernel sample --out work/kernels
+	cp work/kernels/sample-images-to-tfrecords/kernel.ipynb notebooks/
 
 test-latest: .venv-latest/.ready  ## the tests with the newest releases
 	.venv-latest/bin/python -m pytest

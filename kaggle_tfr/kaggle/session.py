@@ -1,38 +1,23 @@
-"""Functions that the cells of a kernel call on Kaggle before a step begins."""
+"""Functions that a kernel calls on Kaggle before its steps begin."""
 
 from pathlib import Path
 
-from kaggle_tfr.find import find_folder, find_input, output_dir
+from kaggle_tfr.find import find_folder
 from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.storage import write_atomically
 
-# Written by papermill and nbconvert beside a kernel's own files.
-_KAGGLE_FILES = (
-    "__notebook__.ipynb",
-    "__results__.html",
-    "__output__.json",
-    "custom.css",
-)
 
+def copy_output(kernel: str, folder: str) -> None:
+    """Copy the output of a kernel, if it is attached; files that are here stay.
 
-def copy_plan(kernel: str, work: str) -> None:
-    """Copy the output of the kernel that plans into the work folder.
-
-    Raises: FileNotFoundError: the kernel is not attached, or its output has no plan.
+    kernel: a slug, of another kernel or of an earlier session of this one.
     """
-    source = find_input(kernel)
-    if not Path(source, "plan.json").is_file():
-        raise FileNotFoundError(
-            f"'{source}' has no plan.json. Run the kernel '{kernel}' to its end first."
-        )
-    _copy_files(source, work)
-
-
-def restore_previous_output(kernel: str, folder: str) -> None:
-    """Copy the output of this kernel's previous version, if any, to resume it."""
     source = find_folder(kernel)
-    if source:
-        _copy_files(source, folder)
+    paths = sorted(Path(source).rglob("*")) if source else []
+    for path in paths:
+        target = Path(folder, path.relative_to(source))
+        if path.is_file() and not target.exists():
+            write_atomically(target, path.read_bytes())
 
 
 def choose_part(work: str, position: int, n_parts: int) -> int:
@@ -42,31 +27,11 @@ def choose_part(work: str, position: int, n_parts: int) -> int:
     position: of the kernel among the `n_parts` kernels that write parts, from 1.
     Raises: ValueError: the plan has another number of parts.
     """
-    check_parts(work, n_parts)
-    return read_plan(output_dir(work)).first_part - 1 + position
-
-
-def check_parts(work: str, n_parts: int) -> None:
-    """Raise a ValueError unless there is one kernel for each part of the plan."""
-    planned = read_plan(output_dir(work)).n_parts
-    if planned != n_parts:
+    plan = read_plan(work)
+    if plan.n_parts != n_parts:
         raise ValueError(
-            f"The plan has {planned} parts, but {n_parts} kernels write parts. Run "
-            f"`kaggle-tfr kernel RECIPE --parts {planned}`, or change PART_LIMIT_GB."
+            f"The plan has {plan.n_parts} parts, but {n_parts} kernels write parts. "
+            f"Run `kaggle-tfr kernel RECIPE --parts {plan.n_parts}`, or change "
+            "PART_LIMIT_GB."
         )
-
-
-def _copy_files(source: str, folder: str) -> None:
-    """Copy the files that `folder` does not have yet."""
-    paths = [path for path in sorted(Path(source).rglob("*")) if path.is_file()]
-    # plan.json comes last: where it exists, the rest of the plan does too.
-    paths.sort(key=lambda path: path.name == "plan.json")
-    for path in paths:
-        target = Path(output_dir(folder), path.relative_to(source))
-        if _is_output(path) and not target.exists():
-            write_atomically(target, path.read_bytes())
-
-
-def _is_output(path: Path) -> bool:
-    is_leftover = path.suffix in (".tmp", ".lock")  # of a session that was killed
-    return path.name not in _KAGGLE_FILES and not is_leftover
+    return plan.first_part - 1 + position

@@ -1,141 +1,61 @@
 """Push kernels and publish parts; Kaggle's client reports some errors as success."""
 
 import hashlib
-import io
 import json
-import os
 import shutil
-import tarfile
 import tempfile
 import time
-from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from kaggle_tfr.find import MISSING_INPUT, OWNER_PLACEHOLDER
 from kaggle_tfr.kaggle.metadata import (
     DATASET_FILE,
     KERNEL_FILE,
-    check_metadata,
-    find_damage,
-    find_missing_output,
-    list_inside,
-    list_upload,
+    read_dataset,
+    read_kernel,
 )
 from kaggle_tfr.shards import SUMS
-from kaggle_tfr.storage import (
-    explain_os_errors,
-    parse_json,
-    read_text,
-    remove_leftovers,
-    write_atomically,
-)
+from kaggle_tfr.storage import read_text, write_atomically
 
 POLL_SECONDS = 30  # between two requests for a status
-MAX_FAILED_REQUESTS = 5  # in a row, before a running kernel counts as failed
-MAX_WAIT_SECONDS = 1800  # for Kaggle to process the files of a dataset
-
-
-class KaggleError(RuntimeError):
-    """The client or the server rejected a request; the message has both."""
+MAX_POLLS = 60  # until Kaggle has processed the files of a dataset
 
 
 def call(method: str, name: str, *arguments: Any, **options: Any) -> Any:
-    """Call a method of Kaggle's client for a kernel, dataset or folder.
+    """Call a method of Kaggle's client, which retries while the network is down.
 
-    The status of a dataset that does not exist, or is private and somebody else's, is
-    "".
-    Raises: KaggleError: the request was rejected.
+    name: of a kernel or dataset, or a folder.
+    Raises: FileNotFoundError: it is missing, or private and somebody else's.
+    RuntimeError: the client or the server rejected the request.
     """
     from kaggle import api
 
     try:
-        answer = getattr(api, method)(name, *arguments, **options)
-    # The client raises unrelated classes.
-    except (Exception, SystemExit) as error:  # noqa: BLE001
+        answer = api.with_retry(getattr(api, method))(name, *arguments, **options)
+    except Exception as error:  # the client raises unrelated classes
         response = getattr(error, "response", None)
         is_missing = getattr(response, "status_code", 0) in (403, 404)
-        if method == "dataset_status" and is_missing:
-            return ""
-        raise KaggleError(
-            f"{method} of '{name}' failed: {str(error) or type(error).__name__}. "
-            "Run the same command again: it resumes where it stopped."
-        ) from None
-    if problem := _find_rejection(answer):
-        raise KaggleError(f"{method} of '{name}' was rejected: {problem}")
+        error_type = FileNotFoundError if is_missing else RuntimeError
+        raise error_type(f"{method} of '{name}' failed: {error}") from error
+    if problem := getattr(answer, "error", ""):  # in an answer with status 200
+        raise RuntimeError(f"{method} of '{name}' was rejected: {problem}")
     return answer
 
 
-def _find_rejection(answer: Any) -> str:
-    """Return why the server rejected a request that it answered with success, or ""."""
-    for source in ("dataset", "competition", "kernel", "model"):
-        if names := getattr(answer, f"invalid_{source}_sources", ()):
-            return f"there is no {source} source {', '.join(names)}"
-    return getattr(answer, "error", "")
-
-
-def get_username() -> str:
+def read_username() -> str:
     """Return the Kaggle user whose key the client uses.
 
-    Raises: ImportError: the client is not installed. KaggleError: there is no key.
+    Raises: SystemExit: there is no key; the client has printed how to get one.
     """
-    try:
-        # Without a key the client prints its help and exits.
-        with suppress(SystemExit), redirect_stdout(io.StringIO()):
-            from kaggle import api
+    from kaggle import api
 
-            api.authenticate()
-    except ImportError as error:
-        raise ImportError(
-            f"Kaggle's client cannot be started: {error}. Run: pip install "
-            '"kaggle-tfr[kaggle]"'
-        ) from None
-    name = api.config_values.get("username")
-    if not name:
-        raise KaggleError(
-            "Kaggle's client knows no user. Run `kaggle auth login`, or set "
-            "KAGGLE_USERNAME and KAGGLE_KEY."
-        )
-    return name
-
-
-@dataclass(eq=False)
-class _Kernel:
-    """A kernel to push.
-
-    digest: of its metadata and code. output: the folder for its output.
-    state: waiting → running → finished, unfinished or failed.
-    """
-
-    name: str
-    metadata: dict[str, Any]
-    digest: str
-    output: str
-    state: str = "waiting"
-    problem: str = ""
-    status: str = ""
-    failed_requests: int = 0
-    is_second_push: bool = False
-
-    @property
-    def sources(self) -> list[str]:
-        """Return the names of the kernels whose output it needs."""
-        return self.metadata.get("kernel_sources") or []
-
-    def fail(self, problem: str) -> None:
-        """Set the state of a kernel without usable output."""
-        self.state = "failed"
-        self.problem = problem
-        print(f"{self.name}: failed: {problem}")
-
-    def save(self) -> None:
-        """Save what the next call needs to resume."""
-        state = {"digest": self.digest, "state": self.state}
-        write_atomically(f"{self.output}.json", f"{json.dumps(state)}\n".encode())
+    api.authenticate()
+    return api.config_values["username"]
 
 
 def push_kernels(
@@ -145,317 +65,155 @@ def push_kernels(
 
     The same call resumes after an interruption: finished kernels are not pushed again,
     running ones are waited for, unfinished ones continue from their own output.
-    output: the folder for their outputs.
-    Raises: ValueError, FileNotFoundError: Kaggle would reject a kernel; nothing was
+    output: the folder for their outputs. at_once: sessions at a time.
+    Raises: ValueError, FileNotFoundError: a kernel's metadata is wrong; nothing was
     pushed.
     """
-    username = get_username()
-    kernels = [_open_kernel(folder, username, output) for folder in folders]
-    _push_ready(kernels, at_once)
-    while running := _list_running(kernels):
-        for kernel in running:
-            _poll_kernel(kernel)
-        if _list_running(running):
-            time.sleep(POLL_SECONDS)
-        _push_ready(kernels, at_once)
-
-    columns = ["name", "state", "problem", "output"]
-    return pd.DataFrame([vars(kernel) for kernel in kernels], columns=columns)
-
-
-def _list_running(kernels: Sequence[_Kernel]) -> list[_Kernel]:
-    return [kernel for kernel in kernels if kernel.state == "running"]
-
-
-def _list_unfinished(kernel: _Kernel, kernels: Sequence[_Kernel]) -> list[str]:
-    """Return the kernels of the same call whose output it needs and does not have."""
-    return [
-        other.name
-        for other in kernels
-        if other.name in kernel.sources
-        and other is not kernel
-        and other.state != "finished"
+    username = read_username()
+    kernels = [read_kernel(folder, username) for folder in folders]
+    names = {kernel["id"] for kernel in kernels}
+    readers = [
+        kernel for kernel in kernels if names & set(kernel.get("kernel_sources", []))
     ]
+    others = [kernel for kernel in kernels if kernel not in readers]
+    run = partial(_run_kernel, output=output)
+    with ThreadPool(at_once) as threads:
+        rows = threads.map(run, others)
+        if all(state == "finished" for _, state, _, _ in rows):
+            rows += threads.map(run, readers)
+    return pd.DataFrame(rows, columns=["name", "state", "problem", "output"])
 
 
-def _open_kernel(folder: str, username: str, output: str) -> _Kernel:
-    """Return the kernel of a folder, in the state that an earlier call has saved."""
-    metadata = _read_metadata(folder, username)
-    name = metadata["id"]
-    code = Path(folder, metadata["code_file"]).resolve()
-    text = json.dumps(metadata).encode()
-    digest = hashlib.sha256(text + code.read_bytes()).hexdigest()
-    metadata["code_file"] = str(code)
-    kernel = _Kernel(name, metadata, digest, os.path.join(output, Path(name).name))
-    _resume(kernel)
-    if kernel.state != "waiting":
-        print(f"{name}: {kernel.state} already, not pushed again")
-    return kernel
-
-
-def _read_metadata(folder: str, username: str) -> dict[str, Any]:
-    """Return a kernel's checked metadata, with the user as owner."""
-    text = json.dumps(check_metadata(folder, KERNEL_FILE))
-    return json.loads(text.replace(f'"{OWNER_PLACEHOLDER}/', f'"{username}/'))
-
-
-def _resume(kernel: _Kernel) -> None:
-    """Set the state that an earlier call has saved, if the kernel is still the same."""
-    state = _read_state(kernel)
-    if state == "finished" and find_missing_output(kernel.output):
-        kernel.state = "running"  # its output is fetched again
-    elif state in ("running", "finished"):
-        kernel.state = state
-    elif state == "unfinished":
-        kernel.metadata["kernel_sources"] = [*kernel.sources, kernel.name]
-
-
-def _read_state(kernel: _Kernel) -> str:
-    """Return the saved state of a kernel with the same metadata and code, or ""."""
-    path = f"{kernel.output}.json"
-    saved: dict[str, Any] = {}
-    with suppress(ValueError):  # a full disk or a user may have damaged the file
-        saved = parse_json(read_text(path), path, "")
-    return saved.get("state", "") if saved.get("digest") == kernel.digest else ""
-
-
-def _push_ready(kernels: Sequence[_Kernel], at_once: int) -> None:
-    """Push the kernels whose sources are finished, while fewer than `at_once` run."""
-    for kernel in kernels:
-        if kernel.state != "waiting":
-            continue
-        missing = _list_unfinished(kernel, kernels)
-        if missing:
-            names = ", ".join(missing)
-            kernel.problem = f"not pushed: it needs the output of {names}"
-        elif len(_list_running(kernels)) < at_once:
-            _push(kernel)
-
-
-def _push(kernel: _Kernel) -> None:
-    """Push a kernel; it fails if Kaggle rejects it."""
+def _run_kernel(kernel: dict[str, Any], output: str) -> tuple[str, str, str, str]:
+    """Push a kernel and fetch its output; return its row of the table."""
+    name = kernel["id"]
+    output = f"{output}/{Path(name).name}"
+    state = "failed"
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            text = json.dumps(kernel.metadata)
-            Path(folder, KERNEL_FILE).write_text(text, encoding="utf-8")
-            call("kernels_push", folder)
-    except KaggleError as error:
-        kernel.fail(str(error))
-    else:
-        kernel.state = "running"
-        kernel.save()
-        print(f"{kernel.name}: pushed")
+        state, problem = _finish_kernel(kernel, output)
+    except (RuntimeError, OSError) as error:
+        problem = str(error)
+    print(f"{name}: {state} {problem}".strip())
+    return name, state, problem, output
 
 
-def _poll_kernel(kernel: _Kernel) -> None:
-    """Request the status of a running kernel; fetch its output when it has ended."""
-    try:
-        answer = call("kernels_status", kernel.name)
-        status = answer.status.name.lower().replace("_", " ")
-        if status != kernel.status:
-            print(f"{kernel.name}: {status}")
-        kernel.status = status
-        if status in ("complete", "error", "cancel acknowledged"):
-            _finish(kernel, answer.failure_message or status)
-        kernel.failed_requests = 0
-    except KaggleError as error:
-        # A session continues while the network is down, so a few failures mean nothing.
-        kernel.failed_requests += 1
-        if kernel.failed_requests >= MAX_FAILED_REQUESTS:
-            kernel.fail(str(error))
+def _finish_kernel(kernel: dict[str, Any], output: str) -> tuple[str, str]:
+    """Do what no earlier call has done for a kernel; return its state and problem.
 
-
-def _finish(kernel: _Kernel, reason: str) -> None:
-    """Fetch the output of a kernel that has ended, and save its state.
-
-    reason: why it has ended, if it has failed.
+    A file in its output has the state, and the digest of what was pushed.
     """
-    _fetch_output(kernel)
-    if kernel.status != "complete":
-        _handle_failure(kernel, reason)
-    kernel.save()
+    digest = _digest(kernel)
+    state_file = f"{output}/push.state"
+    saved = read_text(state_file)
+    if saved == f"finished {digest}":
+        return "finished", ""
+
+    if saved != f"pushed {digest}":
+        sources = kernel.get("kernel_sources", [])
+        if saved == f"unfinished {digest}":
+            sources = [*sources, kernel["id"]]
+        _push({**kernel, "kernel_sources": sources})
+        shutil.rmtree(output, ignore_errors=True)
+        write_atomically(state_file, f"pushed {digest}".encode())
+    state, problem = _fetch_output(kernel["id"], output)
+    write_atomically(state_file, f"{state} {digest}".encode())
+    return state, problem
 
 
-def _fetch_output(kernel: _Kernel) -> None:
-    """Download the output of a kernel that has ended, and set its state and problem."""
-    # The client keeps a damaged file of the right size unless it is forced.
-    for force in (False, True):
-        call(
-            "kernels_output",
-            kernel.name,
-            kernel.output,
-            force=force,
-            page_size=200,
-        )
-        kernel.problem = find_missing_output(kernel.output)
-        if "damaged" not in kernel.problem:
-            break
-    kernel.state = "unfinished" if kernel.problem else "finished"
-    print(f"{kernel.name}: {kernel.state} {kernel.problem}".strip())
+def _digest(kernel: dict[str, Any]) -> str:
+    """Return the SHA-256 of a kernel's metadata and code."""
+    code = Path(kernel["code_file"]).read_bytes()
+    return hashlib.sha256(json.dumps(kernel).encode() + code).hexdigest()
 
 
-def _handle_failure(kernel: _Kernel, reason: str) -> None:
-    """Set the state of a kernel that has stopped with an error."""
-    log = os.path.join(kernel.output, f"{os.path.basename(kernel.output)}.log")
-    if MISSING_INPUT in read_text(log) and not kernel.is_second_push:
-        # An input that was just attached may be missing. Source: Kaggle/kaggle-cli,
-        # issue 1140.
-        kernel.is_second_push = True
-        kernel.state = "waiting"
-    else:
-        kernel.fail(f"{reason} (the log: {log})")
+def _push(kernel: dict[str, Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, KERNEL_FILE).write_text(json.dumps(kernel), encoding="utf-8")
+        answer = call("kernels_push", folder)
+    missing = [
+        *answer.invalid_competition_sources,
+        *answer.invalid_dataset_sources,
+        *answer.invalid_kernel_sources,
+    ]
+    if missing:
+        raise RuntimeError(f"Kaggle has no input {', '.join(missing)} for you")
+    print(f"{kernel['id']}: pushed")
+
+
+def _fetch_output(name: str, output: str) -> tuple[str, str]:
+    """Wait for the end of a session and download its output; return the kernel's state
+    and problem.
+    """
+    answer = call("kernels_status", name)
+    while answer.status.name not in ("COMPLETE", "ERROR", "CANCEL_ACKNOWLEDGED"):
+        time.sleep(POLL_SECONDS)
+        answer = call("kernels_status", name)
+    call("kernels_output", name, output, page_size=200)
+    if answer.status.name != "COMPLETE":
+        return "failed", f"{answer.failure_message} (the log is in {output})"
+    # A session without the time to write all shards leaves a part without this file.
+    parts = Path(output).glob("part-*/")
+    if all((part / "shards.csv").exists() for part in parts):
+        return "finished", ""
+    return "unfinished", "push again to resume it"
 
 
 def publish_parts(
     folders: Sequence[str], *, notes: str = "", public: bool = False
 ) -> pd.DataFrame:
-    """Upload each part as a dataset; return each dataset's state and problem.
+    """Upload each part as a dataset; return the state of each dataset.
 
     The same call resumes after an interruption. A dataset with equal files is not sent
     again.
     notes: what is new in a new version; without notes an existing dataset is not
     replaced.
-    Raises: ValueError, FileNotFoundError: Kaggle would reject a part; nothing was sent.
+    Raises: ValueError: a part is damaged or has no license; nothing was sent.
+    RuntimeError: a dataset does not have the files of its part.
     """
+    username = read_username()
+    names = [read_dataset(folder, username) for folder in folders]
     rows = []
-    for name, folder in _check_parts(folders, get_username()).items():
-        problem = ""
-        try:
-            state = _publish_part(folder, name, notes=notes, public=public)
-        except KaggleError as error:
-            state = "failed"
-            problem = str(error)
-        print(f"{name}: {state} {problem}".strip())
-        rows.append((name, state, problem, folder))
+    for name, folder in zip(names, folders, strict=True):
+        state = _publish_part(folder, name, notes, public)
+        rows.append((name, state, "", folder))
     return pd.DataFrame(rows, columns=["name", "state", "problem", "folder"])
 
 
-def _publish_part(folder: str, name: str, *, notes: str, public: bool) -> str:
-    """Upload one part; return the state of its dataset.
+def _publish_part(folder: str, name: str, notes: str, public: bool) -> str:
+    """Upload one part; return the state of its dataset."""
+    if not _find_differences(name, folder):
+        return "there already"
+    if notes:
+        call("dataset_create_version", folder, notes, dir_mode="tar")
+    else:  # an error if the dataset exists
+        call("dataset_create_new", folder, public, dir_mode="tar")
 
-    Raises: KaggleError: the dataset does not have the files of the part.
-    """
-    is_new = not call("dataset_status", name)
-    with _stage(folder, name) as staged:
-        if is_new:
-            call("dataset_create_new", staged, public, convert_to_csv=False)
-        elif not _find_differences(name, staged):
-            return "there already"
-        elif not notes:
-            raise KaggleError(
-                "the dataset exists with other files. Give --notes to replace them; to "
-                f"keep them, change id and title in {DATASET_FILE}."
-            )
-        else:
-            call("dataset_create_version", staged, notes, convert_to_csv=False)
-        _wait(name, staged, is_new=is_new)
-    return "created" if is_new else "new version"
-
-
-def _check_parts(folders: Sequence[str], username: str) -> dict[str, str]:
-    """Check all parts; return their folders by the datasets' names."""
-    parts: dict[str, str] = {}
-    for folder in folders:
-        owner_and_slug = _check_part(folder)
-        name = owner_and_slug.replace(f"{OWNER_PLACEHOLDER}/", f"{username}/")
-        if name in parts:
-            raise ValueError(
-                f"'{parts[name]}' and '{folder}' have the same id, {name}. Change one "
-                f"in {DATASET_FILE}."
-            )
-        parts[name] = folder
-    return parts
-
-
-def _check_part(folder: str) -> str:
-    """Remove the leftovers of a part and check it; return the id of its dataset."""
-    remove_leftovers(folder)
-    with explain_os_errors(folder):
-        metadata = check_metadata(folder, DATASET_FILE)
-        damage = find_damage(folder)
-    if damage:
-        raise ValueError(
-            f"'{folder}' is damaged: {damage}. Run 04_write again to fix it."
-        )
-    return metadata["id"]
-
-
-@contextmanager
-def _stage(folder: str, name: str) -> Iterator[str]:
-    """Yield a folder with links to a part's files, tars of its subfolders, metadata.
-
-    name: of the dataset, "owner/slug". The path, and the data files' names, sizes and
-    times, are equal in each call: the client identifies what it has sent by these, and
-    resumes an interrupted upload.
-    """
-    staged = Path.home() / ".cache" / "kaggle-tfr" / name
-    shutil.rmtree(staged, ignore_errors=True)  # of a call that was killed
-    staged.mkdir(parents=True)
-    try:
-        _link_and_pack(folder, staged)
-        metadata = json.loads(read_text(f"{folder}/{DATASET_FILE}"))
-        text = json.dumps(metadata | {"id": name})
-        (staged / DATASET_FILE).write_text(text, encoding="utf-8")
-        yield str(staged)
-    finally:
-        shutil.rmtree(staged)
-
-
-def _link_and_pack(folder: str, staged: Path) -> None:
-    """Create the links to a part's files, and the tar of each subfolder."""
-    for path in list_upload(folder):
-        if path.is_file():
-            (staged / path.name).symlink_to(path.resolve())
-        else:
-            _pack_folder(path, staged / f"{path.name}.tar")
-
-
-def _pack_folder(folder: Path, archive: Path) -> None:
-    files = list_inside(folder)
-    with (
-        explain_os_errors(archive),
-        tarfile.open(archive, "w", dereference=True) as tar,
-    ):
-        for file in files:
-            tar.add(file, file.relative_to(folder))
-    newest = max(file.stat().st_mtime for file in files)
-    os.utime(archive, (newest, newest))
-
-
-def _wait(name: str, staged: str, *, is_new: bool) -> None:
-    """Wait until Kaggle has processed the files.
-
-    Raises: KaggleError: it failed, or took too long.
-    """
-    deadline = time.monotonic() + MAX_WAIT_SECONDS
-    while True:
-        status = call("dataset_status", name)
-        # Without a status: is the quota exceeded? Source: Kaggle/kaggle-cli, issue 284
-        problem = f"the dataset is '{status or 'missing (quota exceeded?)'}' on Kaggle"
-        if status == "ready":
-            problem = "; ".join(_find_differences(name, staged))
-        if not problem:
-            return
-        # An old version stays ready until the new one is.
-        has_ended = status in ("failed", "deleted") or (status == "ready" and is_new)
-        if has_ended or time.monotonic() > deadline:
-            raise KaggleError(f"{problem}. Publish again with --notes.")
+    # Kaggle processes the files for a while, and lists those of the old version.
+    for _ in range(MAX_POLLS):
+        differences = _find_differences(name, folder)
+        if not differences:
+            return "uploaded"
         time.sleep(POLL_SECONDS)
+    raise RuntimeError(
+        f"{name} on Kaggle lacks {', '.join(differences)}, or has other bytes. Is your "
+        "quota exceeded? If not, publish again with --notes."
+    )
 
 
-def _find_differences(name: str, staged: str) -> list[str]:
-    """Return how a dataset differs from the staged files: names, sizes, SHA256SUMS."""
+def _find_differences(name: str, folder: str) -> list[str]:
+    """Return the files of a part that a dataset lacks or has with other bytes."""
     remote = _list_files(name)
-    local = _list_staged(staged, remote)
-    differences = [
-        f"{file} has {local.get(file, 'no')} bytes here, {remote.get(file, 'no')} "
-        "on Kaggle"
-        for file in sorted(local.keys() | remote.keys())
-        if local.get(file) != remote.get(file)
-    ]
+    differences = []
+    for path in sorted(Path(folder).iterdir()):
+        is_equal = remote.get(path.name) == path.stat().st_size
+        if path.is_dir():  # sent as an archive, which Kaggle unpacks some time later
+            archive = (f"{path.name}/", f"{path.name}.tar")
+            is_equal = any(file.startswith(archive) for file in remote)
+        if not is_equal and path.name != DATASET_FILE:
+            differences.append(path.name)
     # Kaggle reports no checksums, but this file contains all of them.
-    if not differences and _download_sums(name) != read_text(f"{staged}/{SUMS}"):
-        differences.append(f"{SUMS} differs")
+    if not differences and _download_sums(name) != read_text(f"{folder}/{SUMS}"):
+        differences.append(SUMS)
     return differences
 
 
@@ -466,28 +224,15 @@ def _download_sums(name: str) -> str:
         return read_text(f"{folder}/{SUMS}")
 
 
-def _list_staged(staged: str, remote: Container[str]) -> dict[str, int]:
-    """Return the bytes of the staged files by the names that they have on Kaggle.
-
-    Kaggle unpacks an archive some time later; until then it is one of the remote files.
-    """
-    sizes: dict[str, int] = {}
-    for path in list_upload(staged):
-        if path.suffix == ".tar" and path.name not in remote:
-            with tarfile.open(path) as tar:
-                sizes |= {f"{path.stem}/{file.name}": file.size for file in tar}
-        else:
-            sizes[path.name] = path.stat().st_size
-    return sizes
-
-
 def _list_files(name: str) -> dict[str, int]:
-    """Return the bytes of a dataset's files by name, from all pages."""
+    """Return the bytes of a dataset's files; one that does not exist has none."""
     sizes: dict[str, int] = {}
-    token = ""
-    while True:
-        page = call("dataset_list_files", name, token, page_size=200)
+    token = None
+    while token != "":
+        try:
+            page = call("dataset_list_files", name, token, page_size=200)
+        except FileNotFoundError:
+            return {}
         sizes |= {file.name: file.total_bytes for file in page.files or ()}
         token = page.next_page_token
-        if not token:
-            return sizes
+    return sizes

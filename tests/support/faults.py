@@ -26,7 +26,6 @@ MAKING = {"create", "write", "mkdir"}
 def run_steps(root, steps="steps.pickle", out=""):
     """Save what the steps save below `root`, from tables and a plan in that folder."""
     from kaggle_tfr import explore
-    from kaggle_tfr.kaggle.upload import _check_parts
     from kaggle_tfr.parallel import use_backend
     from kaggle_tfr.plan import save_plan
     from kaggle_tfr.storage import remove_leftovers
@@ -36,7 +35,7 @@ def run_steps(root, steps="steps.pickle", out=""):
     table, labels, plan, planned, overwrite = pickle.loads(
         Path(root, steps).read_bytes()
     )
-    work, parts = f"{root}/run", ["part-1", "part-2"]
+    work = f"{root}/run"
     remove_leftovers(work)  # as a run does, which locks the folder
     if "://" in out:
         write_parts(work, out)
@@ -47,7 +46,6 @@ def run_steps(root, steps="steps.pickle", out=""):
     save_plan(plan, planned, work)
     for _ in range(2):  # the second finds the parts closed
         write_parts(work, out, overwrite=overwrite, license_name="CC0-1.0")
-    _check_parts([f"{out}/{part}" for part in parts], "ada")
 
 
 class Disk(contextlib.ExitStack):
@@ -367,7 +365,6 @@ class _Writer:
 
 def run_apart(root, out, number, pipe):
     """Run the steps in a fork that call `number` kills (0: none); send the error."""
-    import kaggle_tfr.kaggle.upload
     import kaggle_tfr.write  # noqa: F401
 
     message = ""

@@ -50,20 +50,15 @@ _PAPERMILL = [
 ]
 
 
-def make_environment(folder, lacking=()):
+def make_environment(folder):
     """Return a python with the libraries of this one, without this project."""
     venv.create(folder, with_pip=False, symlinks=True)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
     paths = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     # Entries of a path file are searched, but path files in them are not read.
     (site / "libraries.pth").write_text("\n".join(sorted(paths)) + "\n")
-    lines = [f"import sys\nsys.modules['{name}'] = None\n" for name in lacking]
-    (site / "sitecustomize.py").write_text("".join(lines))
     command = [str(Path(folder) / "bin" / "python"), "-c", "import kaggle_tfr"]
-    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        command, cwd=folder, env=bare, capture_output=True, check=False
-    )
+    done = subprocess.run(command, cwd=folder, env={}, capture_output=True, check=False)
     assert b"No module named 'kaggle_tfr'" in done.stderr
     return command[0]
 

@@ -31,14 +31,13 @@ class Kaggle:
     kernels: versions by "owner/slug", each the request as sent.
     statuses: a kernel's status at each request, the last repeated; default COMPLETE.
     outputs: the folder whose files a kernel's session has left.
-    logs: what it has printed, by "owner/slug". longest: files on a page of outputs.
     datasets: {file: bytes} by "owner/slug"; competitions: by slug; models: by
     "owner/model/framework/variation".
     versions: of datasets, default 1. deny_download: HTTP status by either slug.
     missing: the HTTP status for a missing dataset; 403 where it could be private.
-    quota_exceeded: datasets are not made, though the answer says so.
+    lost_upload: a file that datasets lack; "": they are not made, without an error.
     refuse: error text by method, in an answer with status 200; deny: with status 400.
-    break_upload: names of files whose upload always fails half-way; cut_upload: once.
+    break_upload: names of files whose upload fails half-way.
     received: bytes of files that came, by name.
     downloaded: names of the files of datasets that were requested, "" for all of one.
     """
@@ -49,10 +48,9 @@ class Kaggle:
         self.competitions, self.versions, self.deny_download = {}, {}, {}
         self.models = {}
         self.refuse, self.deny = {}, {}
-        self.break_upload, self.cut_upload = set(), set()
-        self.on_save, self.invalid_sources = None, []
-        self.logs, self.received, self.downloaded = {}, {}, []
-        self.quota_exceeded, self.longest, self.missing = False, 200, 404
+        self.break_upload = set()
+        self.on_save, self.received, self.downloaded = None, {}, []
+        self.lost_upload, self.missing, self.invalid_sources = None, 404, []
 
     def answer(self, method, request):
         """(status, body) for one call of the API."""
@@ -76,11 +74,9 @@ class Kaggle:
         versions.append(request)
         if self.on_save:
             self.on_save(request)
-        sources = request.get("datasetDataSources", [])
         return 200, {
-            "ref": f"/code/{slug}",
             "versionNumber": len(versions),
-            "invalidDatasetSources": [s for s in sources if s in self.invalid_sources],
+            "invalidDatasetSources": self.invalid_sources,
         }
 
     def _GetKernelSessionStatus(self, slug, _):  # noqa: N802
@@ -95,13 +91,9 @@ class Kaggle:
         root = Path(self.outputs.get(slug, "/nowhere"))
         url = f"http://localhost/output/{slug}"
         names = sorted(str(p.relative_to(root)) for p in root.rglob("*") if p.is_file())
-        page, more = _page(names, request, self.longest)
+        page, more = _page(names, request)
         files = [{"url": f"{url}/{quote(name)}", "fileName": name} for name in page]
-        return 200, {
-            "files": files,
-            "log": self.logs.get(slug, "[]"),
-            "nextPageToken": more,
-        }
+        return 200, {"files": files, "log": "[]", "nextPageToken": more}
 
     def _GetDatasetStatus(self, slug, _):  # noqa: N802
         if slug in self.datasets:
@@ -116,16 +108,20 @@ class Kaggle:
 
     def _CreateDataset(self, slug, request):  # noqa: N802
         blobs = [self.blobs[file["token"]] for file in request["files"]]
-        if not self.quota_exceeded:
-            self.datasets[slug] = {blob["name"]: blob["data"] for blob in blobs}
+        files = {blob["name"]: blob["data"] for blob in blobs}
+        files.pop(self.lost_upload, None)
+        if self.lost_upload != "":
+            self.datasets[slug] = files
         return 200, {"status": "ok", "url": f"https://www.kaggle.com/{slug}"}
 
     def _CreateDatasetVersion(self, slug, request):  # noqa: N802
         return self._CreateDataset(slug, request["body"])
 
     def _ListDatasetFiles(self, slug, request):  # noqa: N802
+        if slug not in self.datasets:
+            return _fail(self.missing, "Not Found")
         files = self.datasets[slug]
-        page, more = _page(list(files), request, 200)
+        page, more = _page(list(files), request)
         listed = [
             {"name": n, "totalBytes": len(files[n]), "creationDate": DATE} for n in page
         ]
@@ -202,9 +198,9 @@ def _fail(code, message):
     return code, {"code": code, "message": message}
 
 
-def _page(names, request, longest):
+def _page(names, request):
     start = int(request.get("pageToken") or 0)
-    end = start + min(request.get("pageSize", 20), longest)
+    end = start + min(request.get("pageSize", 20), 200)
     return names[start:end], str(end) if end < len(names) else ""
 
 
@@ -228,13 +224,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             whole = "data" in blob and len(have) == blob["size"]
             headers = {"Range": f"bytes=0-{len(have) - 1}"} if have else {}
             self._send(200 if whole else 308, b"", headers)
-        elif (name := blob["name"]) in kaggle.break_upload | kaggle.cut_upload:
-            kaggle.cut_upload.discard(name)
+        elif blob["name"] in kaggle.break_upload:
             blob["data"] = data[: len(data) // 2]
-            self._send(400 if name in kaggle.break_upload else 503, b"broken")
+            self._send(400, b"broken")
         else:
             blob["data"] = have + data
-            kaggle.received[name] = len(data)
+            kaggle.received[blob["name"]] = len(data)
             self._send(200, b"")
 
     def do_GET(self):
@@ -305,14 +300,15 @@ def fixture_kaggle(tmp_path, monkeypatch):
         server.shutdown()
 
 
-def write_part(folder, shards):
-    """Make a part with what `publish` reads; `shards`: bytes by name."""
-    folder.mkdir(parents=True)
+def write_part(folder, files):
+    """Make a part with what `publish` reads; `files`: bytes by name."""
     rows = ["file,bytes,sha256,count"]
-    for name, data in shards.items():
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
         rows.append(f"{name},{len(data)},{hashlib.sha256(data).hexdigest()},1")
-    (folder / "shards.csv").write_text("\n".join(rows) + "\n")
-    sums = digest_all({path.name: path.read_bytes() for path in folder.iterdir()})
+    listing = "\n".join([*rows, ""]).encode()
+    (folder / "shards.csv").write_bytes(listing)
+    sums = digest_all({**files, "shards.csv": listing})
     lines = [f"{sums[name]}  {name}\n" for name in sorted(sums)]
     (folder / "SHA256SUMS").write_text("".join(lines))
