@@ -286,7 +286,7 @@ def _note_unread(folder: str, paths: pd.Series) -> None:
         return
     files = list_files(folder)
     shards = [name for name in files.others if is_shard_name(name)]
-    names = {*files.images, *files.masks, *shards}
+    names = {*files.images, *shards}
     unread = names.difference(
         paths.str.removeprefix(f"{folder}/").str.partition("#")[0]
     )

@@ -42,7 +42,7 @@ def read_overrides(file: str, images: pd.DataFrame, labels: Labels) -> pd.DataFr
     table = pd.DataFrame(columns=COLUMNS, dtype=str)
     if file:
         data = storage.read_bytes(find_file(file))
-        table = parse_text(data, skip_blank_lines=False)
+        table = parse_text(data)
     if not set(COLUMNS).issubset(table):
         raise ValueError(
             f"OVERRIDES '{file}' has the columns {', '.join(map(str, table))}. Its "
