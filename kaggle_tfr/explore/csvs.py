@@ -12,7 +12,6 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.explore.files import Files, check_link, name_split
 from kaggle_tfr.naming import list_fields
-from kaggle_tfr.storage import IMAGE_NAME
 
 TABLE_NAME = re.compile(r"(?i)\.(csv|tsv)$")
 # Columns that are added: the folder of the CSV below INPUT_DIR, its split, and whether
@@ -117,9 +116,8 @@ def find_ids(rows: pd.DataFrame, files: Files) -> str:
 
 def split_tails(names: pd.Series) -> tuple[pd.Series, pd.Series]:
     """Return names and the labels that end them, as in "0011165.jpg_Fish", or ""."""
-    halves = names.str.rpartition("_")
-    has_tail = halves[0].map(IMAGE_NAME.search).notna()
-    return halves[0].where(has_tail, names), halves[2].where(has_tail, "")
+    halves = names.str.extract(r"(.+\.[A-Za-z]{3,4})_([^_.]*)$")
+    return halves[0].fillna(names), halves[1].fillna("")
 
 
 def fill_template(template: str, rows: pd.DataFrame) -> list[str]:

@@ -22,7 +22,6 @@ OF_SYSTEM = re.compile(rf"(^|/)({SYSTEM_NAME})(/|$)")
 # A folder outside INPUT_DIR, to which a link leads, has a "/" at its end.
 IMAGE = re.compile(rf"{IMAGE_NAME.pattern}|/$")
 BUCKET_LEVELS = 6
-ARCHIVE = re.compile(r"(?i)\.(zip|tar|tgz|gz|7z|rar)$")
 # Names of folders that are not classes: splits, folders of all images, and masks.
 SPLIT = re.compile(
     r"(?i)(.+[ _-])?(train|test|validation|valid|val|dev|evaluation|eval)(ing)?"
@@ -232,11 +231,9 @@ def read_folders(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]
 def check_images(files: Files) -> None:
     """Raise a FileNotFoundError if there are no images."""
     if not files.images:
-        archive = next(filter(ARCHIVE.search, files.others), "")
-        advice = f"Unpack {archive} first." if archive else "Set INPUT_DIR to them."
         raise FileNotFoundError(
-            f"{files.folder!r} has no image that can be used, but files such as "
-            f"{files.others[:5]}. {advice}"
+            f"{files.folder!r} has no image that can be used. Set INPUT_DIR to a "
+            f"folder of images, or unpack archives among its files: {files.others[:5]}."
         )
 
 

@@ -45,10 +45,11 @@ def read_table(
     Raises: FileNotFoundError: a folder, CSV or all images are missing; ValueError: a
     setting does not fit.
     """
-    input_dir = _absolute(input_dir)
+    if not storage.is_remote(input_dir):
+        input_dir = os.path.abspath(input_dir)
+    input_dir = input_dir.rstrip("/")
     further = [
-        _absolute(find_input(more["INPUT_DIR"], beside=input_dir))
-        for more in settings.more_inputs
+        find_input(more["INPUT_DIR"], beside=input_dir) for more in settings.more_inputs
     ]
     outputs = [output_dir(folder) for folder in excluded if folder]
     # Other recipes may have work folders beside this one.
@@ -74,11 +75,6 @@ def read_table(
         images = images.iloc[chosen].reset_index(drop=True)
     images = add_groups(images, settings.group_column)
     return images, replace(labels, name=settings.name, bit_depth=settings.bit_depth)
-
-
-def _absolute(folder: str) -> str:
-    """Return the absolute path of a folder, or its gs:// address, without a "/"."""
-    return folder.rstrip("/") if storage.is_remote(folder) else os.path.abspath(folder)
 
 
 def _add_further(images: pd.DataFrame, more: pd.DataFrame, number: int) -> pd.DataFrame:
