@@ -203,12 +203,7 @@ def read_folders(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]
     The folders in a folder are classes unless at least half of them are called like
     splits, like folders of all images or, in a class, like subjects.
     """
-    children = defaultdict[str, set[str]](set)
-    for folder in folders:
-        above = folder
-        while above:
-            above, name = os.path.split(above)
-            children[above].add(name)
+    children = _list_children(folders)
     splits = {"": ""}
     classes = {"": ""}
     # A folder comes after the one above it.
@@ -226,6 +221,17 @@ def read_folders(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]
             splits[folder] = splits[parent] or ("" if is_class else split)
             classes[folder] = name if is_class else classes[parent]
     return splits, classes
+
+
+def _list_children(folders: Iterable[str]) -> dict[str, set[str]]:
+    """Return the names of the folders in each folder."""
+    children = defaultdict[str, set[str]](set)
+    for folder in folders:
+        above = folder
+        while above:
+            above, name = os.path.split(above)
+            children[above].add(name)
+    return children
 
 
 def check_images(files: Files) -> None:

@@ -42,11 +42,10 @@ def list_rows(files: Files, settings: InputSettings) -> pd.DataFrame:
     # Without a test folder, test images are beside the labelled ones.
     candidates = replace(files, images=in_test_folders or rest)
     tests = _list_tests(candidates, settings.test_csv)
-
     unlisted = pd.DataFrame({ID: rest, FILE: rest, PROBLEM: ""}, dtype=str)
     if not labelled.empty:
-        names = ", ".join(list_texts(settings.labels_csv))
         has_no_row = ~unlisted[FILE].isin(in_test_folders)
+        names = ", ".join(list_texts(settings.labels_csv))
         unlisted.loc[has_no_row, PROBLEM] = f"{NO_ROW} in {names}"
     unlisted = unlisted[~unlisted[FILE].isin(tests[FILE])]
     rows = pd.concat([labelled, unlisted, tests], ignore_index=True).fillna("")
@@ -86,44 +85,46 @@ def _list_tests(files: Files, test_csv: str) -> pd.DataFrame:
 
 
 def _join_csvs(
-    names: Sequence[str], files: Files, settings: InputSettings, parameter: str
+    csv_names: Sequence[str], files: Files, settings: InputSettings, parameter: str
 ) -> pd.DataFrame:
     """Return the rows of CSVs, `NO_ROWS` if no column has the names of images.
 
     Raises: FileNotFoundError; ValueError: a setting does not fit.
     """
-    rows = csvs.read_csvs(names, files, parameter)
-    template = settings.path_template
+    rows = csvs.read_csvs(csv_names, files, parameter)
     id_column = settings.id_column
     if id_column:
         csvs.check_column(id_column, rows, "ID_COLUMN")
-    elif not template:
-        id_column = csvs.find_ids(rows, files)
-    if template:
-        rows[template] = csvs.fill_template(template, rows)
-    key = template or id_column
-    if not key:
+    names = _read_names(rows, files, settings)
+    key = names.name
+    if names.empty:
         return NO_ROWS
-    paths = rows[key]
     if settings.label_kind == "masks":
-        paths, tails = csvs.split_tails(paths)
+        names, tails = csvs.split_tails(names)
         if any(tails):
             rows[TAIL] = tails
-    ids = rows[id_column] if template and id_column else paths
-    split_problem = _read_splits(rows, settings.split_column)
-    rows[FILE] = paths
-    rows[PROBLEM] = ""
+    rows[FILE] = names
+    _read_splits(rows, settings.split_column)
     if not is_unlisted(settings):
         _find_files(rows, files)
-    problem = first_problem(split_problem, rows[PROBLEM])
-    problem = problem.mask(paths == "", f"no value for '{key}'")
-    rows[PROBLEM] = problem.mask(rows[csvs.LONG] != "", "more cells than the header")
+    rows.loc[names == "", PROBLEM] = f"no value for '{key}'"
+    rows.loc[rows[csvs.LONG] != "", PROBLEM] = "more cells than the header"
 
     # An id that several files share is replaced by their paths.
+    ids = rows[id_column] if settings.path_template and id_column else names
     is_shared = rows[FILE].groupby(ids).transform("nunique") > 1
     ids = ids.mask(is_shared & (rows[FILE] != ""), rows[FILE])
     rows[ID] = ids.map(storage.escape)
     return rows.drop(columns=[key, id_column], errors="ignore")
+
+
+def _read_names(rows: pd.DataFrame, files: Files, settings: InputSettings) -> pd.Series:
+    """Return the names of the images of rows, or an empty series."""
+    template = settings.path_template
+    if template:
+        return pd.Series(csvs.fill_template(template, rows), name=template)
+    column = settings.id_column or csvs.find_ids(rows, files)
+    return rows[column] if column else NO_ROWS[ID]
 
 
 def is_unlisted(settings: InputSettings) -> bool:
@@ -131,18 +132,18 @@ def is_unlisted(settings: InputSettings) -> bool:
     return storage.is_remote(settings.input_dir) and "/" in settings.path_template
 
 
-def _read_splits(rows: pd.DataFrame, column: str) -> pd.Series:
-    """Fill `SPLIT` by SPLIT_COLUMN, else it is that of the CSV; return the problems."""
-    if column not in rows:
-        return pd.Series("", rows.index)
-    words = rows[column]
-    rows[SPLIT] = words.map(name_split).map(SPLIT_NAMES).fillna("")
-    problem = f"not a split in column '{column}': '" + words + "'"
-    return problem.where(rows[SPLIT] == "", "")
+def _read_splits(rows: pd.DataFrame, column: str) -> None:
+    """Fill `SPLIT` by SPLIT_COLUMN, else it is that of the CSV; begin `PROBLEM`."""
+    rows[PROBLEM] = ""
+    if column in rows:
+        words = rows[column]
+        rows[SPLIT] = words.map(name_split).map(SPLIT_NAMES).fillna("")
+        problem = f"not a split in column '{column}': '" + words + "'"
+        rows[PROBLEM] = problem.where(rows[SPLIT] == "", "")
 
 
 def _find_files(rows: pd.DataFrame, files: Files) -> None:
-    """Replace the names in `FILE` by those of files, "" for none, and fill `PROBLEM`.
+    """Replace the names in `FILE` by those of files, "" for none; add to `PROBLEM`.
 
     Raises: ValueError: too many names are those of several images.
     """
@@ -150,8 +151,11 @@ def _find_files(rows: pd.DataFrame, files: Files) -> None:
     found = files.names.join(rows[csvs.CSV_FOLDER] + "/" + rows[FILE])
     splits = rows[SPLIT].replace("", "train")
     chosen = [_choose_file(*row, files) for row in zip(found, splits, strict=True)]
-    rows[[FILE, PROBLEM]] = pd.DataFrame(chosen, rows.index)
-    tied = rows[PROBLEM][rows[PROBLEM].str.startswith(SEVERAL_FILES)]
+    files_of_rows, problems = zip(*chosen, strict=True)
+    rows[FILE] = files_of_rows
+    problem = pd.Series(problems, rows.index)
+    rows[PROBLEM] = first_problem(rows[PROBLEM], problem)
+    tied = problem[problem.str.startswith(SEVERAL_FILES)]
     if len(tied) > max(1, MAX_TIED * len(rows)):
         raise ValueError(
             f"{len(tied):,} of {len(rows):,} rows have names of {tied.iloc[0]}. Set "
