@@ -104,6 +104,7 @@ def propose_recipe(source: str) -> Recipe:
             break
         except (ValueError, OSError) as error:
             recipe.comments.append(f"01 will stop: {error}")
+    recipe.comments = list(dict.fromkeys(recipe.comments))
     check_parameters(recipe.parameters)
     return recipe
 
