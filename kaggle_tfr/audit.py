@@ -284,7 +284,7 @@ def _note_unread(folder: str, paths: pd.Series) -> None:
     """Note the images and shards in a folder that were not read."""
     if storage.is_remote(folder):
         return
-    files = list_files(folder)
+    files = list_files(folder, ["*"])  # masks, too
     shards = [name for name in files.others if is_shard_name(name)]
     names = {*files.images, *shards}
     unread = names.difference(
