@@ -57,16 +57,9 @@ def read_table(
     settings = replace(settings, input_dir=input_dir, excluded=outputs)
     main = replace(settings, excluded=[*outputs, *further])
     images, labels = _read_input(main, files=files)
-    for number, changes in enumerate(settings.more_inputs, 1):
-        values = {
-            "label_map": "",
-            "split_column": "",
-            **{name.lower(): value for name, value in changes.items()},
-            "input_dir": further[number - 1],
-            "label_kind": labels.kind,
-        }
-        more, _ = _read_input(replace(settings, **values), labels)
-        images = _add_further(images, more, number)
+    for number, folder in enumerate(further, 1):
+        inner = replace(settings, input_dir=folder, label_kind=labels.kind)
+        images = _add_further(images, labels, inner, number)
     images, labels = number_labels(images, labels)
     images = images.astype({"input_dir": "category"})
     if 0 < settings.limit < len(images):
@@ -77,8 +70,15 @@ def read_table(
     return images, replace(labels, name=settings.name, bit_depth=settings.bit_depth)
 
 
-def _add_further(images: pd.DataFrame, more: pd.DataFrame, number: int) -> pd.DataFrame:
+def _add_further(
+    images: pd.DataFrame, labels: Labels, settings: InputSettings, number: int
+) -> pd.DataFrame:
     """Return the rows with those of a further input, whose test images are not used."""
+    given = settings.more_inputs[number - 1]
+    changes = {name.lower(): value for name, value in given.items()}
+    changes = {"label_map": "", "split_column": "", **changes}
+    changes["input_dir"] = settings.input_dir
+    more, _ = _read_input(replace(settings, **changes), labels)
     ids = more["image_id"]
     is_test = more["split"] == "test"
     more = more.assign(
