@@ -66,7 +66,8 @@ def _read_rows(file: str) -> pd.DataFrame:
         raise ValueError(
             f"The header of OVERRIDES '{file}' must be image_id,action,value."
         )
-    rows = table[COLUMNS].fillna("")
+    rows = table[COLUMNS]
+    rows = rows[(rows != "").any(axis=1)]
     return rows.assign(action=rows["action"].str.strip())
 
 

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import filterfalse
 
 from kaggle_tfr import storage
 from kaggle_tfr.explore.names import FileNames
@@ -15,18 +14,17 @@ from kaggle_tfr.find import PRODUCTS
 from kaggle_tfr.storage import IMAGE_NAME
 
 # Hidden files, and those of operating systems, NAS devices and archivers.
-SYSTEM_NAME = re.compile(
+SYSTEM_NAME = (
     r"\..*|__MACOSX|@eaDir|#recycle|\$RECYCLE\.BIN|System Volume Information"
     r"|lost\+found|__pycache__|Thumbs\.db|desktop\.ini"
 )
-OF_SYSTEM = re.compile(rf"(^|/)({SYSTEM_NAME.pattern})(/|$)")
-# If there are no other images, or PATTERN chooses them, files without an ending count.
-IMAGE_OR_PLAIN = re.compile(rf"{IMAGE_NAME.pattern}|(^|/)[^/.]+$")
+OF_SYSTEM = re.compile(rf"(^|/)({SYSTEM_NAME})(/|$)")
+# A folder outside INPUT_DIR, to which a link leads, has a "/" at its end.
+IMAGE = re.compile(rf"{IMAGE_NAME.pattern}|/$")
 BUCKET_LEVELS = 6
-ARCHIVE = re.compile(r"(?i)\.(zip|tar|tgz|gz|7z|rar)$")
 # Names of folders that are not classes: splits, folders of all images, and masks.
 SPLIT = re.compile(
-    r"(?i)(.+[ _-])?(train|test|valid|val|dev|eval)(ing|ation|uation)?"
+    r"(?i)(.+[ _-])?(train|test|validation|valid|val|dev|evaluation|eval)(ing)?"
     r"([ _-]?(images?|imgs?|jpe?gs?|pngs?|pictures?|photos?|set|data|files|tfrecords?"
     r"|stage|v?\d{1,4}))*"
 )
@@ -40,37 +38,36 @@ SUBJECTS = (
 )
 # Folders of one subject in a class: patient12, P-003, 0017.
 SUBJECT_FOLDER = re.compile(rf"(?i)(.*({SUBJECTS})|[a-z]{{0,3}})[ _.-]*\d+")
-MASK_FOLDER = re.compile(
+MASK_ENDING = re.compile(
+    r"(?i)[ _-](masks?|segmentation|gt|label|annotation)([ _-]?\d+)?$"
+)
+# Files that may be masks: in masks/, or called x_mask.png.
+MASK = re.compile(
     r"(?i)(^|/)(((train|test|val)\w*[ _-])?(masks|labels|annotations|segmentations|gt"
-    r"|ground[ _-]?truth)|(train|test|val)\w*[ _-]mask)(/|$)"
+    r"|ground[ _-]?truth)|(train|test|val)\w*[ _-]mask)/"
+    r"|[ _-](masks?|segmentation|gt|label|annotation)([ _-]?\d+)?\.[^/.]+$"
 )
-MASK_NAME = re.compile(
-    r"(?i)(.+?)[ _-](masks?|segmentation|gt|label|annotation)([ _-]?\d+)?"
-)
-APART = "/"  # the class of folders beside those of splits
-MASK_WORDS = ("mask", "segment", "gt", "truth", "label", "annot")
 
 
 @dataclass(frozen=True)
 class Files:
     """The files of INPUT_DIR by their paths below it, sorted.
 
-    others: CSVs, archives, shards, texts. masks: images that are left out as masks.
-    outside: images that links lead to, out of INPUT_DIR.
-    splits, classes: of the folders of images; "" for none. folder: that was listed.
+    folder: that was listed. images: with a "/" at the end for links to folders outside.
+    others: CSVs, archives, shards, texts. outside: links out of INPUT_DIR.
+    splits, classes: of the folders of images; "" for none.
     """
 
-    images: Sequence[str]
-    others: Sequence[str]
-    masks: Sequence[str] = ()
+    folder: str
+    images: Sequence[str] = ()
+    others: Sequence[str] = ()
     outside: Collection[str] = ()
     splits: Mapping[str, str] = field(default_factory=dict)
     classes: Mapping[str, str] = field(default_factory=dict)
-    folder: str = ""
 
     @cached_property
     def names(self) -> FileNames:
-        """The names of images, then of others, in which ids are looked up.
+        """The names of images and of others, in which ids are looked up.
 
         An id can name an image that is not called so.
         """
@@ -78,11 +75,11 @@ class Files:
 
     def split_of(self, image: str) -> str:
         """Return the split of an image by its folders, "" for none."""
-        return self.splits.get(image.rpartition("/")[0], "")
+        return self.splits.get(os.path.dirname(image), "")
 
     def class_of(self, image: str) -> str:
         """Return the folder of the class of an image, "" for none."""
-        return self.classes.get(image.rpartition("/")[0], "")
+        return self.classes.get(os.path.dirname(image), "")
 
 
 def list_files(
@@ -96,93 +93,93 @@ def list_files(
     patterns: images that match none of them are left out; "*" also matches "/".
     excluded: folders of output. products: files whose folder is left out.
     """
-    outside = set[str]()
+    outside: set[str] = set()
     if storage.is_remote(folder):
-        found = list[str]()
-        for level in range(BUCKET_LEVELS):
-            found += storage.list_files("*/" * level + "*", folder)
-        outputs = tuple(f"{output}/" for output in excluded)
-        inputs = [path for path in found if not path.startswith(outputs)]
-        paths = [path.removeprefix(f"{folder}/") for path in inputs]
-        paths = list(filterfalse(OF_SYSTEM.search, paths))
+        paths = _list_bucket(folder, excluded)
     else:
         skipped = set(map(storage.real_path, excluded))
         paths = _walk(folder, skipped, set(products), outside)
-    is_image = IMAGE_NAME.search
-    if patterns or not any(map(is_image, paths)):
-        is_image = IMAGE_OR_PLAIN.search
-    images = sorted(filter(is_image, paths))
-    others = sorted(filterfalse(is_image, paths))
-    masks = list[str]()
+    images = sorted(filter(IMAGE.search, paths))
+    others = sorted(set(paths).difference(images))
     if patterns:
-        matches = (fnmatch.filter(images, pattern) for pattern in patterns)
-        images = sorted(set().union(*matches))
-    elif any(map("/".join(images).lower().count, MASK_WORDS)):  # which is fast
-        masks = _find_masks(images)
-        images = sorted(set(images).difference(masks))
-    splits, classes = read_folders({image.rpartition("/")[0] for image in images})
-    return Files(images, others, masks, outside, splits, classes, folder)
+        regex = "|".join(map(fnmatch.translate, patterns))
+        images = list(filter(re.compile(regex).match, images))
+    else:
+        images = _leave_out_masks(images)
+    splits, classes = read_folders(set(map(os.path.dirname, images)))
+    return Files(folder, images, others, outside, splits, classes)
+
+
+def _list_bucket(folder: str, excluded: Iterable[str]) -> list[str]:
+    """Return the paths of all objects in a folder of a bucket."""
+    outputs = tuple(f"{output}/" for output in excluded)
+    paths = []
+    for level in range(BUCKET_LEVELS):
+        for address in storage.list_files("*/" * level + "*", folder):
+            path = address.removeprefix(f"{folder}/")
+            if not address.startswith(outputs) and not OF_SYSTEM.search(path):
+                paths.append(path)
+    return paths
 
 
 def _walk(
     folder: str, skipped: set[str], products: set[str], outside: set[str]
 ) -> list[str]:
-    """Return the paths of all files; add to `outside` those that links lead out to.
+    """Return the paths of all files; add to `outside` the links that lead out.
 
-    A link to a folder in INPUT_DIR is not followed, since that is listed anyway.
+    A link to a folder in INPUT_DIR is left out, since that is listed anyway.
     """
     root = storage.real_path(folder)
     paths = []
-    pending = [("", False)]
+    pending = [""]
     while pending:
-        parent, is_outside = pending.pop()
+        parent = pending.pop()
         with os.scandir(os.path.join(root, parent)) as entries:
-            visible = [e for e in entries if not SYSTEM_NAME.fullmatch(e.name)]
+            visible = [entry for entry in entries if not OF_SYSTEM.search(entry.name)]
         if parent and products.intersection(entry.name for entry in visible):
             continue
         for entry in visible:
             path = os.path.join(parent, entry.name)
-            is_link = entry.is_symlink()
-            leads_out = is_link and not storage.is_inside(entry.path, root)
+            name = storage.escape(path)
             # Only a link needs a request of its own, which is slow on a network.
-            is_folder = os.path.isdir(entry.path) if is_link else entry.is_dir()
-            if not is_folder:
-                paths.append(storage.escape(path))
-                if leads_out or is_outside:
-                    outside.add(paths[-1])
-            elif entry.path in skipped or (is_link and (is_outside or not leads_out)):
-                continue
-            else:
-                pending.append((path, is_outside or leads_out))
+            if entry.is_symlink():
+                is_folder = os.path.isdir(entry.path)
+                if not storage.is_inside(entry.path, root):
+                    name = f"{name}/" if is_folder else name
+                    outside.add(name)
+                elif is_folder:
+                    continue
+                paths.append(name)
+            elif not entry.is_dir():
+                paths.append(name)
+            elif entry.path not in skipped:
+                pending.append(path)
     return paths
 
 
-def _find_masks(images: Sequence[str]) -> list[str]:
-    """Return the images that are masks of other images.
+def _leave_out_masks(images: Sequence[str]) -> list[str]:
+    """Return the images that are not masks of other images; print how many are.
 
-    They are called like an image beside them and "_mask", or are in a folder such as
-    masks/ and called like an image elsewhere.
+    Masks are called like another image and "_mask", or are in a folder such as masks/
+    and called like an image elsewhere.
     """
-    stem_of = {image: os.path.splitext(image)[0] for image in images}
-    stems = set(stem_of.values())
-    in_masks = {stem for stem in stems if MASK_FOLDER.search(os.path.dirname(stem))}
-    names = set(map(os.path.basename, stems - in_masks))
-    masks = []
-    for image, stem in stem_of.items():
-        match = MASK_NAME.fullmatch(stem)
-        of_image = match[1] if match else stem
-        is_beside = match is not None and of_image in stems
-        if is_beside or (stem in in_masks and os.path.basename(of_image) in names):
-            masks.append(image)
-    return masks
+    stem_of = {image: os.path.splitext(os.path.basename(image))[0] for image in images}
+    candidates = set(filter(MASK.search, images))
+    stems = {stem_of[image] for image in images if image not in candidates}
+    masks = [
+        image for image in candidates if MASK_ENDING.sub("", stem_of[image]) in stems
+    ]
+    if masks:
+        print(
+            f"{len(masks):,} files are called like masks, such as '{min(masks)}', and "
+            'are left out. PATTERN: "*" reads them, too.'
+        )
+    return sorted(set(images).difference(masks))
 
 
 def is_generic(folder: str) -> bool:
-    """Return whether a folder's name is that of a split or a folder of all images.
-
-    The name of INPUT_DIR itself is "".
-    """
-    return not folder or bool(SPLIT.fullmatch(folder) or CONTAINER.fullmatch(folder))
+    """Return whether a folder's name is that of a split or a folder of all images."""
+    return bool(SPLIT.fullmatch(folder) or CONTAINER.fullmatch(folder))
 
 
 def name_split(word: str) -> str:
@@ -196,64 +193,53 @@ def name_split(word: str) -> str:
     ('validation', '')
     """
     match = SPLIT.fullmatch(word.strip().lower())
-    if not match:
-        return ""
-    split = match[2]
-    is_full = split == "eval" or match[3] == "ation"
-    return "validation" if is_full else split
+    split = match[2] if match else ""
+    return "validation" if split.startswith("eval") else split
 
 
 def read_folders(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the split and the class of each folder of images, "" for none.
 
-    A name such as "train" or "images" is not a class, unless most folders beside it
-    have other names. The class is the last name that is left, below the split.
+    The folders in a folder are classes unless at least half of them are called like
+    splits, like folders of all images or, in a class, like subjects.
     """
-    children = defaultdict[str, set[str]](set)
-    pending = set(folders)
-    while pending:
-        parent, _, name = pending.pop().rpartition("/")
-        if name:
-            children[parent].add(name)
-            pending.add(parent)
+    children = _list_children(folders)
     splits = {"": ""}
     classes = {"": ""}
     # A folder comes after the one above it.
     for parent in sorted(children):
         names = children[parent]
-        is_split_up = len(set(map(name_split, names)) - {""}) > 1
-        generic = {n for n in names if is_generic(n) or MASK_FOLDER.search(n)}
-        is_one_of_several = len(children[os.path.dirname(parent)]) > 1
-        if classes[parent] and is_one_of_several:
+        generic = set(filter(is_generic, names))
+        if classes[parent] and len(children[os.path.dirname(parent)]) > 1:
             generic.update(filter(SUBJECT_FOLDER.fullmatch, names))
-        is_usual = is_split_up or 2 * len(generic) >= len(names)
+        are_classes = 2 * len(generic) < len(names)
         for name in names:
-            folder = f"{parent}/{name}".lstrip("/")
+            folder = os.path.join(parent, name)
             split = name_split(name)
             # A class can be called train, but hardly test.
-            is_class = name not in generic or (not is_usual and split in ("", "train"))
-            split = "" if is_class else split
-            splits[folder] = splits[parent] or split
+            is_class = are_classes and split in ("", "train")
+            splits[folder] = splits[parent] or ("" if is_class else split)
             classes[folder] = name if is_class else classes[parent]
-            # What is beside the splits is no class, such as seg_pred.
-            is_apart = classes[parent] == APART or (is_split_up and is_class)
-            if is_apart and not splits[folder]:
-                classes[folder] = APART
-            elif split and not splits[parent]:
-                classes[folder] = ""
-    return splits, {folder: name.strip("/") for folder, name in classes.items()}
+    return splits, classes
+
+
+def _list_children(folders: Iterable[str]) -> dict[str, set[str]]:
+    """Return the names of the folders in each folder."""
+    children = defaultdict[str, set[str]](set)
+    for folder in folders:
+        above = folder
+        while above:
+            above, name = os.path.split(above)
+            children[above].add(name)
+    return children
 
 
 def check_images(files: Files) -> None:
     """Raise a FileNotFoundError if there are no images."""
     if not files.images:
-        archive = next(filter(ARCHIVE.search, files.others), "")
-        advice = "Set INPUT_DIR to their folder."
-        if archive:
-            advice = f"Unpack {archive} first."
         raise FileNotFoundError(
-            f"{files.folder!r} has no image that can be used, but files such as "
-            f"{files.others[:5]}. {advice}"
+            f"{files.folder!r} has no image that can be used. Set INPUT_DIR to a "
+            f"folder of images, or unpack archives among its files: {files.others[:5]}."
         )
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import filterfalse
 from typing import Any
 
 import pandas as pd
@@ -18,9 +19,8 @@ from kaggle_tfr.explore.checks import name_reasons
 from kaggle_tfr.explore.columns import find_kind, find_labels, sort_columns
 from kaggle_tfr.explore.files import Files, check_images, is_generic, list_files
 from kaggle_tfr.explore.groups import add_groups, find_groups
-from kaggle_tfr.explore.inputs import are_shards, limit_rows, read_table
-from kaggle_tfr.explore.names import join_names, remove_ending
-from kaggle_tfr.explore.rows import FOLDER, NAMES
+from kaggle_tfr.explore.inputs import are_shards, read_table
+from kaggle_tfr.explore.rows import FOLDER
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.find import find_input, output_dir, to_slug
 from kaggle_tfr.naming import SPLIT_NAMES
@@ -30,14 +30,8 @@ from kaggle_tfr.storage import write_atomically
 ROWS = 2_000  # of a CSV, which are inspected
 MOST_CSVS = 20
 USUAL = ("IMAGE_SIZE", "RESIZE", "QUALITY", "N_FOLDS")
-# The words that begin a name, before its number: cat.17, Great_Dane_3.
-PREFIX = r"(?:^|/)([A-Za-z]+(?:[ _-][A-Za-z]+)*)[ ._-]*[0-9][^/]*$"
-CAMERA = re.compile(
-    r"(?i)(img|image|pict?|picture|photo|foto|dsc[nf]?|mvi|pxl|gopr|p|wp|sam|scan|file"
-    r"|frame|screenshot|train|test|val|isic)([ _-].*)?"
-)
 TEST_CSV = re.compile(r"(?i)submission|(^|[/_-])test")
-OTHER_TABLE = re.compile(r"(?i)\.(jsonl?|xlsx?|xml|parquet|mat)$")
+OTHER_TABLE = re.compile(r"(?i)\.(csv|tsv|jsonl?|xlsx?|xml|parquet|mat)$")
 
 
 @dataclass
@@ -100,10 +94,17 @@ def propose_recipe(source: str) -> Recipe:
     """
     folder, name, input_dir = locate(source)
     recipe = detect_layout(folder)
-    _add_table(recipe)
     defaults = {parameter: DEFAULTS[parameter] for parameter in USUAL}
     names = {"NAME": name, "INPUT_DIR": input_dir}
     recipe.parameters = {**names, **defaults, **recipe.parameters}
+    settings = make_settings(InputSettings, recipe.parameters)
+    for label_column in (settings.label_column, []):  # without labels, if they fail
+        try:
+            _add_table(recipe, replace(settings, label_column=label_column))
+            break
+        except (ValueError, OSError) as error:
+            recipe.comments.append(f"01 will stop: {error}")
+    recipe.comments = list(dict.fromkeys(recipe.comments))
     check_parameters(recipe.parameters)
     return recipe
 
@@ -123,6 +124,7 @@ def locate(source: str) -> tuple[str, str, str]:
 def detect_layout(folder: str) -> Recipe:
     """Return the parameters of labels, splits and tests in a folder, and comments.
 
+    The first CSV that names images has the labels.
     Raises: as `propose_recipe`.
     """
     files = list_files(folder)
@@ -135,119 +137,85 @@ def detect_layout(folder: str) -> Recipe:
         filter(csvs.TABLE_NAME.search, files.others),
         key=lambda name: (name.count("/"), "train" not in name.lower(), name),
     )
-    tables = _read_tables(names[:MOST_CSVS], recipe)
-    tests = list(filter(TEST_CSV.search, tables))
-    used = []
-    if len(tables) > len(tests):
-        used = _detect_csv(recipe, tables)
+    tables = {name: _read_table(name, recipe) for name in names[:MOST_CSVS]}
+    tests = list(filter(TEST_CSV.search, names))
+    used: list[str] = []
+    for name in filterfalse(TEST_CSV.search, tables):
+        if tables[name].index.name:
+            used = _detect_csv(recipe, name, tables)
+            break
     else:
-        _detect_names(recipe, names)
+        _detect_folders(recipe, names)
     tests = [name for name in tests if name not in used]
     if tests:
         recipe.parameters["TEST_CSV"] = tests[0]
-    unused = set(names).difference(used, tests[:1])
-    recipe.comments += [f"{name} is not used" for name in sorted(unused)]
+    unused = sorted(set(names).difference(used, tests[:1]))
+    recipe.comments += [f"{name} is not used" for name in unused]
     return recipe
 
 
-def _read_tables(names: Sequence[str], recipe: Recipe) -> dict[str, pd.DataFrame]:
-    """Return some rows of the CSVs whose ids name images.
-
-    Their index has the positions of the images, with the column of the ids as its name.
-    """
+def _read_table(name: str, recipe: Recipe) -> pd.DataFrame:
+    """Return some rows of a CSV; ids that name images are the index, with a name."""
     files = recipe.files
-    tables = {}
-    for name in names:
-        try:
-            rows = csvs.read_csvs(name, files, files.folder, "CSV")
-            step = max(1, len(rows) // ROWS)
-            rows = rows.iloc[::step].filter(regex="^[^/]")
-            of_masks = "code" in sort_columns(rows)
-            column, _ = csvs.find_ids(rows, files, of_masks=of_masks)
-        except ValueError as error:
-            recipe.comments.append(f"not sure: {error}")
-            continue
-        if column:
-            images = join_names(rows.pop(column), files.names)
-            tables[name] = rows.set_axis(pd.Index(images, name=column))
-    return tables
+    try:
+        rows = csvs.read_csvs([name], files, "CSV").filter(regex="^[^/]")
+        rows = rows.iloc[:: max(1, len(rows) // ROWS)]
+        column = csvs.find_ids(rows, files)
+    except ValueError as error:
+        recipe.comments.append(f"not sure: {error}")
+        return pd.DataFrame()
+    return rows.set_index(column) if column else rows
 
 
-def _detect_csv(recipe: Recipe, tables: dict[str, pd.DataFrame]) -> list[str]:
-    """Add the parameters for the CSV of most images, and for those like it, of other
-    splits; return their names.
-    """
+def _detect_csv(
+    recipe: Recipe, name: str, tables: Mapping[str, pd.DataFrame]
+) -> list[str]:
+    """Add the parameters for a CSV and those like it, of other splits; return all."""
     values = recipe.parameters
-    n_images = {
-        name: rows.index.nunique() * (1 + ("label" in sort_columns(rows)))
-        for name, rows in tables.items()
-        if not TEST_CSV.search(name)
-    }
-    chosen = max(n_images, key=lambda name: n_images[name])
-    rows = tables[chosen]
+    rows = tables[name]
     used = [
-        name
-        for name, other in tables.items()
-        if other.columns.equals(rows.columns) and csvs.find_split(name, recipe.files)
+        other
+        for other, table in tables.items()
+        if csvs.find_split(other) and table.columns.equals(rows.columns)
     ]
-    if chosen not in used:
-        used = [chosen]
-    values["LABELS_CSV"] = used if len(used) > 1 else chosen
+    if name not in used:
+        used = [name]
+    values["LABELS_CSV"] = used if len(used) > 1 else name
     values["ID_COLUMN"] = rows.index.name
+    values["LABEL_COLUMN"] = ""
     columns = sort_columns(rows)
     if columns["split"]:
         values["SPLIT_COLUMN"] = columns["split"][0]
-    values["LABEL_COLUMN"] = ""
+    if columns["code"]:
+        values.update(LABEL_KIND="masks", KEEP="all", CONFLICTS="keep")
     with suppress(ValueError):  # 01 will raise it, too
         labels = find_labels(rows)
         values["LABEL_COLUMN"] = labels if len(labels) > 1 else labels[0]
         if len(labels) == 1 and not columns["code"]:
             values.update(find_kind(rows[labels[0]]))
-    if columns["code"]:
-        values.update(LABEL_KIND="masks", KEEP="all", CONFLICTS="keep")
     return used
 
 
-def _detect_names(recipe: Recipe, tables: Sequence[str]) -> None:
-    """Add the parameters for labels in the names of folders and files."""
+def _detect_folders(recipe: Recipe, tables: Sequence[str]) -> None:
+    """Add the parameters for class folders or no labels; if unsure, 01 will stop."""
     files = recipe.files
     images = [image for image in files.images if files.split_of(image) != "test"]
-    paths = pd.Series(images or files.images).map(remove_ending)
-    classes = paths.map(files.class_of)
-    label: str | list[str] = []
-    if len(set(classes)) > 1 and (classes != "").mean() > 0.5:
-        label = FOLDER
-        if any(map(is_generic, set(classes) - {""})):
-            label = ""  # 01 doubts them
-    else:
-        words = paths.str.extract(PREFIX)[0].dropna()
-        is_few = 1 < words.nunique() <= len(paths) / 3 and len(words) > 0.9 * len(paths)
-        if is_few and not any(map(CAMERA.fullmatch, words.unique())):
-            label = NAMES + PREFIX
-        elif tables or any(map(OTHER_TABLE.search, files.others)):
-            label = ""
-    recipe.parameters["LABELS_CSV"] = "" if label or not tables else tables[0]
-    recipe.parameters["LABEL_COLUMN"] = label
-
-
-def _add_table(recipe: Recipe) -> None:
-    """Add groups, and comments on what 01 would read, or on why it stops."""
+    classes = set(map(files.class_of, images))
     values = recipe.parameters
-    settings = make_settings(InputSettings, values)
-    for label_column in (settings.label_column, []):  # without labels, if they fail
-        settings = replace(settings, label_column=label_column)
-        try:
-            images, labels = read_table(
-                recipe.files.folder, settings, files=recipe.files
-            )
-            break
-        except (ValueError, OSError) as error:
-            stop = f"01 will stop: {error}"
-            if stop not in recipe.comments:
-                recipe.comments.append(stop)
-    else:
-        return
-    good = images[images["problem"] == ""]
+    values.update(LABELS_CSV="", LABEL_COLUMN=[])
+    if len(classes) > 1:
+        values["LABEL_COLUMN"] = "" if any(map(is_generic, classes)) else FOLDER
+    elif files.outside or any(map(OTHER_TABLE.search, files.others)):
+        values["LABEL_COLUMN"] = ""
+        values["LABELS_CSV"] = next(filterfalse(TEST_CSV.search, tables), "")
+
+
+def _add_table(recipe: Recipe, settings: InputSettings) -> None:
+    """Add groups, and comments on what 01 reads. Raises: the errors of 01."""
+    values = recipe.parameters
+    files = recipe.files
+    images, labels = read_table(files.folder, settings, files=files)
+    good = images[images["problem"] == ""].drop_duplicates("path")
     if group_column := find_groups(good):
         values["GROUP_COLUMN"] = group_column
         groups = add_groups(good, group_column)[group_column].replace("", None)
@@ -263,6 +231,3 @@ def _add_table(recipe: Recipe) -> None:
         f"{len(images):,} images: {counts}",
         shown if len(classes) else "no labels",
     ]
-    for row in limit_rows(good, 3).to_dict("records"):
-        line = "{image_id}: {label_name}, {split}, {path}".format_map(row)
-        recipe.comments.append(line.replace(f"{recipe.files.folder}/", ""))

@@ -1,17 +1,16 @@
 """List the rows of CSVs, joined to files by name, and the files without a row."""
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.explore import csvs
+from kaggle_tfr.explore.csvs import SPLIT
 from kaggle_tfr.explore.files import Files, name_split
-from kaggle_tfr.explore.names import AMBIGUOUS, NOT_FOUND, join_names, remove_ending
+from kaggle_tfr.explore.names import Found, remove_ending
 from kaggle_tfr.explore.settings import LABELS_CSV, InputSettings, list_texts
 from kaggle_tfr.naming import SPLIT_NAMES
 
@@ -20,10 +19,10 @@ NAMES = "names: "  # begins a rule with a regular expression
 NONE = "none"  # SPLIT_COLUMN without given splits, not even those of folders
 NO_ROW = "no row"  # begins the problem of a file that no CSV lists
 MISSING_FILE = "missing file"
+SEVERAL_FILES = "several files: "
 LINK_PROBLEM = "link leads outside INPUT_DIR"
 MAX_TIED = 0.01  # of the rows, whose name several files have
 # Columns beside those of the CSV. "/" cannot begin the name of one of its columns.
-SPLIT = csvs.SPLIT
 ID, FILE, PROBLEM, TAIL = "/image_id", "/path", "/problem", "/tail"
 NO_ROWS = pd.DataFrame(columns=[ID, FILE, SPLIT, PROBLEM], dtype=str)
 
@@ -32,111 +31,100 @@ def list_rows(files: Files, settings: InputSettings) -> pd.DataFrame:
     """Return the rows of LABELS_CSV and TEST_CSV, and of the files without a row.
 
     Columns: `ID`; `FILE`, "" if it is missing; `SPLIT`; `PROBLEM`; `TAIL`, the labels
-    that end ids, if they do; and those of LABELS_CSV as text.
+    that end ids, for masks; and those of LABELS_CSV as text.
     Raises: FileNotFoundError, ValueError: a setting does not fit the data.
     """
-    names = ", ".join(list_texts(settings.labels_csv))
-    labelled = NO_ROWS
-    if names == LABELS_CSV and not csvs.find_csvs(names, files, settings.input_dir):
-        names = ""  # the default
-    if names:
-        labelled = _join_csv(settings.labels_csv, files, settings)
-        if labelled.empty:
+    if settings.split_column == NONE:
+        files = replace(files, splits={})
+    labelled = _list_labelled(files, settings)
+    rest = sorted(set(files.images).difference(labelled[FILE]))
+    in_test_folders = [image for image in rest if files.split_of(image) == "test"]
+    # Without a test folder, test images are beside the labelled ones.
+    candidates = replace(files, images=in_test_folders or rest)
+    tests = _list_tests(candidates, settings.test_csv)
+    unlisted = pd.DataFrame({ID: rest, FILE: rest, PROBLEM: ""}, dtype=str)
+    if not labelled.empty:
+        has_no_row = ~unlisted[FILE].isin(in_test_folders)
+        names = ", ".join(list_texts(settings.labels_csv))
+        unlisted.loc[has_no_row, PROBLEM] = f"{NO_ROW} in {names}"
+    unlisted = unlisted[~unlisted[FILE].isin(tests[FILE])]
+    rows = pd.concat([labelled, unlisted, tests], ignore_index=True).fillna("")
+    rows.loc[rows[FILE].isin(files.outside), PROBLEM] = LINK_PROBLEM
+    of_folder = rows[FILE].map(files.split_of)
+    rows[SPLIT] = first_problem(rows[SPLIT], of_folder).replace("", "train")
+    return rows
+
+
+def _list_labelled(files: Files, settings: InputSettings) -> pd.DataFrame:
+    """Return the rows of LABELS_CSV. Raises: as `list_rows`."""
+    rows = NO_ROWS
+    names = list_texts(settings.labels_csv)
+    is_default = names == [LABELS_CSV]
+    if names and not (is_default and not csvs.is_file(LABELS_CSV, files)):
+        rows = _join_csvs(names, files, settings, "LABELS_CSV")
+        if rows.empty:
             raise ValueError(
-                f"no column of LABELS_CSV '{names}' contains the names of images such "
+                f"no column of LABELS_CSV {names} contains the names of images such "
                 f"as '{files.images[0]}'. Set ID_COLUMN to the column of names, "
                 "PATH_TEMPLATE if a name is in several columns, or LABELS_CSV: "
                 '"" to leave it out.'
             )
-    if settings.split_column not in ("", NONE):
-        csvs.check_column(settings.split_column, labelled, "SPLIT_COLUMN")
-    rest = sorted(set(files.images).difference(labelled[FILE].to_numpy()))
-    in_test_folders = [image for image in rest if files.split_of(image) == "test"]
-    # Without a test folder, test images are beside the labelled ones.
-    beside = rest if names else []
-    tests = _list_tests(replace(files, images=in_test_folders or beside), settings)
-
-    rest = sorted(set(rest).difference(tests[FILE]))
-    problem = f"{NO_ROW} in {names}" if names else ""
-    unlisted = pd.DataFrame({ID: rest, FILE: rest, PROBLEM: problem}, dtype=str)
-    unlisted.loc[unlisted[FILE].isin(in_test_folders), PROBLEM] = ""
-    rows = pd.concat([labelled, unlisted, tests], ignore_index=True).fillna("")
-    rows.loc[rows[FILE].isin(files.outside), PROBLEM] = LINK_PROBLEM
-    if settings.split_column != NONE:
-        of_folder = [files.split_of(file) for file in rows[FILE].to_numpy()]
-        rows[SPLIT] = rows[SPLIT].where(rows[SPLIT] != "", of_folder)
-    rows[SPLIT] = rows[SPLIT].replace("", "train")
+    if settings.split_column == NONE:
+        return rows.assign(**{SPLIT: ""})
+    if settings.split_column:
+        csvs.check_column(settings.split_column, rows, "SPLIT_COLUMN")
     return rows
 
 
-def _list_tests(files: Files, settings: InputSettings) -> pd.DataFrame:
+def _list_tests(files: Files, test_csv: str) -> pd.DataFrame:
     """Return the rows of TEST_CSV, none if it does not exist or names no image."""
-    name = settings.test_csv
-    if not (files.images and name and csvs.find_csvs(name, files, settings.input_dir)):
-        return NO_ROWS
-    settings = replace(settings, id_column="", path_template="", split_column="")
-    tests = _join_csv(name, files, settings, "TEST_CSV")
-    if tests.empty:
-        print(f"TEST_CSV '{name}' names no image, so it is not used.")
-    return tests[list(NO_ROWS)].drop_duplicates(ID).assign(**{SPLIT: "test"})
+    rows = NO_ROWS
+    if test_csv and csvs.is_file(test_csv, files):
+        rows = _join_csvs([test_csv], files, InputSettings(), "TEST_CSV")
+    return rows[list(NO_ROWS)].drop_duplicates(ID).assign(**{SPLIT: "test"})
 
 
-def _join_csv(
-    name: str | Sequence[str],
-    files: Files,
-    settings: InputSettings,
-    parameter: str = "LABELS_CSV",
+def _join_csvs(
+    csv_names: Sequence[str], files: Files, settings: InputSettings, parameter: str
 ) -> pd.DataFrame:
     """Return the rows of CSVs, `NO_ROWS` if no column has the names of images.
 
     Raises: FileNotFoundError; ValueError: a setting does not fit.
     """
-    rows = csvs.read_csvs(name, files, settings.input_dir, parameter)
-    key, has_tails = _find_names(rows, files, settings)
-    if not key:
+    rows = csvs.read_csvs(csv_names, files, parameter)
+    id_column = settings.id_column
+    if id_column:
+        csvs.check_column(id_column, rows, "ID_COLUMN")
+    names = _read_names(rows, files, settings)
+    key = names.name
+    if names.empty:
         return NO_ROWS
-    names = rows[key]
-    ids = rows[settings.id_column or key]
-    if has_tails:
-        halves = names.str.rpartition("_")  # such as 0011165.jpg_Fish
-        ids = names = halves[0]
-        rows[TAIL] = halves[2]
-    split_problem = _read_splits(rows, settings)
-    found = pd.DataFrame({"file": names, "problem": ""})
+    if settings.label_kind == "masks":
+        names, tails = csvs.split_tails(names)
+        if any(tails):
+            rows[TAIL] = tails
+    rows[FILE] = names
+    _read_splits(rows, settings.split_column)
     if not is_unlisted(settings):
-        # An id is looked up beside its CSV first.
-        paths = rows[csvs.CSV_FOLDER] + "/" + names
-        found = find_images(paths, rows[SPLIT].replace("", "train"), files)
-    rows[FILE] = found["file"]
-    problem = first_problem(split_problem, found["problem"])
-    problem = problem.mask(names == "", f"no value for '{key}'")
-    rows[PROBLEM] = problem.mask(rows[csvs.LONG] != "", "more cells than the header")
+        _find_files(rows, files)
+    rows.loc[names == "", PROBLEM] = f"no value for '{key}'"
+    rows.loc[rows[csvs.LONG] != "", PROBLEM] = "more cells than the header"
+
     # An id that several files share is replaced by their paths.
-    repeated = rows[FILE][ids.duplicated(keep=False)].replace("", None)
-    is_shared = repeated.groupby(ids).transform("nunique") > 1
-    ids.update(repeated[is_shared])
-    rows[ID] = ids.str.replace("\0", "\\x00", regex=False)
-    return rows.drop(columns=[key, settings.id_column], errors="ignore")
+    ids = rows[id_column] if settings.path_template and id_column else names
+    is_shared = rows[FILE].groupby(ids).transform("nunique") > 1
+    ids = ids.mask(is_shared & (rows[FILE] != ""), rows[FILE])
+    rows[ID] = ids.map(storage.escape)
+    return rows.drop(columns=[key, id_column], errors="ignore")
 
 
-def _find_names(
-    rows: pd.DataFrame, files: Files, settings: InputSettings
-) -> tuple[str, bool]:
-    """Return the column of the names of images, "" for none.
-
-    Also whether they end in labels. The names by PATH_TEMPLATE become a column.
-    """
-    key = settings.id_column
-    if key:
-        csvs.check_column(key, rows, "ID_COLUMN")
-    if template := settings.path_template:
-        named = rows.assign(image_id=rows[key]) if key else rows
-        rows[template] = csvs.fill_template(template, named)
-        return template, False
-    candidates = rows[[key]] if key else rows
-    of_masks = settings.label_kind == "masks"
-    found, has_tails = csvs.find_ids(candidates, files, of_masks=of_masks)
-    return key or found, has_tails
+def _read_names(rows: pd.DataFrame, files: Files, settings: InputSettings) -> pd.Series:
+    """Return the names of the images of rows, or an empty series."""
+    template = settings.path_template
+    if template:
+        return pd.Series(csvs.fill_template(template, rows), name=template)
+    column = settings.id_column or csvs.find_ids(rows, files)
+    return rows[column] if column else NO_ROWS[ID]
 
 
 def is_unlisted(settings: InputSettings) -> bool:
@@ -144,63 +132,51 @@ def is_unlisted(settings: InputSettings) -> bool:
     return storage.is_remote(settings.input_dir) and "/" in settings.path_template
 
 
-def find_images(names: pd.Series, splits: pd.Series, files: Files) -> pd.DataFrame:
-    """Return the file of each row by its name ("" if it is missing), and its problem.
-
-    Of several images with a name, the one in the folder of the row's split counts,
-    else the one outside of all splits.
-    Raises: ValueError: too many names are those of several images.
-    """
-    codes, unique = pd.factorize(names)
-    position = pd.Series(join_names(unique, files.names)[codes], names.index)
-    tied = names[position == AMBIGUOUS]
-    images = files.images if len(tied) else []
-    split_of = np.array(list(map(files.split_of, images)))
-    for split, group in tied.groupby(splits):
-        for wanted in ("", split):
-            chosen = np.flatnonzero(split_of == wanted)
-            found = join_names(group, [images[place] for place in chosen.tolist()])
-            position[group.index[found >= 0]] = chosen[found[found >= 0]]
-
-    paths = np.array([*files.images, *files.others, "", ""], object)
-    problem = pd.Series("", names.index).mask(position == NOT_FOUND, MISSING_FILE)
-    tied = names[position == AMBIGUOUS]
-    if len(tied):
-        problem[tied.index] = _explain_ties(tied, images, len(names))
-    return pd.DataFrame({"file": paths[position], "problem": problem})
-
-
-def _explain_ties(tied: pd.Series, images: Sequence[str], n_rows: int) -> str:
-    """Return the problem of rows whose name several images have.
-
-    Raises: ValueError: there are too many such rows.
-    """
-    name = tied.iloc[0]
-    alike = [image for image in images if join_names([name], [image])[0] >= 0]
-    problem = f"several files: '{alike[0]}', '{alike[1]}'"
-    if len(tied) > max(1, MAX_TIED * n_rows):
-        raise ValueError(
-            f"{len(tied):,} of {n_rows:,} rows have names of {problem}. Set PATTERN to "
-            f"the folder of the images, as '{os.path.dirname(alike[0])}/*', or "
-            "PATH_TEMPLATE to the columns of folder and file, as '{folder}/{file}'."
-        )
-    return problem
-
-
-def _read_splits(rows: pd.DataFrame, settings: InputSettings) -> pd.Series:
-    """Fill `SPLIT` by SPLIT_COLUMN, else it is that of the CSV; return the problems."""
-    column = settings.split_column
-    problem = pd.Series("", rows.index)
-    if column == NONE:
-        rows[SPLIT] = ""
-    elif column:
-        csvs.check_column(column, rows, "SPLIT_COLUMN")
+def _read_splits(rows: pd.DataFrame, column: str) -> None:
+    """Fill `SPLIT` by SPLIT_COLUMN, else it is that of the CSV; begin `PROBLEM`."""
+    rows[PROBLEM] = ""
+    if column in rows:
         words = rows[column]
         rows[SPLIT] = words.map(name_split).map(SPLIT_NAMES).fillna("")
-        problem[rows[SPLIT] == ""] = (
-            f"not a split in column '{column}': '" + words + "'"
+        problem = f"not a split in column '{column}': '" + words + "'"
+        rows[PROBLEM] = problem.where(rows[SPLIT] == "", "")
+
+
+def _find_files(rows: pd.DataFrame, files: Files) -> None:
+    """Replace the names in `FILE` by those of files, "" for none; add to `PROBLEM`.
+
+    Raises: ValueError: too many names are those of several images.
+    """
+    # An id is looked up beside its CSV first.
+    found = files.names.join(rows[csvs.CSV_FOLDER] + "/" + rows[FILE])
+    splits = rows[SPLIT].replace("", "train")
+    chosen = [_choose_file(*row, files) for row in zip(found, splits, strict=True)]
+    files_of_rows, problems = zip(*chosen, strict=True)
+    rows[FILE] = files_of_rows
+    problem = pd.Series(problems, rows.index)
+    rows[PROBLEM] = first_problem(rows[PROBLEM], problem)
+    tied = problem[problem.str.startswith(SEVERAL_FILES)]
+    if len(tied) > max(1, MAX_TIED * len(rows)):
+        raise ValueError(
+            f"{len(tied):,} of {len(rows):,} rows have names of {tied.iloc[0]}. Set "
+            "PATTERN to the folder of the images, such as 'train/*', or PATH_TEMPLATE "
+            "to the columns of folder and file, such as '{folder}/{file}'."
         )
-    return problem
+
+
+def _choose_file(alike: Found, split: str, files: Files) -> tuple[str, str]:
+    """Return the file of a row, "" for none, and its problem.
+
+    Of several files with its name, the only one in a folder of its split counts.
+    """
+    if not alike:
+        return "", MISSING_FILE
+    chosen = list(alike)
+    if len(alike) > 1:
+        chosen = [file for file in alike if (files.split_of(file) or "train") == split]
+    if len(chosen) != 1:
+        return "", f"{SEVERAL_FILES}'{alike[0]}', '{alike[1]}'"
+    return chosen[0], ""
 
 
 def first_problem(first: pd.Series, second: pd.Series) -> pd.Series:
@@ -216,12 +192,13 @@ def read_column(rule: str, rows: pd.DataFrame, files: Files) -> pd.Series:
     without its ending. "" if nothing fits.
     Raises: ValueError: there is no such column, or the expression cannot be used.
     """
-    if rule not in rows and rule == FOLDER:
+    if rule in rows:
+        return rows[rule]
+    if rule == FOLDER:
         return rows[FILE].map(files.class_of)
-    if rule not in rows and rule.startswith(NAMES):
-        return match_names(rows[FILE], rule, "LABEL_COLUMN")
-    csvs.check_column(rule, rows, "LABEL_COLUMN")
-    return rows[rule]
+    if not rule.startswith(NAMES):
+        csvs.check_column(rule, rows, "LABEL_COLUMN")
+    return match_names(rows[FILE], rule, "LABEL_COLUMN")
 
 
 def match_names(paths: pd.Series, rule: str, parameter: str) -> pd.Series:
@@ -229,14 +206,14 @@ def match_names(paths: pd.Series, rule: str, parameter: str) -> pd.Series:
 
     Raises: ValueError: the expression cannot be used, or matches no path.
     """
+    regex = rule.removeprefix(NAMES)
     try:
-        found = paths.map(remove_ending).str.extract(rule.removeprefix(NAMES))
+        names = paths.map(remove_ending).str.extract(regex)[0].fillna("")
     except (ValueError, re.error) as error:
         raise ValueError(
             f"{parameter} '{rule}' needs a regular expression with a parenthesis, as "
             f"in '{NAMES}([^/]+)_[0-9]+$': {error}."
         ) from None
-    names = found[0].fillna("")
     if (names == "").all():
         raise ValueError(
             f"{parameter} '{rule}' matches none of the {len(paths):,} names, such as "

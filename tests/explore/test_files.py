@@ -26,7 +26,7 @@ def test_links_of_class_folders_stay_within_the_input():
 
     images, _ = read("input")
 
-    outside = ["cat/file.jpg", "dog/beside.jpg", "evil/s.jpg"]
+    outside = ["cat/file.jpg", "dog/beside.jpg", "evil/"]
     inside = ["cat/1.jpg", "dog/2.jpg", "dog/inside.jpg"]
     expected = dict.fromkeys(outside, OUTSIDE) | dict.fromkeys(inside, "")
     assert rows_of(images, "problem") == expected
@@ -35,7 +35,7 @@ def test_links_of_class_folders_stay_within_the_input():
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("LABELS_CSV", "*/labels.csv"),
+        ("LABELS_CSV", "train_images/labels.csv"),
         ("TEST_CSV", "train_images/labels.csv"),
         ("LABEL_MAP", "train_images/map.json"),
     ],
@@ -72,7 +72,7 @@ def test_links_to_shards_stay_within_the_input():
     ("changes", "expected"),
     [
         ({}, ["cat/1.jpg"]),
-        ({"labels_csv": "*.csv"}, ["cat/1.jpg"]),
+        ({"labels_csv": "all.csv"}, ["cat/1.jpg"]),
         ({"input_schema": "auto"}, ["cat/a.tfrec#0"]),
     ],
     ids=["folders", "CSV", "shards"],
@@ -82,6 +82,7 @@ def test_folders_of_output_and_of_systems_are_never_input(
 ):
     """WORK_DIR, OUT_DIR and the work folders of other recipes hold images and CSVs."""
     put("in", ["cat/1.jpg"], {"all.csv": "id,label\ncat/1.jpg,x\n"})
+    put("in/work/other", [], {"images.parquet": ""})
     os.symlink("in", "link")
     link = os.path.abspath("link")
     monkeypatch.chdir("in")
