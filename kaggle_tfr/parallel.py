@@ -94,14 +94,13 @@ def use_backend(
         executor = ProcessPoolExecutor(n_workers, timeout=IDLE_SECONDS)
     # A single worker does a call when its result is wanted.
     n_ahead = AHEAD * (n_workers - 1) + 1
-    _active.update(local=executor, executor=executor)
+    chosen = {"local": executor, "executor": executor}
     if backend == "dask":
         client = _connect(n_workers, scheduler)
-        _active.update(client=client, executor=client.get_executor(pure=False))
-        client.wait_for_workers(1, timeout=WAIT_SECONDS)
+        chosen |= {"client": client, "executor": client.get_executor(pure=False)}
         n_workers = sum(client.nthreads().values())
         n_ahead = AHEAD * (n_workers + NEWCOMERS)
-    _active["n_ahead"] = n_ahead
+    _active.update(chosen, n_ahead=n_ahead)
     return f"{n_workers} workers by {backend}"
 
 
@@ -113,11 +112,17 @@ def _connect(n_workers: int, scheduler: str) -> Any:
     # Dask keeps the last thousand messages for its debugger: each may hold the table
     # of a shard here.
     dask.config.set({"distributed.admin.low-level-log-length": 10})
-    if scheduler:
-        return Client(scheduler, timeout=WAIT_SECONDS)
-    return Client(
-        n_workers=n_workers, threads_per_worker=1, dashboard_address="127.0.0.1:0"
-    )
+    if not scheduler:
+        return Client(
+            n_workers=n_workers, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+        )
+    client = Client(scheduler, timeout=WAIT_SECONDS)
+    try:
+        client.wait_for_workers(1, timeout=WAIT_SECONDS)
+    except BaseException:
+        client.close()
+        raise
+    return client
 
 
 def close_backend() -> None:

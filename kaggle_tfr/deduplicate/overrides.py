@@ -67,7 +67,7 @@ def _read_rows(file: str) -> pd.DataFrame:
             f"The header of OVERRIDES '{file}' must be image_id,action,value."
         )
     rows = table[COLUMNS]
-    rows = rows[(rows != "").any(axis=1)]
+    rows = rows[(rows != "").any(axis=1)].reset_index(drop=True)
     return rows.assign(action=rows["action"].str.strip())
 
 

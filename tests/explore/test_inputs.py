@@ -125,7 +125,7 @@ def test_further_inputs_of_several_labels_line_up_their_columns():
         "m.jpg": [1, 0, "x", 0],
         "n.jpg": [1, 1, "x|y", 1],
     }
-    with pytest.raises(ValueError, match="several labels where one is"):
+    with pytest.raises(ValueError, match="n.jpg.: no label"):
         read(**changes)
 
 

@@ -70,7 +70,7 @@ def test_a_device_that_is_not_there_is_an_error(monkeypatch, wanted):
     ):
         train.find_devices(wanted)
     assert train.find_devices("cpu").count == 1
-    with pytest.raises(ValueError, match="DEVICE is 'npu'"):
+    with pytest.raises(ValueError, match="DEVICE cannot be 'npu'"):
         train.find_devices("npu")
 
 
