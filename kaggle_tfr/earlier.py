@@ -7,7 +7,6 @@ FOLDS_FROM changes after that.
 
 import io
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -61,22 +60,17 @@ def read_fingerprints(folder: AnyPath) -> pd.DataFrame:
 
     Columns: `TYPES`, and `GROUP` where the file has it. Numbers are int64, hashes
     uint64.
-    Raises: FileNotFoundError: the part has no such file. ValueError: it is not one of
+    Raises: FileNotFoundError: the part was written with PUBLISH_HASHES = False.
+        ValueError: it is not one of
         this version, or is damaged.
     """
     path = join(folder, FINGERPRINTS_FILE)
-    if not exists(path):
-        raise FileNotFoundError(
-            f"there is no '{path}'. Only parts that 04_write wrote with PUBLISH_HASHES "
-            "= True have one: write the part again, or leave it out."
-        )
     data = pa.BufferReader(storage.read_bytes(path))
     try:
         rows = pq.read_table(data, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ValueError(f"'{path}' is damaged: {error}. Copy it again.") from None
-    is_schema = partial(rows.schema.equals, check_metadata=True)
-    if not any(map(is_schema, SCHEMAS)):
+    if rows.schema.metadata != FORMAT or rows.schema not in SCHEMAS:
         raise ValueError(f"'{path}' is not hashes.parquet of a part of this version.")
     return rows.to_pandas().astype(dict.fromkeys(NUMBERS, "int64"))
 
@@ -129,20 +123,14 @@ def save_earlier(records: pd.DataFrame, work_dir: str) -> None:
 
 
 def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> list[str]:
-    """Return the folders to read: TFREC_DIRS, or all parts of a dataset that are here.
+    """Return the folders to read: TFREC_DIRS, or all parts of the dataset.
 
-    out_dir: OUT_DIR, where 04 writes parts; earlier parts may be elsewhere.
+    out_dir: OUT_DIR, where 04 writes parts; earlier parts may be elsewhere. The shards
+    of one that is a slug are not on this machine: TFREC_DIRS must name it.
     """
-    folders = [output_dir(out_dir or work_dir)]
-    if tfrec_dirs or not load_earlier(work_dir):
-        return list(tfrec_dirs) or folders
-    records = storage.read_parquet(join(work_dir, RECORDS), columns=["folder"])
-    for folder in records["folder"].unique():
-        if exists(join(folder, "shards.csv")):
-            folders.append(folder)
-        else:  # of a slug, only hashes.parquet is here
-            print(
-                f"WARNING: the shards of '{folder}' are not on this machine and are "
-                "not read. Set TFREC_DIRS to all parts of the dataset."
-            )
+    folders = list(tfrec_dirs) or [output_dir(out_dir or work_dir)]
+    path = join(work_dir, RECORDS)
+    if not tfrec_dirs and exists(path):
+        records = storage.read_parquet(path, columns=["folder"])
+        folders += records["folder"].unique().tolist()
     return folders
