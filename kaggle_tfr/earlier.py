@@ -22,7 +22,6 @@ from kaggle_tfr.storage import AnyPath, exists, join
 FINGERPRINTS_FILE = "hashes.parquet"
 # In the metadata of the file. Another number means other hashes or columns.
 FORMAT = {b"kaggle_tfr.fingerprints": b"1"}
-HASHED = ("texture", *ALL_HASHES)
 GROUP = "group"  # a digest of the value of GROUP_COLUMN; only if there are groups
 TEXTS = ("image_id", "split", "label_name", "digest")
 NUMBERS = ("fold", "part", "cluster")
@@ -58,8 +57,7 @@ def encode_fingerprints(table: pd.DataFrame) -> bytes:
 def read_fingerprints(folder: AnyPath) -> pd.DataFrame:
     """Return the fingerprints of a part, one row per record.
 
-    Columns: `TYPES`, and `GROUP` where the file has it. Numbers are int64, hashes
-    uint64.
+    Columns: `TYPES`, and `GROUP` where the file has it.
     Raises: FileNotFoundError: the part was written with PUBLISH_HASHES = False.
         ValueError: it is not one of
         this version, or is damaged.
@@ -72,17 +70,7 @@ def read_fingerprints(folder: AnyPath) -> pd.DataFrame:
         raise ValueError(f"'{path}' is damaged: {error}. Copy it again.") from None
     if rows.schema.metadata != FORMAT or rows.schema not in SCHEMAS:
         raise ValueError(f"'{path}' is not hashes.parquet of a part of this version.")
-    return rows.to_pandas().astype(dict.fromkeys(NUMBERS, "int64"))
-
-
-def add_fingerprints(table: pd.DataFrame, hashes: pd.DataFrame) -> pd.DataFrame:
-    """Return the images to write with the columns `HASHED`.
-
-    table: of `make_plan`. hashes: of `load_hashes`, of all images.
-    """
-    # A row that repeats the path of a good one is rejected, and has no hashes.
-    good = hashes[hashes["problem"] == ""].set_index("path")
-    return table.join(good[[*HASHED]], on="path")
+    return rows.to_pandas()
 
 
 def select_fingerprints(table: pd.DataFrame, group_column: str) -> pd.DataFrame:

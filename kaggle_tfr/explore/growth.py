@@ -77,9 +77,9 @@ def _load_plan(records: pd.DataFrame) -> dict[str, Any]:
     plan = storage.parse_json(storage.read_text(path), path, "Copy it again.")
     if len(parts) != PlanId.from_dict(plan).part_numbers.stop - 1:
         raise ValueError(
-            f"FOLDS_FROM has records of the parts {[*parts]}, but needs those of all "
-            "parts of the dataset. Otherwise copies could be in two folds. Name each "
-            "part, or the folder around them."
+            f"FOLDS_FROM has records of the parts {parts.tolist()}, but needs those of "
+            "all parts of the dataset. Otherwise copies could be in two folds. Name "
+            "each part, or the folder around them."
         )
     return plan
 
@@ -147,18 +147,16 @@ def _match(images: pd.DataFrame, records: pd.DataFrame) -> pd.Series:
     """
     row = pd.Series(np.nan, records.index)
     for column in records.columns.intersection(["image_id", "digest"]):
-        free = images[(images[column] != "") & ~images.index.isin(row)]
-        names = _name_images(free, column).drop_duplicates()
+        names, names_of_records = [
+            table[column] + (table["split"] == "test").map({True: "?", False: ""})
+            for table in (images, records)
+        ]
+        names = names[(images[column] != "") & ~images.index.isin(row)]
         row_of = pd.Series(names.index, names)
-        found = _name_images(records[row.isna()], column).map(row_of)
+        row_of = row_of[~row_of.index.duplicated()]
+        found = names_of_records[row.isna()].map(row_of)
         row = row.fillna(found.drop_duplicates())
     return row
-
-
-def _name_images(table: pd.DataFrame, column: str) -> pd.Series:
-    """Return names of test images that differ from those of other images."""
-    prefix = np.where(table["split"] == "test", "test/", "/")
-    return prefix + table[column]
 
 
 def _list_gone(

@@ -37,7 +37,6 @@ HASHED: dict = {
     "texture": np.float32(0),
 }
 COMPUTED = [*MEASURED, *HASHED, "problem"]
-RUN_EXPLORE = "Run 01_explore with this WORK_DIR."
 # The columns depend on these. The next run reads images with a problem again.
 KEY = ["path", "file_bytes", "changed", "bit_depth", "problem"]
 
@@ -63,13 +62,8 @@ def measure(
     path = work_dir and storage.join(work_dir, "hashes.parquet")
     table = images[["image_id", "path", "problem"]].reset_index(drop=True)
     table = table.assign(bit_depth=labels.bit_depth, **MEASURED, **HASHED)
-    status = run(
-        _inspect_files,
-        blocks(table["path"].tolist(), 1024),
-        label="Inspecting files",
-        total=len(table),
-        advance=len,
-    )
+    paths = blocks(table["path"].tolist(), 1024)
+    status = run(_inspect_files, paths, label="Inspecting files")
     table[["file_bytes", "changed"]] = np.concatenate(list(status))
     table = compute_columns(
         _read_block, table, COMPUTED, KEY, path, label="Reading images"
@@ -148,32 +142,26 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
     """Return the hashes that 01 has saved, one row per row of `images`.
 
     Columns: image_id, path, `HASHED` (hashes uint64), digest (of the file), problem.
-    Raises: FileNotFoundError, ValueError: 01 has not read these images.
+    Raises: FileNotFoundError, KeyError: 01 has not read these images.
     """
-    path = storage.join(work_dir, "hashes.parquet")
-    records = storage.join(work_dir, RECORDS)
-    columns = ["path", *HASHED, "digest"]
+    saved = storage.read_parquet(storage.join(work_dir, "hashes.parquet"))
     blank = pd.DataFrame(HASHED | {"path": "", "digest": ""}, [0])
-    saved = [blank, storage.read_parquet(path).query("problem == ''")]
+    tables = [blank, saved.query("problem == ''")]
+    records = storage.join(work_dir, RECORDS)
     if storage.exists(records):
-        saved.append(storage.read_parquet(records))
-    known = pd.concat([rows[columns] for rows in saved])
+        tables.append(storage.read_parquet(records))
+    known = pd.concat([rows[["path", *HASHED, "digest"]] for rows in tables])
     known = known.drop_duplicates("path").set_index("path")
     table = images[["image_id", "path", "problem"]].reset_index(drop=True)
-    paths = table["path"].where(table["problem"] == "", "")  # those of blank rows
-    try:
-        return table.join(known.loc[paths].reset_index(drop=True))
-    except KeyError as error:
-        raise ValueError(f"'{path}' lacks images: {error}. {RUN_EXPLORE}") from None
+    paths = table["path"].where(table["problem"] == "", "")  # that of `blank`
+    return table.join(known.loc[paths].reset_index(drop=True))
 
 
 def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
     """Write rejects.csv: rejected images with their reasons; note their number."""
     rejects = images.loc[images["problem"] != "", ["image_id", "path", "problem"]]
-    # Readers take a carriage return for the end of a line.
-    rejects = rejects.replace("\r", r"\\r", regex=True)
     path = storage.join(work_dir, "rejects.csv")
-    storage.write_atomically(path, rejects.to_csv(index=False).encode())
+    storage.write_atomically(path, storage.format_csv(rejects).encode())
     note_rejects(images)
 
 
@@ -191,13 +179,11 @@ def load_images(work_dir: str) -> tuple[pd.DataFrame, Labels]:
     Raises: FileNotFoundError: 01 has not run.
     """
     path = storage.join(work_dir, "images.parquet")
-    labels_path = storage.join(work_dir, "labels.json")
-    try:
-        text = storage.read_bytes(labels_path)
-        labels = Labels.parse(text, labels_path, "Run 01_explore again.")
-        images = storage.read_parquet(path)
-    except FileNotFoundError:
+    if not storage.exists(path):
         raise FileNotFoundError(
             f"there is no '{path}'. Run 01_explore with this WORK_DIR first."
-        ) from None
-    return images, labels
+        )
+    labels_path = storage.join(work_dir, "labels.json")
+    text = storage.read_bytes(labels_path)
+    labels = Labels.parse(text, labels_path, "Run 01_explore again.")
+    return storage.read_parquet(path), labels

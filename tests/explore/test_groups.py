@@ -116,17 +116,3 @@ def test_a_column_or_a_rule_becomes_the_groups(rule, groups):
     names = ["p1_0.jpg", "p1_1.jpg", "p2_0.jpg", "x.jpg"]
     images, _ = read(put_csv(".", ROWS, names), group_column=rule)
     assert images[rule].tolist() == groups
-
-
-@pytest.mark.parametrize(
-    ("rule", "message"),
-    [
-        ("names: ^a", "needs a regular expression with a parenthesis"),
-        ("names: (b)_", "matches none of the 3 names, such as 'a.jpg'"),
-        ("seite", "GROUP_COLUMN is 'seite', which is not a column"),
-    ],
-)
-def test_a_rule_that_does_not_fit_is_an_error(rule, message):
-    """The message names the rule or the names."""
-    with pytest.raises(ValueError, match=message):
-        add_groups(make_table(["a.jpg", "aa.jpg", "aaa.jpg"]), rule)
