@@ -36,7 +36,7 @@ SCHEMAS = [pa.schema(types, FORMAT) for types in (TYPES, TYPES | {GROUP: pa.stri
 # the content of the newest plan.json.
 RECORDS = "earlier.parquet"
 # Begins the path of a record whose image is not there, such as
-# "earlier:part-3/train/7.jpg". No file has this path.
+# "earlier:train/7.jpg". No file has this path.
 GONE = "earlier:"
 
 
@@ -86,8 +86,7 @@ def digest_groups(groups: pd.Series) -> pd.Series:
 
     Names such as those of patients are not published.
     """
-    names = groups.astype(object).fillna("").map(str)
-    return names.map(lambda name: name and storage.digest(name.encode()))
+    return groups.astype(str).map(lambda name: name and storage.digest(name.encode()))
 
 
 def mark_recorded(images: pd.DataFrame) -> np.ndarray:

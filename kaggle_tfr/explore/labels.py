@@ -282,8 +282,8 @@ def _label_flags(
         names = flags.melt(ignore_index=False).query("value == 1")["variable"]
         classes = classes or list(dict.fromkeys(flags))
         table, labels = _spread(names, names, is_good, rows, classes)
-    is_odd = ~is_good & is_required & (cells != "").any(axis=1)
-    table.loc[is_odd[table.index], "problem"] = ODD_CELL
+    is_odd = (~is_good & is_required)[table.index]
+    table.loc[is_odd, "problem"] = ODD_CELL
     return table, labels
 
 
@@ -309,25 +309,29 @@ def _spread(
             f"a label is called '{min(reserved)}', like a column of images.parquet. "
             f'Set LABEL_MAP: {{"{min(reserved)}": "another name"}}.'
         )
-    image = rows["image"]
-    is_held = (values != "") & names.isin(labels.label_columns)
+    table = _join_values(names, values, rows["image"], labels)
+    images = rows["image"][table.index]
+    is_labelled = images.isin(rows["image"][has_label.index][has_label])
+    table.insert(0, "label", is_labelled.astype(np.int64) - 1)
+    return table, labels
+
+
+def _join_values(
+    names: pd.Series, values: pd.Series, image: pd.Series, labels: Labels
+) -> pd.DataFrame:
+    """Return label_name, problem and the columns of labels, a row for each image."""
+    columns = list(labels.label_columns)
+    is_held = (values != "") & names.isin(columns)
     keys = [image[names.index][is_held], names[is_held].rename("name")]
     groups = values[is_held].groupby(keys)
-    joined = groups.first() if kind == "multi" else groups.agg(join_codes)
+    joined = groups.first() if labels.kind == "multi" else groups.agg(join_codes)
+    texts = joined.reset_index("name")["name"].groupby(level=0).agg("|".join).to_dict()
+
     images = image.drop_duplicates()
     table = joined.unstack(fill_value="")  # noqa: PD010
-    columns = list(labels.label_columns)
     table = table.reindex(images, columns=columns, fill_value="")
-    if kind == "multi":
+    if labels.kind == "multi":
         table = (table != "").astype(np.int8)
-
-    texts = joined.reset_index("name")["name"].groupby(level=0).agg("|".join).to_dict()
-    is_labelled = images.isin(image[has_label.index][has_label])
-    labelled = pd.DataFrame(
-        {
-            "label": is_labelled.astype(np.int64) - 1,
-            "label_name": [texts.get(name, "") for name in images],
-            "problem": "",
-        }
-    )
-    return labelled.join(table.set_axis(images.index)), labels
+    label_names = [texts.get(name, "") for name in images]
+    described = pd.DataFrame({"label_name": label_names, "problem": ""}, images.index)
+    return described.join(table.set_axis(images.index))
