@@ -36,7 +36,7 @@ SCHEMAS = [pa.schema(types, FORMAT) for types in (TYPES, TYPES | {GROUP: pa.stri
 # the content of the newest plan.json.
 RECORDS = "earlier.parquet"
 # Begins the path of a record whose image is not there, such as
-# "earlier:train/7.jpg". No file has this path.
+# "earlier:part-3/train/7.jpg". No file has this path.
 GONE = "earlier:"
 
 

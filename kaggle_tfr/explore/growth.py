@@ -59,7 +59,8 @@ def read_records(folds_from: str | Sequence[str], work_dir: str) -> pd.DataFrame
         )
     tables = [table for folder in folders for table in _read_folder(folder)]
     records = pd.concat(tables, ignore_index=True)
-    records["path"] = GONE + records["split"] + "/" + records["image_id"]
+    place = GONE + "part-" + records["part"].astype(str) + "/" + records["split"]
+    records["path"] = place + "/" + records["image_id"]
     plan = _load_plan(records)
     records = records.drop_duplicates("path", ignore_index=True)
     records.attrs["plan"] = plan

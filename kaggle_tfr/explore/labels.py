@@ -248,7 +248,7 @@ def number_labels(images: pd.DataFrame, labels: Labels) -> Table:
     elif labels.kind == "number":
         numbers = images[labels.label_columns[0]]
         bins = pd.qcut(numbers, N_BINS, duplicates="drop").cat
-        label = bins.codes
+        label = bins.codes.to_numpy()
         classes = tuple(map(str, bins.categories))
         names = np.array([*classes, ""])[label]  # -1 is the last
         labels = replace(labels, classes=classes)

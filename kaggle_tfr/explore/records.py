@@ -123,8 +123,9 @@ def list_shards(settings: InputSettings) -> pd.DataFrame:
     for listing in fnmatch.filter(names, "*shards.csv"):
         folder = os.path.dirname(listing)
         part = f"{input_dir}/{folder}".rstrip("/")
-        for row in read_part_table(part, columns=["file", "split"]).itertuples():
-            places[os.path.join(folder, row.file)] = (row.split, part)
+        shards_of_part = read_part_table(part, columns=["file", "split"])
+        for name, split in shards_of_part.to_numpy():
+            places[os.path.join(folder, name)] = (split, part)
 
     patterns = list_texts(settings.pattern)
     shards = set() if patterns else set(filter(is_shard_name, places))

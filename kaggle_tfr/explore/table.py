@@ -54,8 +54,7 @@ def measure(
     An image that cannot be used, or whose run-length code does not fit, has the reason
     as its problem. Rows with a problem are not opened.
     work_dir: hashes.parquet in it keeps the results and hashes, so that a rerun opens
-    only new and changed files, and those with a problem. It also keeps other files'
-    rows, such as those that LIMIT leaves out.
+    only new and changed files, and those with a problem.
     rle_order: how run-length codes count; those that count by "rows" are converted.
     Raises: TimeoutError: a bucket does not answer.
     """
