@@ -244,17 +244,20 @@ def number_labels(images: pd.DataFrame, labels: Labels) -> Table:
     """
     names = images["label_name"]
     if labels.kind == "single":
-        label = pd.Categorical(names, list(number_names(labels.classes))).codes
+        label: np.ndarray = pd.Categorical(
+            names, list(number_names(labels.classes))
+        ).codes
     elif labels.kind == "number":
         numbers = images[labels.label_columns[0]]
         bins = pd.qcut(numbers, N_BINS, duplicates="drop").cat
         label = bins.codes.to_numpy()
         classes = tuple(map(str, bins.categories))
-        names = np.array([*classes, ""])[label]  # -1 is the last
+        names_of_bins = np.array([*classes, ""])  # the last is that of -1
+        images = images.assign(label_name=names_of_bins[label])
         labels = replace(labels, classes=classes)
     else:
         label, _ = pd.factorize(names.where(images["label"] >= 0), sort=True)
-    return images.assign(label=label.astype(np.int64), label_name=names), labels
+    return images.assign(label=label.astype(np.int64)), labels
 
 
 def _label_flags(
