@@ -7,7 +7,6 @@ FOLDS_FROM changes after that.
 
 import io
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from kaggle_tfr.storage import AnyPath, exists, join
 FINGERPRINTS_FILE = "hashes.parquet"
 # In the metadata of the file. Another number means other hashes or columns.
 FORMAT = {b"kaggle_tfr.fingerprints": b"1"}
-HASHED = ("texture", *ALL_HASHES)
 GROUP = "group"  # a digest of the value of GROUP_COLUMN; only if there are groups
 TEXTS = ("image_id", "split", "label_name", "digest")
 NUMBERS = ("fold", "part", "cluster")
@@ -59,36 +57,20 @@ def encode_fingerprints(table: pd.DataFrame) -> bytes:
 def read_fingerprints(folder: AnyPath) -> pd.DataFrame:
     """Return the fingerprints of a part, one row per record.
 
-    Columns: `TYPES`, and `GROUP` where the file has it. Numbers are int64, hashes
-    uint64.
-    Raises: FileNotFoundError: the part has no such file. ValueError: it is not one of
+    Columns: `TYPES`, and `GROUP` where the file has it.
+    Raises: FileNotFoundError: the part was written with PUBLISH_HASHES = False.
+        ValueError: it is not one of
         this version, or is damaged.
     """
     path = join(folder, FINGERPRINTS_FILE)
-    if not exists(path):
-        raise FileNotFoundError(
-            f"there is no '{path}'. Only parts that 04_write wrote with PUBLISH_HASHES "
-            "= True have one: write the part again, or leave it out."
-        )
     data = pa.BufferReader(storage.read_bytes(path))
     try:
         rows = pq.read_table(data, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ValueError(f"'{path}' is damaged: {error}. Copy it again.") from None
-    is_schema = partial(rows.schema.equals, check_metadata=True)
-    if not any(map(is_schema, SCHEMAS)):
+    if rows.schema.metadata != FORMAT or rows.schema not in SCHEMAS:
         raise ValueError(f"'{path}' is not hashes.parquet of a part of this version.")
-    return rows.to_pandas().astype(dict.fromkeys(NUMBERS, "int64"))
-
-
-def add_fingerprints(table: pd.DataFrame, hashes: pd.DataFrame) -> pd.DataFrame:
-    """Return the images to write with the columns `HASHED`.
-
-    table: of `make_plan`. hashes: of `load_hashes`, of all images.
-    """
-    # A row that repeats the path of a good one is rejected, and has no hashes.
-    good = hashes[hashes["problem"] == ""].set_index("path")
-    return table.join(good[[*HASHED]], on="path")
+    return rows.to_pandas()
 
 
 def select_fingerprints(table: pd.DataFrame, group_column: str) -> pd.DataFrame:
@@ -104,8 +86,7 @@ def digest_groups(groups: pd.Series) -> pd.Series:
 
     Names such as those of patients are not published.
     """
-    names = groups.astype(object).fillna("").map(str)
-    return names.map(lambda name: name and storage.digest(name.encode()))
+    return groups.astype(str).map(lambda name: name and storage.digest(name.encode()))
 
 
 def mark_recorded(images: pd.DataFrame) -> np.ndarray:
@@ -129,20 +110,14 @@ def save_earlier(records: pd.DataFrame, work_dir: str) -> None:
 
 
 def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> list[str]:
-    """Return the folders to read: TFREC_DIRS, or all parts of a dataset that are here.
+    """Return the folders to read: TFREC_DIRS, or all parts of the dataset.
 
-    out_dir: OUT_DIR, where 04 writes parts; earlier parts may be elsewhere.
+    out_dir: OUT_DIR, where 04 writes parts; earlier parts may be elsewhere. The shards
+    of one that is a slug are not on this machine: TFREC_DIRS must name it.
     """
-    folders = [output_dir(out_dir or work_dir)]
-    if tfrec_dirs or not load_earlier(work_dir):
-        return list(tfrec_dirs) or folders
-    records = storage.read_parquet(join(work_dir, RECORDS), columns=["folder"])
-    for folder in records["folder"].unique():
-        if exists(join(folder, "shards.csv")):
-            folders.append(folder)
-        else:  # of a slug, only hashes.parquet is here
-            print(
-                f"WARNING: the shards of '{folder}' are not on this machine and are "
-                "not read. Set TFREC_DIRS to all parts of the dataset."
-            )
+    folders = list(tfrec_dirs) or [output_dir(out_dir or work_dir)]
+    path = join(work_dir, RECORDS)
+    if not tfrec_dirs and exists(path):
+        records = storage.read_parquet(path, columns=["folder"])
+        folders += records["folder"].unique().tolist()
     return folders

@@ -19,7 +19,7 @@ from kaggle_tfr.deduplicate.pairs import count_bits
 from kaggle_tfr.earlier import mark_recorded
 from kaggle_tfr.explore.csvs import parse_text
 from kaggle_tfr.explore.labels import number_names
-from kaggle_tfr.explore.table import find_texts, load_images
+from kaggle_tfr.explore.table import load_images
 from kaggle_tfr.find import find_file
 from kaggle_tfr.naming import OVERRIDE_GROUP
 from kaggle_tfr.schema import Labels
@@ -43,8 +43,11 @@ def read_overrides(file: str, images: pd.DataFrame, labels: Labels) -> pd.DataFr
     good = images[images["problem"] == ""]
     ids = good["image_id"]
     names = pd.concat([good["split"] + "/" + ids, ids.drop_duplicates(keep=False)])
-    row_of = np.append(names.index, -1)  # find_texts returns -1 for an unknown name
-    found = [row_of[find_texts(texts, names)] for texts in (rows["image_id"], other)]
+    row_of = pd.Series(names.index, names)
+    row_of = row_of[~row_of.index.duplicated()]
+    found = [
+        row_of.reindex(texts, fill_value=-1) for texts in (rows["image_id"], other)
+    ]
     rows["a"], rows["b"] = np.sort(found, axis=0)
     problem = _find_problems(rows, labels)
     lines = [

@@ -28,22 +28,12 @@ def compute_columns(
     a mapping.
     table: its index counts from 0; the columns `names` have their dtypes already.
     key: rows of the file with the same values in these columns are not computed again.
-    path: the parquet file, "" for none. It is saved every 50,000 rows. Its other rows
-    stay in it unless the table has their value of the first key column, such as their
-    path.
+    path: the parquet file, "" for none. It is replaced every 50,000 rows that are
+    computed, by those that are known then.
     """
-    saved = table.iloc[:0]
-    if storage.exists(path):
-        rows_of_file = storage.read_parquet(path)
-        if set(table).issubset(rows_of_file):  # else it is of an earlier version
-            saved = rows_of_file[list(table)]
-    others = saved[~saved[key[0]].isin(table[key[0]])]
-    known = table[key].reset_index().merge(saved.drop_duplicates(key), on=key)
-    known = known.set_index("index")[names]
-    done = [table.loc[known.index].assign(**known)]
-
+    done = [_read_known(table, names, key, path)]
     # Sorted, so that rows that need the same file are computed together.
-    missing = table.drop(known.index).sort_values(key)
+    missing = table.drop(done[0].index).sort_values(key)
     for rows in blocks(missing, ROWS_BETWEEN_SAVES):
         results = run(
             compute, blocks(rows, BLOCK), label=label, total=len(rows), advance=len
@@ -52,6 +42,17 @@ def compute_columns(
         computed = pd.DataFrame(values, rows.index, names).astype(table.dtypes[names])
         done.append(rows.assign(**computed))
         if path:
-            rows_of_file = pd.concat([pd.concat(done).sort_index(), others])
-            storage.write_parquet(rows_of_file, path)
+            storage.write_parquet(pd.concat(done).sort_index(), path)
     return pd.concat(done).sort_index()
+
+
+def _read_known(
+    table: pd.DataFrame, names: list[str], key: list[str], path: str
+) -> pd.DataFrame:
+    """Return the rows whose columns are in the file."""
+    saved = storage.read_parquet(path) if storage.exists(path) else table.iloc[:0]
+    if not set(table).issubset(saved):  # it is of an earlier version
+        saved = table.iloc[:0]
+    known = table[key].reset_index().merge(saved.drop_duplicates(key), on=key)
+    known = known.set_index("index")[names]
+    return table.loc[known.index].assign(**known)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from kaggle_tfr.explore.files import is_generic
-from kaggle_tfr.explore.labels import LEFT_OUT, NO_LABEL, number_names
+from kaggle_tfr.explore.labels import LEFT_OUT, NO_LABEL, ODD_CELL, number_names
 from kaggle_tfr.explore.masks import note_combs
 from kaggle_tfr.explore.rows import LINK_PROBLEM, MISSING_FILE, NO_ROW
 from kaggle_tfr.notebook import note
@@ -24,6 +24,8 @@ ADVICE = {
     NO_LABEL: OTHER_LABELS,
     "listed with different labels": "If an image can have several labels, set "
     "LABEL_KIND: multi.",
+    ODD_CELL: 'Set what other cells mean, as in LABEL_MAP: {"-1": 0}, or LABEL_KIND: '
+    "masks for run-length codes.",
     LINK_PROBLEM: "Set INPUT_DIR to the folder that the links lead to, or copy it.",
     "listed twice": "Set ID_COLUMN to the column of the images' names.",
     MISSING_FILE: "No file has this name, with any ending and case. Set ID_COLUMN to "

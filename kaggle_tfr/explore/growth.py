@@ -20,10 +20,9 @@ from kaggle_tfr.earlier import (
     GROUP,
     RECORDS,
     digest_groups,
-    mark_recorded,
     read_fingerprints,
 )
-from kaggle_tfr.explore.labels import Table, number_labels, number_names
+from kaggle_tfr.explore.labels import Table, number_labels
 from kaggle_tfr.explore.settings import list_texts
 from kaggle_tfr.find import find_file, find_input
 from kaggle_tfr.notebook import note
@@ -41,8 +40,8 @@ def read_records(folds_from: str | Sequence[str], work_dir: str) -> pd.DataFrame
         dataset, as folders or slugs, or the folder that contains them; "" for none.
     work_dir: WORK_DIR, which must be another folder.
     Columns of the records: those of `read_fingerprints`; folder, of the part; and path,
-        for a record without an image. Those of a CSV, which has no plan, are `KEPT`,
-        with the part -1, and neither label_name nor digest.
+        for a record without an image. Those of a CSV, which has no plan, are
+        image_id, split, fold, and part, which is -1.
     Raises: FileNotFoundError, ValueError.
     """
     names = list_texts(folds_from)
@@ -62,23 +61,25 @@ def read_records(folds_from: str | Sequence[str], work_dir: str) -> pd.DataFrame
     records = pd.concat(tables, ignore_index=True)
     place = GONE + "part-" + records["part"].astype(str) + "/" + records["split"]
     records["path"] = place + "/" + records["image_id"]
-
-    records.attrs["plan"] = _load_plan(records)
+    plan = _load_plan(records)
+    records = records.drop_duplicates("path", ignore_index=True)
+    records.attrs["plan"] = plan
     return records
 
 
 def _load_plan(records: pd.DataFrame) -> dict[str, Any]:
-    """Return the newest plan.json. Raises: ValueError: records are missing or twice."""
-    part_dirs = records.groupby("part")["folder"].last()
-    check_one_dataset(part_dirs, advice="Name parts of one dataset in FOLDS_FROM.")
-    path = join(part_dirs.iloc[-1], "plan.json")
+    """Return the newest plan.json. Raises: ValueError: records are missing."""
+    check_one_dataset(
+        records["folder"].unique(), advice="Name parts of one dataset in FOLDS_FROM."
+    )
+    parts = records["part"].unique()
+    path = join(records["folder"][records["part"].argmax()], "plan.json")
     plan = storage.parse_json(storage.read_text(path), path, "Copy it again.")
-    n_parts = PlanId.from_dict(plan).part_numbers.stop - 1
-    if len(part_dirs) != n_parts or not records["path"].is_unique:
+    if len(parts) != PlanId.from_dict(plan).part_numbers.stop - 1:
         raise ValueError(
-            f"FOLDS_FROM has records of the parts {[*part_dirs.index]}, but needs "
-            f"those of parts 1 to {n_parts}, each once. Otherwise copies could be in "
-            "two folds. Name each part, or the folder around them."
+            f"FOLDS_FROM has records of the parts {parts.tolist()}, but needs those of "
+            "all parts of the dataset. Otherwise copies could be in two folds. Name "
+            "each part, or the folder around them."
         )
     return plan
 
@@ -92,14 +93,8 @@ def _read_csv(name: str) -> pd.DataFrame:
             f"FOLDS_FROM '{name}' needs the columns image_id and fold, but has "
             f"{', '.join(map(str, rows))}."
         )
-    if "keep" in rows:
-        rows = rows[rows["keep"].astype(bool)]
-    rows = rows.assign(part=-1, split=rows.get("split", "train"))
-    return (
-        rows[["image_id", "split", "fold", "part"]]
-        .reindex(columns=KEPT)
-        .astype({"digest": str})
-    )
+    rows = rows.assign(split=rows.get("split", "train"), part=-1)
+    return rows[["image_id", "split", "fold", "part"]]
 
 
 def _read_folder(folder: str) -> list[pd.DataFrame]:
@@ -121,28 +116,27 @@ def join_records(images: pd.DataFrame, labels: Labels, records: pd.DataFrame) ->
     """
     row = _match(images, records)
     found = records[row.notna()].set_index(row.dropna().astype(int))
+    gone = records[row.isna()]
     joined = images.assign(part=0, fold=-1)
-    joined.update(found[KEPT])
-    is_recorded = mark_recorded(joined)
-    is_other_file = is_recorded & (joined["digest"] != images["digest"])
+    columns = records.columns.intersection(KEPT)
+    joined.loc[found.index, columns] = found[columns]
+    is_changed = joined["digest"] != images["digest"]
     is_relabelled = joined["label_name"] != images["label_name"]
     note(
-        "!" if row.isna().all() else "·",
+        "!" if found.empty else "·",
         f"Images of FOLDS_FROM, which keep split, fold and label: {len(records):,}. "
-        f"Of these, {row.isna().sum():,} are not in the input, "
-        f"{is_other_file.sum():,} are rejected or other files now, and "
-        f"{is_relabelled.sum():,} have another label.",
+        f"Of these, {len(gone):,} are not in the input, {is_changed.sum():,} are "
+        f"rejected or other files now, and {is_relabelled.sum():,} have another label.",
         "earlier parts",
     )
     plan = records.attrs.get("plan")
     if not plan:
         return joined, labels
-    joined["path"] = joined["path"].mask(is_other_file, found["path"])
-    joined["problem"] = joined["problem"].mask(is_recorded, "")
-    group_column = plan["settings"]["group_column"]
-    gone = _list_gone(joined, records[row.isna()], group_column)
+    joined["path"] = joined["path"].mask(is_changed, found["path"])
+    joined.loc[found.index, "problem"] = ""
+    gone = _list_gone(joined, gone, plan["settings"]["group_column"])
     labels = _keep_labels(labels, Labels.from_dict(plan["labels"]))
-    return _number_labels(pd.concat([joined, gone], ignore_index=True), labels), labels
+    return _number_labels(pd.concat([joined, gone], ignore_index=True), labels)
 
 
 def _match(images: pd.DataFrame, records: pd.DataFrame) -> pd.Series:
@@ -152,19 +146,17 @@ def _match(images: pd.DataFrame, records: pd.DataFrame) -> pd.Series:
     class has another id. A test image may have the id of another one.
     """
     row = pd.Series(np.nan, records.index)
-    for column in ("image_id", "digest"):
-        free = images[(images[column] != "") & ~images.index.isin(row)]
-        names = _name_images(free, column).drop_duplicates()
+    for column in records.columns.intersection(["image_id", "digest"]):
+        names, names_of_records = [
+            table[column] + (table["split"] == "test").map({True: "?", False: ""})
+            for table in (images, records)
+        ]
+        names = names[(images[column] != "") & ~images.index.isin(row)]
         row_of = pd.Series(names.index, names)
-        found = _name_images(records[row.isna()], column).map(row_of)
+        row_of = row_of[~row_of.index.duplicated()]
+        found = names_of_records[row.isna()].map(row_of)
         row = row.fillna(found.drop_duplicates())
     return row
-
-
-def _name_images(table: pd.DataFrame, column: str) -> pd.Series:
-    """Return names of test images that differ from those of other images."""
-    prefix = np.where(table["split"] == "test", "test/", "/")
-    return prefix + table[column]
 
 
 def _list_gone(
@@ -176,8 +168,8 @@ def _list_gone(
     if group_column in images:
         # Parts have digests of the groups' names, which the input may have.
         names = images[group_column].drop_duplicates()
-        name_of = dict(zip(digest_groups(names), names, strict=True))
-        gone[group_column] = [name_of.get(group, group) for group in records[GROUP]]
+        name_of = pd.Series(names.to_numpy(), digest_groups(names))
+        gone[group_column] = records[GROUP].map(name_of).fillna(records[GROUP])
     numbers = images.select_dtypes("number").columns
     gone[numbers] = gone[numbers].fillna(0)
     return gone.fillna("").astype(images.dtypes)
@@ -196,14 +188,11 @@ def _keep_labels(labels: Labels, before: Labels) -> Labels:
     return replace(before, name=labels.name, bit_depth=labels.bit_depth)
 
 
-def _number_labels(images: pd.DataFrame, labels: Labels) -> pd.DataFrame:
+def _number_labels(images: pd.DataFrame, labels: Labels) -> Table:
     """Return the images with labels by label_name, as the records have them."""
-    names = images["label_name"]
-    columns = list(labels.label_columns)
-    if labels.kind == "single":
-        label = names.map(number_names(labels.classes)).fillna(-1)
-        images["label"] = label.astype("int64")
-    elif labels.kind == "multi":
-        flags = names.str.get_dummies("|").reindex(columns=columns, fill_value=0)
+    if labels.kind == "multi":
+        columns = list(labels.label_columns)
+        flags = images["label_name"].str.get_dummies("|")
+        flags = flags.reindex(columns=columns, fill_value=0)
         images[columns] = flags.astype("int8")
-    return number_labels(images, labels)[0]
+    return number_labels(images, labels)[0], labels

@@ -13,9 +13,9 @@ from kaggle_tfr.explore.checks import check_table
 from kaggle_tfr.explore.columns import find_labels
 from kaggle_tfr.explore.files import Files, check_images, check_link, list_files
 from kaggle_tfr.explore.groups import add_groups
-from kaggle_tfr.explore.labels import RESERVED, Table, number_labels, read_labels
+from kaggle_tfr.explore.labels import Table, label_rows, number_labels
 from kaggle_tfr.explore.records import list_shards, read_records
-from kaggle_tfr.explore.rows import FILE, ID, NO_ROW, PROBLEM, SPLIT, TAIL
+from kaggle_tfr.explore.rows import NO_ROW, PROBLEM, TAIL
 from kaggle_tfr.explore.settings import InputSettings, list_texts
 from kaggle_tfr.find import WORK, find_input, output_dir
 from kaggle_tfr.images.masks import EMPTY_CODES
@@ -134,24 +134,7 @@ def _read_files(files: Files, settings: InputSettings, known: Labels | None) -> 
     text = _read_text(rows, files, settings)
     if settings.label_kind == "masks" and not text.empty:
         _accept_unlisted(rows, text.iloc[:, -1])
-    is_test = rows[SPLIT] == "test"
-    facts = pd.DataFrame(
-        {
-            "image": rows[FILE].where(rows[FILE] != "", rows[ID]),
-            "is_test": is_test,
-            "is_optional": is_test | rows[PROBLEM].str.startswith(NO_ROW),
-        }
-    )
-    labelled, labels = read_labels(text, facts, settings, known)
-
-    rows = rows.loc[labelled.index]
-    paths = rows[FILE].where(rows[FILE] == "", f"{settings.input_dir}/" + rows[FILE])
-    images = pd.DataFrame({"image_id": rows[ID], "path": paths, "split": rows[SPLIT]})
-    labelled["problem"] = listing.first_problem(rows[PROBLEM], labelled["problem"])
-    others = rows.filter(regex="^[^/]").drop(columns=list(text), errors="ignore")
-    others = others.rename(columns={name: f"csv_{name}" for name in RESERVED})
-    images = pd.concat([images, labelled, others], axis=1)
-    return images.reset_index(drop=True), labels
+    return label_rows(rows, text, settings, known)
 
 
 def _read_text(

@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
+from kaggle_tfr.explore.csvs import SPLIT
 from kaggle_tfr.explore.files import check_link
+from kaggle_tfr.explore.rows import FILE, ID, NO_ROW, PROBLEM, first_problem
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.images.hashing import ALL_HASHES
 from kaggle_tfr.images.masks import EMPTY_CODES, join_codes
@@ -22,12 +24,12 @@ Classes = Sequence[Any]  # those that labels must be; empty for any
 MISSING = ("", "nan", "NaN", "<NA>")  # how CSVs write that there is no value
 LEFT_OUT = "left out by LABEL_MAP"
 NO_LABEL = "no label"
+ODD_CELL = "a label is neither 0 nor 1"
 FLAGS = {"1": 1, "true": 1, "0": 0, "false": 0}
 INTEGER = re.compile("0|-?[1-9][0-9]*")  # as Python would write it: "007" stays text
 NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"
 RUNS = r"\d+ \d+( \d+ \d+)*"  # a run-length code
 MANY = 20  # different numbers with fractions are a quantity, not classes
-MAX_ODD = 0.05  # of the rows, with something else in columns of 0 and 1
 N_BINS = 10  # of a quantity, by which folds are stratified
 # Columns that the steps add. A CSV's column of such a name gets the prefix "csv_".
 _RESERVED = """image_id path split label label_name problem height width n_bytes format
@@ -35,6 +37,36 @@ orientation note cluster distance keep reason fold shard part position source in
 override_group digest brightness sharpness jpeg_quality exif_camera exif_time file
 record source_height source_width texture"""
 RESERVED = frozenset([*_RESERVED.split(), *ALL_HASHES])
+
+
+def label_rows(
+    rows: pd.DataFrame,
+    text: pd.DataFrame,
+    settings: InputSettings,
+    known: Labels | None = None,
+) -> Table:
+    """Return a row for each image, with its labels, and what the labels are.
+
+    rows: of `list_rows`, or of records. text, known: as in `read_labels`.
+    Raises: ValueError: the text cannot be such labels.
+    """
+    is_test = rows[SPLIT] == "test"
+    facts = pd.DataFrame(
+        {
+            "image": rows[FILE].where(rows[FILE] != "", rows[ID]),
+            "is_optional": is_test | rows[PROBLEM].str.startswith(NO_ROW),
+        }
+    )
+    labelled, labels = read_labels(text, facts, settings, known)
+
+    rows = rows.loc[labelled.index]
+    paths = rows[FILE].where(rows[FILE] == "", f"{settings.input_dir}/" + rows[FILE])
+    images = pd.DataFrame({"image_id": rows[ID], "path": paths, "split": rows[SPLIT]})
+    labelled["problem"] = first_problem(rows[PROBLEM], labelled["problem"])
+    others = rows.filter(regex="^[^/]").drop(columns=list(text), errors="ignore")
+    others = others.rename(columns={name: f"csv_{name}" for name in RESERVED})
+    images = pd.concat([images, labelled, others], axis=1)
+    return images.reset_index(drop=True), labels
 
 
 def read_labels(
@@ -48,6 +80,8 @@ def read_labels(
     text: the cells of LABEL_COLUMN; without a column, images have no labels.
     rows: image, which all rows of an image share; is_optional, whether the image needs
     no label, as a test image. known: the labels of the main input.
+    Column `label` of the result is 0 for an image with labels, -1 for one without;
+    `number_labels` numbers them.
     Raises: ValueError: the cells cannot be such labels.
     """
     if text.columns.empty:
@@ -57,26 +91,35 @@ def read_labels(
         lists = text.iloc[:, 0].str.split(settings.label_separator, regex=False)
         text = lists.explode().str.strip().to_frame()
     text = text.apply(_tidy)
-    classes: Classes = known.classes if known else ()
-    label_map = load_label_map(settings)
-    if not known and len(text.columns) == 1:
-        classes = _list_order(label_map)
-    cells = text if classes and not known else text.replace(label_map)
-    # The label that LABEL_MAP gives to an empty cell is not that of a test image.
     is_optional = rows["is_optional"]
-    is_blank = is_optional[text.index] & (text == "").all(axis=1)
-    cells = cells.mask(is_blank, "").rename(columns=label_map)
+    cells, classes = _map_cells(text, is_optional, settings, known)
     table, labels = _read_cells(cells, rows, settings, classes)
 
-    is_missing = ~is_optional[table.index] & (table["label"] < 0)
-    table.loc[is_missing & (table["problem"] == ""), "problem"] = NO_LABEL
+    is_missing = (table["label"] < 0) & (table["problem"] == "")
+    table.loc[is_missing & ~is_optional[table.index], "problem"] = NO_LABEL
     if labels.kind == "single":
         is_left_out = (cells.iloc[:, 0] == "") & (text.iloc[:, 0] != "")
         table.loc[is_left_out, "problem"] = LEFT_OUT
     return table, labels
 
 
-def load_label_map(settings: InputSettings) -> dict[str, str]:
+def _map_cells(
+    text: pd.DataFrame,
+    is_optional: pd.Series,
+    settings: InputSettings,
+    known: Labels | None,
+) -> tuple[pd.DataFrame, Classes]:
+    """Return the cells and columns that LABEL_MAP renames, and the known classes."""
+    label_map = _load_label_map(settings)
+    if not known and len(text.columns) == 1 and (order := _list_order(label_map)):
+        return text, order
+    # The label that LABEL_MAP gives to an empty cell is not that of a test image.
+    is_blank = is_optional[text.index] & (text == "").all(axis=1)
+    cells = text.where(is_blank, text.replace(label_map))
+    return cells.rename(columns=label_map), known.classes if known else ()
+
+
+def _load_label_map(settings: InputSettings) -> dict[str, str]:
     """Return LABEL_MAP, from the JSON file in INPUT_DIR if it is a file's name."""
     label_map: Any = settings.label_map or {}
     if isinstance(label_map, str):
@@ -90,9 +133,8 @@ def load_label_map(settings: InputSettings) -> dict[str, str]:
 def _list_order(label_map: dict[str, str]) -> Classes:
     """Return the classes in the order of their labels; () if the map renames them."""
     name_of = {label: name for name, label in label_map.items()}
-    labels = list(map(str, range(len(label_map))))
-    is_order = name_of.keys() == set(labels)
-    return _parse_names([name_of[label] for label in labels]) if is_order else ()
+    names = [name_of.get(str(label), "") for label in range(len(label_map))]
+    return _parse_names(names) if all(names) else ()
 
 
 def _tidy(cells: pd.Series) -> pd.Series:
@@ -114,10 +156,8 @@ def _read_cells(
     kind = settings.label_kind
     n_columns = len(cells.columns)
     names = cells.iloc[:, 0]
-    codes = cells.iloc[:, -1].str.strip().replace(list(EMPTY_CODES), "")
-    if kind == "auto" and n_columns < 3 and _are_codes(codes):
-        kind = "masks"
     if kind == "masks":
+        codes = cells.iloc[:, -1].str.strip().replace(list(EMPTY_CODES), "")
         if n_columns == 1:
             names = pd.Series(names.name, names.index)
         has_label = ~rows["is_optional"] | (codes != "")
@@ -127,14 +167,8 @@ def _read_cells(
     if n_columns > 1:
         return _label_flags(cells, rows, kind, classes)
     if settings.label_separator or kind == "multi":
-        return _spread(names, names != "", names != "", rows, classes)
+        return _spread(names, names, names != "", rows, classes)
     return _label_classes(names, rows, classes)
-
-
-def _are_codes(cells: pd.Series) -> bool:
-    """Return whether all cells that are not empty are run-length codes."""
-    codes = cells[cells != ""]
-    return len(codes) > 0 and bool(codes.str.fullmatch(RUNS).all())
 
 
 def _parse_names(names: Collection[str]) -> list:
@@ -170,11 +204,13 @@ def number_names(classes: Classes) -> dict[str, int]:
 def _label_classes(names: pd.Series, rows: pd.DataFrame, classes: Classes) -> Table:
     """Return one class for each image, "" for none."""
     classes = _list_classes(names, rows, classes)
-    label = names.map(number_names(classes)).fillna(-1).astype(np.int64)
-    names = names.where(label >= 0, "")
-    problem = _find_repeats(rows["image"], names)
-    table = pd.DataFrame({"label": label, "label_name": names, "problem": problem})
-    return table, Labels("single", tuple(classes))
+    names = names.where(names.isin(list(map(str, classes))), "")
+    values = {
+        "label": (names != "").astype(np.int64) - 1,
+        "label_name": names,
+        "problem": _find_repeats(rows["image"], names),
+    }
+    return pd.DataFrame(values), Labels("single", tuple(classes))
 
 
 def _find_repeats(image: pd.Series, names: pd.Series) -> pd.Series:
@@ -201,59 +237,57 @@ def _label_numbers(cells: pd.Series, rows: pd.DataFrame) -> Table:
 
 
 def number_labels(images: pd.DataFrame, labels: Labels) -> Table:
-    """Return the images of all inputs with numbers of several labels, and of bins.
+    """Return the images of all inputs with `label`, and labels with classes.
 
-    `label` numbers the combinations of labels, or ten bins of a quantity with equal
-    counts, which are its classes.
+    `label` is the number of a class, of a combination of labels, or of one of ten bins
+    of a quantity with equal counts, which are its classes; -1 for none.
     """
+    names = images["label_name"]
     if labels.kind == "single":
-        return images, labels
-    key = images["label_name"].where(images["label"] >= 0)
-    if labels.kind == "number":
+        label: np.ndarray = pd.Categorical(
+            names, list(number_names(labels.classes))
+        ).codes
+    elif labels.kind == "number":
         numbers = images[labels.label_columns[0]]
-        key = (numbers.rank(method="min") - 1) * N_BINS // numbers.count()
-        spans = numbers.groupby(key).agg(["min", "max"]).map("{:.6g}".format)
-        names = spans["min"] + " to " + spans["max"]
-        images = images.assign(label_name=key.map(names).fillna(""))
-        labels = replace(labels, classes=tuple(names))
-    return images.assign(label=pd.factorize(key, sort=True)[0]), labels
+        bins = pd.qcut(numbers, N_BINS, duplicates="drop").cat
+        label = bins.codes.to_numpy()
+        classes = tuple(map(str, bins.categories))
+        names_of_bins = np.array([*classes, ""])  # the last is that of -1
+        images = images.assign(label_name=names_of_bins[label])
+        labels = replace(labels, classes=classes)
+    else:
+        label, _ = pd.factorize(names.where(images["label"] >= 0), sort=True)
+    return images.assign(label=label.astype(np.int64)), labels
 
 
 def _label_flags(
     cells: pd.DataFrame, rows: pd.DataFrame, kind: str, classes: Classes
 ) -> Table:
-    """Return the labels of columns of 0 and 1."""
-    columns = list(filter(None, dict.fromkeys(map(str, cells))))
+    """Return the labels of columns of 0 and 1; a row with other cells has none."""
+    cells = cells.drop(columns="", errors="ignore")
     flags = cells.apply(lambda column: column.str.strip().str.lower().map(FLAGS))
     is_good = flags.notna().all(axis=1)
+    flags = flags.where(is_good, 0)
+    is_one = flags.sum(axis=1) == 1
     is_required = ~rows["is_optional"]
-    _check_odd_cells(cells[~is_good & is_required], len(cells))
-    names = _name_combinations(flags[columns].where(is_good, 0))
-    is_one = (names != "") & ~names.str.contains("|", regex=False)
     if kind == "auto" and is_one[is_good & is_required].all():
         print(
-            f"Each row has exactly one 1 in {len(columns)} label columns: they are "
-            "read as one class per image. Set LABEL_KIND: multi to read them as "
+            f"Each row has exactly one 1 in {len(flags.columns)} label columns: they "
+            "are read as one class per image. Set LABEL_KIND: multi to read them as "
             "several labels."
         )
         kind = "single"
     if kind == "single":
-        classes = classes or sorted(_parse_names(columns))
-        return _label_classes(names.where(is_one, ""), rows, classes)
-    names = names.str.split("|", regex=False).explode()
-    return _spread(names, names != "", is_good, rows, classes or columns)
-
-
-def _check_odd_cells(odd: pd.DataFrame, n_rows: int) -> None:
-    """Raise a ValueError if many rows have odd cells; blank rows do not count."""
-    odd = odd[(odd != "").any(axis=1)]
-    if len(odd) > MAX_ODD * n_rows:
-        counts = odd.melt()["value"].value_counts().drop(list(FLAGS), errors="ignore")
-        raise ValueError(
-            f"LABEL_COLUMN: {len(odd):,} of {n_rows:,} rows contain something else "
-            f"than 0 and 1: {counts[:4].to_dict()}. Set what each of them means, as in "
-            f'LABEL_MAP: {{"{counts.index[0]}": 0}}.'
-        )
+        classes = classes or sorted(_parse_names(set(flags)))
+        names = flags.idxmax(axis=1).where(is_one, "")
+        table, labels = _label_classes(names, rows, classes)
+    else:
+        names = flags.melt(ignore_index=False).query("value == 1")["variable"]
+        classes = classes or list(dict.fromkeys(flags))
+        table, labels = _spread(names, names, is_good, rows, classes)
+    is_odd = (~is_good & is_required)[table.index]
+    table.loc[is_odd, "problem"] = ODD_CELL
+    return table, labels
 
 
 def _spread(
@@ -265,11 +299,11 @@ def _spread(
 ) -> Table:
     """Return a row for each image, with its value in the column of each name.
 
-    values: run-length codes, of which those of one image and name become one, or
-    whether there is a name. has_label: whether the image of a row has labels, if only
+    values: run-length codes, of which those of one image and name become one, or the
+    names, which become 1. has_label: whether the image of a row has labels, if only
     none of them.
     """
-    kind = "multi" if values.dtype == bool else "masks"
+    kind = "multi" if values is names else "masks"
     classes = tuple(_list_classes(names, rows, classes))
     labels = Labels(kind, classes, tuple(map(str, classes)))
     reserved = RESERVED.intersection(labels.label_columns)
@@ -281,35 +315,26 @@ def _spread(
     table = _join_values(names, values, rows["image"], labels)
     images = rows["image"][table.index]
     is_labelled = images.isin(rows["image"][has_label.index][has_label])
-    labelled = pd.DataFrame(
-        {
-            "label": is_labelled.astype(np.int64) - 1,
-            "label_name": _name_combinations(table),
-            "problem": "",
-        }
-    )
-    return labelled.join(table), labels
+    table.insert(0, "label", is_labelled.astype(np.int64) - 1)
+    return table, labels
 
 
 def _join_values(
     names: pd.Series, values: pd.Series, image: pd.Series, labels: Labels
 ) -> pd.DataFrame:
-    """Return a row for each image, with a column for each label."""
+    """Return label_name, problem and the columns of labels, a row for each image."""
     columns = list(labels.label_columns)
-    is_held = values.astype(bool) & names.isin(columns)
-    groups = values[is_held].groupby([image[names.index][is_held], names[is_held]])
-    joined = groups.agg("first" if labels.kind == "multi" else join_codes)
+    is_held = (values != "") & names.isin(columns)
+    keys = [image[names.index][is_held], names[is_held].rename("name")]
+    groups = values[is_held].groupby(keys)
+    joined = groups.first() if labels.kind == "multi" else groups.agg(join_codes)
+    texts = joined.reset_index("name")["name"].groupby(level=0).agg("|".join).to_dict()
+
     images = image.drop_duplicates()
-    table = joined.unstack().reindex(images, columns=columns)  # noqa: PD010
-    table = table.set_axis(images.index).fillna(labels.blanks())
-    return table.astype(np.int8) if labels.kind == "multi" else table
-
-
-def _name_combinations(columns: pd.DataFrame) -> pd.Series:
-    """Return the joined names of the columns that are neither 0 nor "" in each row.
-
-    An example is "Fish|Sugar".
-    """
-    held, row = np.unique(columns.to_numpy(bool), axis=0, return_inverse=True)
-    joined = ["|".join(columns.columns[is_held]) for is_held in held]
-    return pd.Series(np.array(joined, object)[row.ravel()], columns.index)
+    table = joined.unstack(fill_value="")  # noqa: PD010
+    table = table.reindex(images, columns=columns, fill_value="")
+    if labels.kind == "multi":
+        table = (table != "").astype(np.int8)
+    label_names = [texts.get(name, "") for name in images]
+    described = pd.DataFrame({"label_name": label_names, "problem": ""}, images.index)
+    return described.join(table.set_axis(images.index))

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from kaggle_tfr.images.masks import measure_comb
+from kaggle_tfr.images.masks import transpose_code
 from kaggle_tfr.notebook import note
 from kaggle_tfr.schema import Labels
 
@@ -16,13 +16,15 @@ def note_combs(images: pd.DataFrame, labels: Labels) -> None:
     At most 50 good images are measured, which are chosen at random, each by its longest
     code. Square images do not count: a mask fits them in both orders.
     """
-    masked = images.query("problem == '' and label_name != ''")
+    masked = images.query("problem == '' and label_name != '' and height != width")
     sample = masked.sample(min(len(masked), MOST_MASKS), random_state=0)
-    sample = sample.query("height != width")
     n_combs = 0
-    for _, row in sample.iterrows():
-        code = max(row[list(labels.label_columns)], key=len)
-        n_combs += measure_comb(code, row["height"], row["width"]) > 0
+    for row in sample.to_dict("records"):
+        code = max((row[name] for name in labels.label_columns), key=len)
+        by_columns = transpose_code(code, row["width"], row["height"])
+        by_rows = transpose_code(code, row["height"], row["width"])
+        # In the wrong order, a mask is torn into more runs in the other direction.
+        n_combs += len(by_columns) > len(by_rows)
     if n_combs > MANY_COMBS * len(sample):
         note(
             "!",

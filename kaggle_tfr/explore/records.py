@@ -12,9 +12,10 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr import parallel, storage
+from kaggle_tfr.explore.csvs import SPLIT
 from kaggle_tfr.explore.files import explain_unreadable, list_files
-from kaggle_tfr.explore.labels import Table, read_labels
-from kaggle_tfr.explore.rows import FILE, LINK_PROBLEM, PROBLEM, SPLIT
+from kaggle_tfr.explore.labels import Table, label_rows
+from kaggle_tfr.explore.rows import FILE, ID, LINK_PROBLEM, PROBLEM
 from kaggle_tfr.explore.settings import InputSettings, list_texts
 from kaggle_tfr.naming import is_shard_name, parse_shard_name
 from kaggle_tfr.records import (
@@ -76,36 +77,41 @@ def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
     read_shard = partial(
         _read_shard, schema=schema, names=saved.label_columns, input_dir=input_dir
     )
-    tables = parallel.run(
-        read_shard, shards.to_numpy().tolist(), label="Reading shards"
-    )
+    listed = shards[["file", "split"]].to_numpy().tolist()
+    tables = parallel.run(read_shard, listed, label="Reading shards")
     records = pd.concat(tables, ignore_index=True)
-    labelled, labels = _label_records(records, saved, known, settings)
-    others = records.filter(regex="^[^/]").drop(
-        columns=[*SOURCES, *labels.label_columns], errors="ignore"
-    )
-    others = others.convert_dtypes(convert_string=False, convert_floating=False)
-    images = pd.DataFrame(
-        {
-            "image_id": _list_ids(records, input_dir),
-            "path": records[FILE],
-            "split": records[SPLIT],
-        }
-    )
-    return pd.concat([images, labelled, others], axis=1), labels
+    settings = replace(settings, label_kind=kind, label_separator="")
+    if saved.classes and not settings.label_map:
+        known = known or saved
+    text = _read_text(records, saved)
+    rows = records.drop(columns=[*SOURCES, *saved.label_columns], errors="ignore")
+    rows = rows.convert_dtypes(convert_string=False, convert_floating=False)
+    ids = records.get("image_id", records[FILE]).fillna(records[FILE])
+    rows[ID] = ids.mask(ids.duplicated(), records[FILE])
+    return label_rows(rows, text, settings, known)
 
 
-def _list_ids(records: pd.DataFrame, input_dir: str) -> pd.Series:
-    """Return the id of each record, or its address if it has none or it repeats."""
-    addresses = records[FILE].str.removeprefix(f"{input_dir}/")
-    ids = records.get("image_id", addresses).fillna(addresses)
-    return ids.mask(ids.duplicated(), addresses)
+def _read_text(records: pd.DataFrame, saved: Labels) -> pd.DataFrame:
+    """Return the text of the labels of records, and their names in front of codes.
+
+    saved: the labels.json of the shards.
+    """
+    columns = list(saved.label_columns)
+    if saved.kind == "single":
+        columns = [name for name in ("label_name", "label") if name in records][:1]
+    text = records.reindex(columns=columns)
+    if columns == ["label"] and saved.classes:
+        text["label"] = text["label"].map(dict(enumerate(saved.classes)))
+    text = text.where(text.notna(), "").astype(str)
+    if saved.kind == "masks":
+        text = text.melt(value_name="/code", ignore_index=False)
+    return text
 
 
 def list_shards(settings: InputSettings) -> pd.DataFrame:
     """Return file, split and part of each shard in INPUT_DIR, sorted by file.
 
-    PATTERN chooses them, else their names.
+    PATTERN chooses them, else their names. file: below INPUT_DIR.
     Shards that a shards.csv lists, but whose file is missing, are among them. A shard
     that none lists has the split in its name, and the part "".
     Raises: ValueError: parts of different datasets.
@@ -122,10 +128,10 @@ def list_shards(settings: InputSettings) -> pd.DataFrame:
             places[os.path.join(folder, name)] = (split, part)
 
     patterns = list_texts(settings.pattern)
-    shards = [] if patterns else list(filter(is_shard_name, places))
+    shards = set() if patterns else set(filter(is_shard_name, places))
     for pattern in patterns:
-        shards += fnmatch.filter(places, pattern)
-    rows = [(f"{input_dir}/{name}", *places[name]) for name in sorted(set(shards))]
+        shards.update(fnmatch.filter(places, pattern))
+    rows = [(name, *places[name]) for name in sorted(shards)]
     table = pd.DataFrame(rows, columns=["file", "split", "part"])
     check_one_dataset(
         filter(None, table["part"]),
@@ -159,8 +165,9 @@ def _choose_schema(
     return choose_schema(folder, max(known, key=len))
 
 
-def _walk_records(path: str, input_dir: str) -> Iterator[tuple[Features, str]]:
+def _walk_records(shard: str, input_dir: str) -> Iterator[tuple[Features, str]]:
     """Yield features and problem of each record; a problem means no features."""
+    path = f"{input_dir}/{shard}"
     if not storage.is_inside(path, input_dir):
         yield {}, LINK_PROBLEM
         return
@@ -185,21 +192,19 @@ def _read_shard(
     """Return `FILE`, `SPLIT`, `PROBLEM` and the sources (object) of each record.
 
     Lists other than labels, and bytes that are not text, are left out.
-    shard: a row of `list_shards`. names: of the labels in a list.
+    shard: file and split. names: of the labels in a list.
     """
-    path, split, _ = shard
+    name, split = shard
     schema = schema.for_split(split)
     image_key = schema.image_key
     rows = []
-    for number, record in enumerate(_walk_records(path, input_dir)):
-        features, problem = record
-        row: dict[str, Any] = {FILE: f"{path}#{number}", SPLIT: split, PROBLEM: problem}
-        rows.append(row)
+    for number, (features, problem) in enumerate(_walk_records(name, input_dir)):
+        row = {FILE: f"{name}#{number}", SPLIT: split, PROBLEM: problem}
         if not problem and image_key not in features:
             row[PROBLEM] = f"no image in the feature '{image_key}'"
         elif not problem and list_image_features(features) != [image_key]:
-            row[FILE] = f"{path}#{image_key}={number}"
-        row.update(_read_values(features, schema, names))
+            row[FILE] = f"{name}#{image_key}={number}"
+        rows.append(row | _read_values(features, schema, names))
     return pd.DataFrame(rows, dtype=object)
 
 
@@ -218,30 +223,3 @@ def _read_values(
                 text = value.decode() if isinstance(value, bytes) else value
                 row[field.sources[0]] = text
     return row
-
-
-def _label_records(
-    records: pd.DataFrame, saved: Labels, known: Labels | None, settings: InputSettings
-) -> Table:
-    """Return the columns of labels and problems, and the labels.
-
-    saved: the labels.json of the shards. known: the labels of the main input.
-    """
-    columns = list(saved.label_columns)
-    if saved.kind == "single":
-        columns = [name for name in ("label_name", "label") if name in records][:1]
-    text = records.reindex(columns=columns)
-    if columns == ["label"] and saved.classes:
-        text["label"] = text["label"].map(dict(enumerate(saved.classes)))
-    text = text.fillna("").astype(str)
-    if saved.kind == "masks":
-        text = text.melt(value_name="/code", ignore_index=False)
-    problem = records[PROBLEM]
-    is_optional = (records[SPLIT] == "test") | (problem != "")
-    rows = pd.DataFrame({"image": records[FILE], "is_optional": is_optional})
-    settings = replace(settings, label_kind=saved.kind, label_separator="")
-    if saved.classes and not settings.label_map:
-        known = known or saved
-    table, labels = read_labels(text, rows, settings, known)
-    table["problem"] = problem.where(problem != "", table["problem"])
-    return table, labels

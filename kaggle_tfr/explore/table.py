@@ -1,20 +1,16 @@
 """The table of images: read every image; save, load and count the rows."""
 
-import json
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from kaggle_tfr import storage
 from kaggle_tfr.earlier import RECORDS
 from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.explore.checks import note_rejects
 from kaggle_tfr.explore.files import explain_unreadable
-from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.facts import FileFacts, measure_quality, read_facts
 from kaggle_tfr.images.hashing import ALL_HASHES, hash_image
@@ -41,7 +37,6 @@ HASHED: dict = {
     "texture": np.float32(0),
 }
 COMPUTED = [*MEASURED, *HASHED, "problem"]
-RUN_EXPLORE = "Run 01_explore with this WORK_DIR."
 # The columns depend on these. The next run reads images with a problem again.
 KEY = ["path", "file_bytes", "changed", "bit_depth", "problem"]
 
@@ -59,21 +54,15 @@ def measure(
     An image that cannot be used, or whose run-length code does not fit, has the reason
     as its problem. Rows with a problem are not opened.
     work_dir: hashes.parquet in it keeps the results and hashes, so that a rerun opens
-    only new and changed files, and those with a problem. It also keeps other files'
-    rows, such as those that LIMIT leaves out.
+    only new and changed files, and those with a problem.
     rle_order: how run-length codes count; those that count by "rows" are converted.
     Raises: TimeoutError: a bucket does not answer.
     """
     path = work_dir and storage.join(work_dir, "hashes.parquet")
     table = images[["image_id", "path", "problem"]].reset_index(drop=True)
     table = table.assign(bit_depth=labels.bit_depth, **MEASURED, **HASHED)
-    status = run(
-        _inspect_files,
-        blocks(table["path"].tolist(), 1024),
-        label="Inspecting files",
-        total=len(table),
-        advance=len,
-    )
+    paths = blocks(table["path"].tolist(), 1024)
+    status = run(_inspect_files, paths, label="Inspecting files")
     table[["file_bytes", "changed"]] = np.concatenate(list(status))
     table = compute_columns(
         _read_block, table, COMPUTED, KEY, path, label="Reading images"
@@ -135,81 +124,51 @@ def _read_image(content: bytes | OSError, image: Any) -> dict[str, Any]:
 
 def _check_codes(images: pd.DataFrame, labels: Labels, rle_order: str) -> pd.DataFrame:
     """Return the rows with codes by columns; one that does not fit is a problem."""
-    columns = ["problem", *labels.label_columns]
-    rows = images[[*columns, "height", "width"]].to_dict("records")
-    for row in rows:
-        size = (row["height"], row["width"])
-        for name in labels.label_columns:
-            if row["problem"] or not row[name]:
-                continue
-            reason = find_code_problem(row[name], *size)
-            if reason:
-                row["problem"] = f"{name}: {reason}"
-            elif rle_order == "rows":
-                row[name] = transpose_code(row[name], *size)
-    return images.assign(**pd.DataFrame(rows, images.index)[columns])
+    images = images.copy()
+    for name in labels.label_columns:
+        codes = images[[name, "height", "width"]].to_numpy()
+        found = pd.Series([find_code_problem(*row) for row in codes], images.index)
+        is_new = (images["problem"] == "") & (found != "")
+        images.loc[is_new, "problem"] = f"{name}: " + found
+        is_good = images["problem"] == ""
+        if rle_order == "rows":
+            by_columns = [transpose_code(*row) for row in codes[is_good]]
+            images.loc[is_good, name] = by_columns
+    return images
 
 
 def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
     """Return the hashes that 01 has saved, one row per row of `images`.
 
     Columns: image_id, path, `HASHED` (hashes uint64), digest (of the file), problem.
-    Raises: FileNotFoundError, ValueError: 01 has not read these images.
+    Raises: FileNotFoundError, KeyError: 01 has not read these images.
     """
-    path = storage.join(work_dir, "hashes.parquet")
+    saved = storage.read_parquet(storage.join(work_dir, "hashes.parquet"))
+    blank = pd.DataFrame(HASHED | {"path": "", "digest": ""}, [0])
+    tables = [blank, saved.query("problem == ''")]
     records = storage.join(work_dir, RECORDS)
-    columns = ["path", *HASHED, "digest"]
-    saved = storage.read_parquet(path).query("problem == ''")[columns]
     if storage.exists(records):
-        saved = pd.concat([saved, storage.read_parquet(records, columns)])
-    saved = saved.drop_duplicates("path").set_index("path")
+        tables.append(storage.read_parquet(records))
+    known = pd.concat([rows[["path", *HASHED, "digest"]] for rows in tables])
+    known = known.drop_duplicates("path").set_index("path")
     table = images[["image_id", "path", "problem"]].reset_index(drop=True)
-    good = table["path"][table["problem"] == ""]
-    try:
-        hashes = saved.loc[good].set_axis(good.index)
-    except KeyError as error:
-        raise ValueError(f"'{path}' lacks images: {error}. {RUN_EXPLORE}") from None
-    blank = pd.DataFrame(HASHED | {"digest": ""}, table.index.difference(good.index))
-    return table.join(pd.concat([hashes, blank]))
-
-
-def find_texts(texts: pd.Series, known: pd.Series) -> np.ndarray:
-    """Return the position of each text among the known ones, -1 for none: (n,).
-
-    Of equal known texts the first counts. Arrow takes a third of pandas' time.
-    """
-    searched, values = (
-        pa.array(column, pa.large_string()) for column in (texts, known)
-    )
-    return pc.index_in(searched, values).fill_null(-1).to_numpy()
+    paths = table["path"].where(table["problem"] == "", "")  # that of `blank`
+    return table.join(known.loc[paths].reset_index(drop=True))
 
 
 def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
     """Write rejects.csv: rejected images with their reasons; note their number."""
     rejects = images.loc[images["problem"] != "", ["image_id", "path", "problem"]]
-    # Readers take a carriage return for the end of a line.
-    rejects = rejects.replace("\r", r"\\r", regex=True)
     path = storage.join(work_dir, "rejects.csv")
-    storage.write_atomically(path, rejects.to_csv(index=False).encode())
+    storage.write_atomically(path, storage.format_csv(rejects).encode())
     note_rejects(images)
 
 
-def save_images(
-    images: pd.DataFrame,
-    labels: Labels,
-    work_dir: str,
-) -> None:
-    """Write the labels as text and as JSON, and images.parquet."""
-    label_of = number_names(labels.classes)
-    lines = [f"{label}:{name}\n" for name, label in label_of.items()]
-    texts = {
-        "labels.json": labels.to_json(),
-        "labels.txt": "".join(lines),
-        "label_map.json": json.dumps(label_of, ensure_ascii=False, indent=1),
-    }
-    for name, text in texts.items():
-        storage.write_atomically(storage.join(work_dir, name), text.encode())
-    # Last, since it shows that all files are there.
+def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:
+    """Write labels.json and images.parquet."""
+    labels_path = storage.join(work_dir, "labels.json")
+    storage.write_atomically(labels_path, labels.to_json().encode())
+    # Last, since it shows that both files are there.
     storage.write_parquet(images, storage.join(work_dir, "images.parquet"))
 
 
@@ -219,13 +178,11 @@ def load_images(work_dir: str) -> tuple[pd.DataFrame, Labels]:
     Raises: FileNotFoundError: 01 has not run.
     """
     path = storage.join(work_dir, "images.parquet")
-    labels_path = storage.join(work_dir, "labels.json")
-    try:
-        text = storage.read_bytes(labels_path)
-        labels = Labels.parse(text, labels_path, "Run 01_explore again.")
-        images = storage.read_parquet(path)
-    except FileNotFoundError:
+    if not storage.exists(path):
         raise FileNotFoundError(
             f"there is no '{path}'. Run 01_explore with this WORK_DIR first."
-        ) from None
-    return images, labels
+        )
+    labels_path = storage.join(work_dir, "labels.json")
+    text = storage.read_bytes(labels_path)
+    labels = Labels.parse(text, labels_path, "Run 01_explore again.")
+    return storage.read_parquet(path), labels

@@ -62,20 +62,6 @@ def transpose_code(code: str, height: int, width: int) -> str:
     return encode_mask(decode_mask(code, width, height).T)
 
 
-def measure_comb(code: str, height: int, width: int) -> int:
-    """Return how many more pixels of runs meet a run by rows than by columns.
-
-    Above 0 the mask looks like a comb by columns. In square images it is always 0.
-    """
-    is_inside = decode_mask(code, height, width).T.ravel() > 0
-    runs = is_inside * np.cumsum(np.diff(is_inside, prepend=False))  # 1, 3, 5 …
-    by_columns, by_rows = [
-        np.count_nonzero((runs[:-length] > 0) & (runs[length:] > runs[:-length]))
-        for length in (height, width)
-    ]
-    return int(by_rows - by_columns)
-
-
 def resize_code(code: str, height: int, width: int, settings: "ImageSettings") -> str:
     """Return the code of a mask that is resized and cropped as its image is.
 

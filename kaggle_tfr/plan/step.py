@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from kaggle_tfr import deduplicate, explore, notebook
-from kaggle_tfr.earlier import add_fingerprints, load_earlier
+from kaggle_tfr.earlier import load_earlier
+from kaggle_tfr.explore.table import HASHED
 from kaggle_tfr.parameters import Values, make_settings
 from kaggle_tfr.plan.folded import (
     check_leakage,
@@ -94,7 +95,8 @@ def run(values: Values) -> Planned:
         outcomes=deduplicate.count_outcomes(images, clusters),
         checks=checks,
     )
-    save_plan(plan, add_fingerprints(table, hashes), work)
+    hashes_of_table = explore.load_hashes(table, work)[[*HASHED]]
+    save_plan(plan, table.join(hashes_of_table), work)
     return Planned(folds, folded, plan, table)
 
 

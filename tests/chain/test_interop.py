@@ -48,24 +48,6 @@ def test_titles_and_slugs_follow_kaggle_s_rules(part, name, parts):
     assert found["licenses"] == []
 
 
-def test_the_description_claims_what_was_checked(part):
-    """It names the radius, the second look, and the numbers that the check found."""
-    plan = read_plan(str(part))
-    rows = read_shard_rows(str(part))
-    checks = {"max_bits": 12, "leaks": "report", "images": 24_000}
-    checks |= {"clusters_across_folds": 0, "second_look": False}
-    texts = []
-    for changes in ({}, {"second_look": True, "mirrored": True}):
-        changed = replace(plan, checks=checks | changes)
-        texts.append(describe_dataset(changed, rows)["description"])
-    assert "at most 12 of 256 bits of four perceptual hashes differ." in texts[0]
-    assert "| images in all parts | 24,000 |" in texts[0]
-    assert "| groups of near-duplicates in two folds | 0 |" in texts[0]
-    assert "irrored" not in texts[0]
-    assert "or up to 70 if their keypoints match" in texts[1]
-    assert "Mirrored and rotated copies were searched for too." in texts[1]
-
-
 def test_a_licence_goes_into_finished_parts_too(part, tmp_path):
     """The next run of 04 writes it, and changes no other file.
 

@@ -292,7 +292,7 @@ def test_flowers(tmp_path):
     images, _, records, flat = run("flowers", work, "*.tfrecord", features, **changes)
 
     assert len(images) == 61
-    assert (work / "labels.txt").read_text() == "0:a\n1:b\n2:c\n"
+    assert (work / "part-1/labels.txt").read_text() == "0:a\n1:b\n2:c\n"
     totals = {"train": 0, "validation": 0}
     for file, held in records.items():
         split, index, total = re.fullmatch(

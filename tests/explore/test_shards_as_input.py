@@ -101,13 +101,6 @@ def test_one_bad_shard_is_a_row_among_good_ones():
 TWO_IMAGES = {"left": make_picture(10), "right": IMAGES[0], "label": 1, "other": b"x"}
 
 
-def test_unknown_features_are_an_error():
-    """It lists them."""
-    write_input([make_example(**TWO_IMAGES)])
-    with pytest.raises(ValueError, match="records, label, left, other, right, are not"):
-        read("in")
-
-
 def test_labels_may_be_texts():
     """Other features are columns; the id of a repeated id is its address."""
     features = {"image": IMAGES[0], "image_id": b"same"}

@@ -31,8 +31,6 @@ def test_the_table_and_its_labels_come_back_from_disk():
         "name": "n",
         "bit_depth": "scale",
     }
-    assert Path("work/labels.txt").read_text() == "0:9\n1:10\n"
-    assert json.loads(Path("work/label_map.json").read_text()) == {"9": 0, "10": 1}
     rejects = Path("work/rejects.csv").read_text().splitlines()
     assert rejects == ["image_id,path,problem", "NA,,missing file"]
 
@@ -57,18 +55,3 @@ def test_bad_rows_are_named_and_stay_in_the_table():
     assert images.loc[0, columns].tolist() == ["030", "640", 32, "7"]
     assert "record" not in images  # which the tables of a part have
     assert images["path"].iloc[7] == ""
-
-
-@pytest.mark.parametrize(
-    ("text", "changes", "message"),
-    [
-        ("image_id,label\n", {}, r"no column of .* contains the names"),
-        ("id,kind\na,x\n", {}, r"LABEL_COLUMN is empty.* of values: .*kind.* 1"),
-        ("n,path,b\na,1,1\n", {"label_column": ["path", "b"]}, "called 'path'"),
-    ],
-)
-def test_settings_that_do_not_fit_the_data(text, changes, message):
-    """Each message says what is wrong, where, and what to set."""
-    put_csv(".", text, ["a.jpg"])
-    with pytest.raises(ValueError, match=message):
-        read(**changes)

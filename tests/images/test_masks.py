@@ -11,7 +11,6 @@ from kaggle_tfr.images.masks import (
     decode_mask,
     encode_mask,
     find_code_problem,
-    measure_comb,
     sample_mask,
     transpose_code,
 )
@@ -47,17 +46,6 @@ def test_codes_by_rows_become_codes_by_columns(mask):
     by_rows = " ".join(f"{start} {length}" for start, length in runs)
 
     assert transpose_code(by_rows, *mask.shape) == encode_mask(mask)
-
-
-@pytest.mark.parametrize("size", [(40, 64), (120, 60), (64, 66), (37, 200)])
-def test_masks_look_like_combs_in_the_wrong_order_only(size):
-    """Of a disc, read by columns and by rows; noise is like noise in both."""
-    y, x = np.mgrid[: size[0], : size[1]]
-    mask = (y - size[0] // 2) ** 2 + (x - size[1] // 2) ** 2 < 100
-    assert measure_comb(encode_mask(mask), *size) < 0
-    assert measure_comb(encode_mask(mask.T), *size) > 0
-    noise = np.random.default_rng(0).random(size) < 0.3
-    assert abs(measure_comb(encode_mask(noise), *size)) < 0.1 * noise.sum()
 
 
 @given(MASKS, st.tuples(st.integers(1, 20), st.integers(1, 20)))
