@@ -1,7 +1,6 @@
 """Read parts again in one pass: faults by record, a comparison with sources, sums."""
 
 import io
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -166,8 +165,7 @@ def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
 
     if not shards.items() <= sums.items():
         problems[SUMS] = "it is missing or broken, or lacks a shard"
-    for path in list_shard_files(part_dir):
-        file = os.path.relpath(path, part_dir)
+    for file in list_shard_files(part_dir):
         if file not in shards:
             problems[file] = "it is not in the plan, or not in shards.csv"
     if not read_metadata(part_dir):
