@@ -297,9 +297,9 @@ def feature_spec(schema: RecordSchema) -> dict[str, Any]:
     spec = {}
     for field in schema.fields:
         dtype = tf.as_dtype(np.dtype(TYPES[field.type]))
-        is_ragged = field.size == RAGGED
-        fixed = tf.io.FixedLenFeature(field.size or (), dtype)
-        spec[field.name] = tf.io.RaggedFeature(dtype) if is_ragged else fixed
+        spec[field.name] = tf.io.FixedLenFeature(field.size or (), dtype)
+        if field.size == RAGGED:
+            spec[field.name] = tf.io.RaggedFeature(dtype)
     return spec
 
 

@@ -1,7 +1,6 @@
 """The contents of part folders: shards, tables, schemas, labels and checksums."""
 
 import contextlib
-import fnmatch
 import hashlib
 import io
 import os
@@ -18,7 +17,6 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.find import find_input
-from kaggle_tfr.naming import is_shard_name
 from kaggle_tfr.records import PER_IMAGE_ERRORS, is_gzip
 from kaggle_tfr.schema import (
     SOURCES,
@@ -115,8 +113,8 @@ def find_shards(dirs: Folders) -> pd.DataFrame:
 
 def list_parts(parts_dir: str, table: str = "shards.csv") -> list[str]:
     """Return the folders in a folder that contain a table, in the order of numbers."""
-    names = fnmatch.filter(storage.list_names(parts_dir), "*/")
-    folders = [storage.join(parts_dir, name[:-1]) for name in names]
+    names = storage.list_names(parts_dir)
+    folders = [f"{parts_dir}/{name[:-1]}" for name in names if name[-1] == "/"]
     parts = [folder for folder in folders if table in storage.list_names(folder)]
     # They are sorted by name. By length, part-10 follows part-2.
     return sorted(parts, key=len)
@@ -211,15 +209,6 @@ def read_part_table(
             f"'{path}' is not a list of shards: {error}. {COPY_AGAIN}"
         ) from None
     return table[columns]
-
-
-def list_shard_files(folder: str) -> list[str]:
-    """Return the names of shards in a folder, and one folder down."""
-    names = storage.list_names(folder)
-    for parent in fnmatch.filter(names, "*/"):
-        below = storage.list_names(f"{folder}/{parent}")
-        names += [parent + name for name in below]
-    return list(filter(is_shard_name, names))
 
 
 def choose_schema(folder: str, schema: SchemaLike) -> RecordSchema:

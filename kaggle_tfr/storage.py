@@ -146,15 +146,14 @@ def local_copy(path: AnyPath) -> Iterator[AnyPath]:
 
 
 def write_atomically(path: AnyPath, data: bytes) -> None:
-    """Write a file, which is either complete or unchanged, whatever happens."""
+    """Write a file, which is either complete or unchanged, whatever happens.
+
+    A file that has this content already is not written.
+    """
+    if exists(path) and read_bytes(path) == data:
+        return
     with new_file(path) as temporary, open(temporary, "wb") as file:
         file.write(data)
-
-
-def update(path: AnyPath, data: bytes) -> None:
-    """Write a file as `write_atomically` does, unless it has this content."""
-    if not exists(path) or read_bytes(path) != data:
-        write_atomically(path, data)
 
 
 @contextlib.contextmanager

@@ -80,7 +80,7 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
     finished = [row for row in finished if row.file not in changed]
     unfinished = {row.file for row in rows} - {row.file for row in finished}
     _remove_files(part_dir, {*changed, *unfinished})
-    storage.update(f"{part_dir}/plan.json", plan.to_json().encode())
+    storage.write_atomically(f"{part_dir}/plan.json", plan.to_json().encode())
     return finished
 
 

@@ -8,7 +8,6 @@ import threading
 import time
 
 import pytest
-from distributed import KilledWorker
 from support.dask_cluster import start_cluster, wait_until, worker_dies
 from support.plans import digests, make_images, plan_images, read_plainly, repeat_images
 from support.tasks import end_worker, square
@@ -57,12 +56,12 @@ def work(tmp_path_factory):
 def test_workers_that_are_missing_or_die_of_a_task_are_errors(cluster, monkeypatch):
     """They are reported soon; a worker survives the task."""
     monkeypatch.setattr(parallel, "WAIT_SECONDS", 1)
-    with pytest.raises(TimeoutError, match="0/1 workers arrived after 1"):
+    with pytest.raises(ConnectionError, match="0/1 workers arrived .* Start it"):
         parallel.use_backend(0, "dask", cluster.address)
     monkeypatch.undo()
     cluster.add_workers(3)
     parallel.use_backend(0, "dask", cluster.address)
-    with pytest.raises(KilledWorker, match="all those workers died while running it"):
+    with pytest.raises(RuntimeError, match="A task ended its worker: .* again"):
         list(parallel.run(end_worker, [1], label="ends"))
     assert len(cluster.joined()) == 1
 
@@ -197,5 +196,5 @@ def test_a_cluster_on_this_machine_comes_and_goes(monkeypatch):
     parallel.close_backend()
 
     monkeypatch.setattr(parallel, "WAIT_SECONDS", 1)
-    with pytest.raises(OSError, match=f"connect to {address}"):
+    with pytest.raises(ConnectionError, match=f"SCHEDULER '{address}' cannot"):
         parallel.use_backend(1, "dask", address)
