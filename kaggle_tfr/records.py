@@ -268,7 +268,11 @@ def _make_index(shard: str, status: tuple[int, int]) -> ShardIndex:  # noqa: ARG
     """Return the index of a shard that had this size and time of change."""
     # TensorFlow reads 4 MiB from a bucket for any record: a copy is less.
     file = _copies.enter_context(plain_file(shard))
-    return ShardIndex(shard, file, list_frames(file))
+    folder, name = os.path.split(shard)
+    bounds = array("q", read_index(f"{folder}/index/{name}.idx"))
+    if bounds[-1] != os.path.getsize(file):
+        bounds = list_frames(file)
+    return ShardIndex(shard, file, bounds)
 
 
 def read_image_bytes(path: AnyPath) -> bytes:

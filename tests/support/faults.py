@@ -19,7 +19,7 @@ from unittest import mock
 
 KILL, SHORT, FULL = "kill", "short", "full"  # full: no room from that call on
 OF_PATHS = ("open", "mkdir", "replace", "rename", "remove", "unlink", "rmdir")
-OF_PATHS += ("listdir", "scandir", "stat", "statvfs")
+OF_PATHS += ("scandir", "stat")
 MAKING = {"create", "write", "mkdir"}
 
 
@@ -96,14 +96,10 @@ class Disk(contextlib.ExitStack):
         return path is not None and f"{path}/".startswith(f"{self.root}/")
 
     def __enter__(self):
-        import numpy as np
-
         self.open = open
-        self.real = {name: getattr(os, name) for name in [*OF_PATHS, "fsync", "pread"]}
+        self.real = {name: getattr(os, name) for name in OF_PATHS}
         for (owner, name), function in self._list_replacements().items():
             self.enter_context(mock.patch.object(owner, name, function))
-        openers = np.lib._datasource._file_openers._file_openers
-        self.enter_context(mock.patch.dict(openers, {None: self._open}))
         return self
 
     def _list_replacements(self):
@@ -115,7 +111,6 @@ class Disk(contextlib.ExitStack):
         return {
             **of_paths,
             (os, "fsync"): self._fsync,
-            (os, "pread"): self._pread,
             (builtins, "open"): self._open,
             (io, "open"): self._open,
             (tf.io, "TFRecordWriter"): partial(_Writer, self, tf.io.TFRecordWriter),
@@ -143,10 +138,6 @@ class Disk(contextlib.ExitStack):
 
     def _fsync(self, number):
         self.call("fsync", self._find(number))  # A real one would only take time.
-
-    def _pread(self, number, *rest):
-        self.call("read", self._find(number))
-        return self.real["pread"](number, *rest)
 
     def _of_parquet(self, name, real, path, *rest):
         if isinstance(path, str):
