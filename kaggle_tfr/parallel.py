@@ -87,19 +87,20 @@ def use_backend(
     """
     close_backend()
     n_workers = n_jobs or session.count_cores()
-    executor: Executor = ThreadPoolExecutor(n_workers)
+    local: Executor = ThreadPoolExecutor(n_workers)
     if backend == "loky":
         # They are kept: new processes take seconds to import packages.
-        executor = ProcessPoolExecutor(n_workers, timeout=IDLE_SECONDS)
+        local = ProcessPoolExecutor(n_workers, timeout=IDLE_SECONDS)
+    executor = local
     # A single worker does a call when its result is wanted.
     n_ahead = AHEAD * (n_workers - 1) + 1
-    _active.update(local=executor, executor=executor)
     if backend == "dask":
         client = _connect(n_workers, scheduler)
-        _active.update(client=client, executor=client.get_executor(pure=False))
+        _active["client"] = client
+        executor = client.get_executor(pure=False)
         n_workers = sum(client.nthreads().values())
         n_ahead = AHEAD * (n_workers + NEWCOMERS)
-    _active["n_ahead"] = n_ahead
+    _active.update(local=local, executor=executor, n_ahead=n_ahead)
     return f"{n_workers} workers by {backend}"
 
 
