@@ -236,7 +236,7 @@ def load_schema(
         ) from None
 
 
-def _make_fields(name: str, line: Any, labels: Labels, types: Row) -> list[Field]:
+def _make_fields(name: str, line: Any, labels: Labels, types: Any) -> list[Field]:
     """Return the fields of one line of a description, for these labels.
 
     types: of sources and columns; those of others are bytes.

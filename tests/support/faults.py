@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
-KILL, SHORT, FULL = "kill", "short", "full"  # full: no room from that call on
+KILL, FULL = "kill", "full"  # full: no room from that call on
 OF_PATHS = ("open", "mkdir", "replace", "rename", "remove", "unlink", "rmdir")
 OF_PATHS += ("scandir", "stat")
 MAKING = {"create", "write", "mkdir"}
@@ -61,21 +61,16 @@ class Disk(contextlib.ExitStack):
         self.calls, self.failed = [], []
 
     def call(self, name, path, half=lambda: None, target=None):  # noqa: ARG002
-        """Record a call that follows, or let it fail after `half` did a part of it.
-
-        Return whether the call should end early, without an error.
-        """
+        """Record a call that follows, or let it fail after `half` did a part of it."""
         if not self._is_below(path):
-            return False
+            return
         self.calls.append((name, path))
         if not self._fails(name):
-            return False
+            return
         self.failed.append((name, path))
         half()
         if self.fault == KILL:
             os.kill(os.getpid(), signal.SIGKILL)
-        if self.fault == SHORT:
-            return True
         number = errno.ENOSPC if self.fault == FULL else self.fault
         # The system does not name the file in errors of these calls.
         names = [] if name in ("read", "write") else [path]
@@ -88,8 +83,6 @@ class Disk(contextlib.ExitStack):
             return False
         if self.fault == FULL:
             return name in MAKING and n_after >= 0
-        if self.fault == SHORT:
-            return name == "write" and n_after == 0
         return n_after == 0
 
     def _is_below(self, path):
@@ -311,8 +304,7 @@ class _File(io.FileIO):
 
     def write(self, data):
         half, write = memoryview(data)[: len(data) // 2], super().write
-        if self.disk.call("write", self.path, lambda: write(half)):
-            return len(half)
+        self.disk.call("write", self.path, lambda: write(half))
         return write(data)
 
     def readinto(self, buffer):

@@ -16,7 +16,7 @@ from unittest import mock
 import pandas as pd
 import pytest
 from support import faults
-from support.faults import FULL, SHORT, Disk, Power, run_steps
+from support.faults import FULL, Disk, Power, run_steps
 from support.forks import CONTEXT, fork
 from support.gcs import serve_bucket
 from support.plans import LABELS, digests, make_images, two_parts
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 )
 HOURS = [pytest.mark.heavy, pytest.mark.timeout(7200)]
 EVERY = pytest.param(1, marks=HOURS)
-FAULTS = [errno.ENOSPC, errno.EIO, errno.ETIMEDOUT, SHORT, FULL]
+FAULTS = [errno.ENOSPC, errno.EIO, errno.ETIMEDOUT, FULL]
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +126,7 @@ def check_fault(root, whole, number, fault):
 
 def list_faults(name, number, *, is_every_fault):
     """Return the faults that a call can have: all of them, or one in turn."""
-    calls = {SHORT: ["write"], FULL: faults.MAKING}
-    able = [fault for fault in FAULTS if name in calls.get(fault, [name])]
+    able = FAULTS if name in faults.MAKING else FAULTS[:-1]
     return able if is_every_fault else [able[number % len(able)]]
 
 
