@@ -122,13 +122,6 @@ def _make_head(length: int) -> bytes:
     return head + checksum(head)
 
 
-def check_frame(head: bytes, record: bytes, tail: bytes) -> bytes:
-    """Return the record. Raises: DamagedRecord: its length or a checksum is wrong."""
-    if head != _make_head(len(record)) or tail != checksum(record):
-        raise DamagedRecord("the record is damaged")
-    return record
-
-
 @cache
 def example_class() -> Any:
     """Return a class with the methods and the bytes of `tf.train.Example`.
@@ -245,7 +238,9 @@ class ShardIndex:
                 file.seek(offset)
                 # Slicing one read would copy the record, and take 20 × as long.
                 sizes = (12, max(0, end - offset - FRAME_BYTES), 4)
-                record = check_frame(*map(file.read, sizes))
+                head, record, tail = map(file.read, sizes)
+            if head != _make_head(len(record)) or tail != checksum(record):
+                raise DamagedRecord("the record is damaged")  # noqa: TRY301
             yield parse_record(record)
         except ValueError as error:
             raise DamagedRecord(f"'{self.shard}' at byte {offset:,}: {error}") from None

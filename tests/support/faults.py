@@ -1,4 +1,4 @@
-"""A disk on which the n-th call fails or kills, and the states after a power cut.
+"""A disk on which the n-th call fails, and the states after a power cut.
 
 Calls are intercepted in Python: `open`, `os`, TensorFlow's writer of records, Arrow's
 files. The last two write in C++, so there a fault comes before the call.
@@ -11,13 +11,12 @@ import io
 import itertools
 import os
 import pickle
-import signal
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
-KILL, FULL = "kill", "full"  # full: no room from that call on
+FULL = "full"  # no room from that call on
 OF_PATHS = ("open", "mkdir", "replace", "rename", "remove", "unlink", "rmdir")
 OF_PATHS += ("scandir", "stat")
 MAKING = {"create", "write", "mkdir"}
@@ -69,8 +68,6 @@ class Disk(contextlib.ExitStack):
             return
         self.failed.append((name, path))
         half()
-        if self.fault == KILL:
-            os.kill(os.getpid(), signal.SIGKILL)
         number = errno.ENOSPC if self.fault == FULL else self.fault
         # The system does not name the file in errors of these calls.
         names = [] if name in ("read", "write") else [path]
@@ -346,14 +343,11 @@ class _Writer:
         self._call("write")
 
 
-def run_apart(root, out, number, pipe):
-    """Run the steps in a fork that call `number` kills (0: none); send the error."""
-    import kaggle_tfr.write  # noqa: F401
-
+def run_apart(root, out, pipe):
+    """Run the steps in a fork; send the error."""
     message = ""
-    with Disk(f"{root}/run", number, KILL):
-        try:
-            run_steps(root, out=out)
-        except Exception as error:
-            message = f"{type(error).__name__}: {error}"
+    try:
+        run_steps(root, out=out)
+    except Exception as error:
+        message = f"{type(error).__name__}: {error}"
     pipe.send(message)
