@@ -240,7 +240,7 @@ class ShardIndex:
                 sizes = (12, max(0, end - offset - FRAME_BYTES), 4)
                 head, record, tail = map(file.read, sizes)
             if head != _make_head(len(record)) or tail != checksum(record):
-                raise DamagedRecord("the record is damaged")  # noqa: TRY301
+                raise DamagedRecord("the record is damaged")
             yield parse_record(record)
         except ValueError as error:
             raise DamagedRecord(f"'{self.shard}' at byte {offset:,}: {error}") from None
