@@ -114,7 +114,7 @@ def find_shards(dirs: Folders) -> pd.DataFrame:
 def list_parts(parts_dir: str, table: str = "shards.csv") -> list[str]:
     """Return the folders in a folder that contain a table, in the order of numbers."""
     names = storage.list_names(parts_dir)
-    folders = [f"{parts_dir}/{name[:-1]}" for name in names if name[-1] == "/"]
+    folders = [os.path.join(parts_dir, name[:-1]) for name in names if name[-1] == "/"]
     parts = [folder for folder in folders if table in storage.list_names(folder)]
     # They are sorted by name. By length, part-10 follows part-2.
     return sorted(parts, key=len)
