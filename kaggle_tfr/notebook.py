@@ -78,7 +78,7 @@ def start(step: str, values: Values) -> str:
         # Until `account`, a cell that fails, or the kernel's end.
         _held.close()
         if os.environ.get(storage.INSIDE) != work:  # which the driver has locked
-            _held.enter_context(storage.lock_work_dir(work, values.get("PART", 0)))
+            _held.enter_context(storage.lock_work_dir(work))
         print(use_backend(values["N_JOBS"], values["BACKEND"], values["SCHEDULER"]))
     return begin(step, values)
 

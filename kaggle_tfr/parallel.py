@@ -10,8 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from functools import cache, partial
 from importlib import metadata
-from itertools import chain, takewhile, tee
-from operator import itemgetter
+from itertools import chain, islice, tee
 from typing import Any
 
 from joblib.externals.loky import ProcessPoolExecutor
@@ -68,8 +67,8 @@ def _call_in_worker(function: Function, item: Any) -> Any:
 
 
 def package_versions() -> dict[str, str]:
-    """Return the installed version of each of PACKAGES, "" for one that is missing."""
-    versions = dict.fromkeys(PACKAGES, "")
+    """Return the version of each of PACKAGES that is installed."""
+    versions = {}
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
@@ -84,23 +83,24 @@ def use_backend(
     n_jobs: number of workers, 0 for one per core. backend: threading, loky or dask.
     scheduler: the address of a Dask cluster ("tcp://host:8786"), which has its own
     workers; "" starts one on this machine.
-    Raises: OSError: no scheduler answers there, or it has no workers.
+    Raises: ConnectionError: no scheduler answers there, or it has no workers.
     """
     close_backend()
     n_workers = n_jobs or session.count_cores()
-    executor: Executor = ThreadPoolExecutor(n_workers)
+    local: Executor = ThreadPoolExecutor(n_workers)
     if backend == "loky":
         # They are kept: new processes take seconds to import packages.
-        executor = ProcessPoolExecutor(n_workers, timeout=IDLE_SECONDS)
+        local = ProcessPoolExecutor(n_workers, timeout=IDLE_SECONDS)
+    executor = local
     # A single worker does a call when its result is wanted.
     n_ahead = AHEAD * (n_workers - 1) + 1
-    chosen = {"local": executor, "executor": executor}
     if backend == "dask":
         client = _connect(n_workers, scheduler)
-        chosen |= {"client": client, "executor": client.get_executor(pure=False)}
+        _active["client"] = client
+        executor = client.get_executor(pure=False)
         n_workers = sum(client.nthreads().values())
         n_ahead = AHEAD * (n_workers + NEWCOMERS)
-    _active.update(chosen, n_ahead=n_ahead)
+    _active.update(local=local, executor=executor, n_ahead=n_ahead)
     return f"{n_workers} workers by {backend}"
 
 
@@ -116,12 +116,13 @@ def _connect(n_workers: int, scheduler: str) -> Any:
         return Client(
             n_workers=n_workers, threads_per_worker=1, dashboard_address="127.0.0.1:0"
         )
-    client = Client(scheduler, timeout=WAIT_SECONDS)
     try:
+        client = Client(scheduler, timeout=WAIT_SECONDS)
         client.wait_for_workers(1, timeout=WAIT_SECONDS)
-    except BaseException:
-        client.close()
-        raise
+    except OSError as error:
+        raise ConnectionError(
+            f"SCHEDULER '{scheduler}' cannot be used: {error}. Start it and workers."
+        ) from error
     return client
 
 
@@ -160,21 +161,31 @@ def run(
     function, items: picklable. total: the end of the progress bar, which each result
     moves by `advance(result)`. local_only: use this machine even if there is a cluster,
     because there is too much data to send.
-    Raises: the error of a call; ConnectionError: the scheduler is gone;
-    distributed.KilledWorker: a task has killed its workers.
+    Raises: the error of a call; ConnectionError: the scheduler is gone; RuntimeError: a
+    task has killed its workers.
     """
     if not _active:
         use_backend()
     executor = _active["local" if local_only else "executor"]
     total = len(items) if total is None else total
+    # A single argument, in which Dask does not look for futures.
+    calls = (partial(_call_in_worker, function, item) for item in items)
+    futures = deque[Future[Any]]()
     done = 0
-    futures = _submit_ahead(executor, function, items)
-    with contextlib.closing(futures), _progress_bar(label, total) as move:
+    try:
+        with _progress_bar(label, total) as move:
+            while True:
+                n_free = _active["n_ahead"] - len(futures)
+                futures.extend(map(executor.submit, islice(calls, n_free)))
+                if not futures:
+                    return
+                result = _wait(futures.popleft())
+                done += advance(result)
+                move(done)
+                yield result
+    finally:
         for future in futures:
-            result = _wait(future)
-            done += advance(result)
-            move(done)
-            yield result
+            future.cancel()
 
 
 def run_groups(
@@ -189,63 +200,47 @@ def run_groups(
 ) -> Iterator[Any]:
     """Yield `join(group, results)` for each group, in their order.
 
-    results: `function(block)` for each block of `split(group)`, in order; `join` takes
-    all of them. No block is empty. On this machine the blocks of all groups follow one
-    another in the workers, while this process splits and joins one group at a time. On
-    a cluster a worker does all of a group.
+    results: those of `function(block)`, a list as long as the block, for the blocks of
+    `split(group)`; `join` takes those of its group, more may follow. On this machine
+    the blocks of all groups follow one another in the workers, while this process
+    splits and joins one group at a time. On a cluster a worker does all of a group.
     total: the end of the progress bar, moved by the length of each block; on a cluster
     by `advance(join(…))`. Raises: as `run`.
     """
     if "client" in _active:
 
         def run_group(group: Any) -> Any:
-            return join(group, map(function, split(group)))
+            return join(group, chain.from_iterable(map(function, split(group))))
 
         yield from run(run_group, groups, label=label, total=total, advance=advance)
         return
 
-    def run_block(block: list[Any]) -> tuple[int, Any]:
-        return len(block), block and function(block)
-
     ahead, joined = tee(groups)
-    # An empty block is the end of a group.
-    blocks = chain.from_iterable(chain(split(group), [[]]) for group in ahead)
-    length = itemgetter(0)
-    results = run(run_block, blocks, label=label, total=total, advance=length)
-    with contextlib.closing(results):
+    blocks = chain.from_iterable(map(split, ahead))
+    lists = run(function, blocks, label=label, total=total, advance=len)
+    with contextlib.closing(lists):
+        results = chain.from_iterable(lists)
         for group in joined:
-            yield join(group, map(itemgetter(1), takewhile(length, results)))
-
-
-def _submit_ahead(
-    executor: Executor, function: Function, items: Iterable[Any]
-) -> Generator[Future[Any]]:
-    """Yield the future of each item in order; a limited number is submitted."""
-    futures = deque[Future[Any]]()
-    try:
-        for item in items:
-            # A single argument, in which Dask does not look for futures.
-            call = partial(_call_in_worker, function, item)
-            futures.append(executor.submit(call))
-            if len(futures) == _active["n_ahead"]:
-                yield futures.popleft()
-        yield from futures
-    finally:
-        for future in futures:
-            future.cancel()
+            yield join(group, results)
 
 
 def _wait(future: Future[Any]) -> Any:
-    """Return the result of a future, or raise its error."""
+    """Return the result of a future. Raises: its error, and as `run`."""
     client = _active.get("client")
     # Dask waits forever for a result that is on its way when the scheduler goes.
-    while client is None or client.status == "running":
-        if not wait([future], timeout=1).done:
-            continue
-        if future.cancelled():
-            break
+    while client and client.status == "running" and not future.done():
+        wait([future], timeout=1)
+    if client and (client.status != "running" or future.cancelled()):
+        raise ConnectionError(f"The Dask scheduler is gone. {RESUME_HINT}")
+    try:
         return future.result()
-    raise ConnectionError(f"The Dask scheduler is gone. {RESUME_HINT}")
+    except Exception as error:
+        if type(error).__name__ not in ("KilledWorker", "TerminatedWorkerError"):
+            raise
+        raise RuntimeError(
+            "A task ended its worker: the machine lacks memory, or a file crashes a "
+            f"library. Use fewer workers, or reject the file. {RESUME_HINT}"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -7,18 +7,16 @@ several features may be the image, the address names it: "x.tfrec#image/encoded=
 
 import contextlib
 import gzip
-import mmap
 import os
 import re
 import tempfile
 import threading
 import zlib
 from array import array
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -30,8 +28,6 @@ from kaggle_tfr.storage import AnyPath
 # Around a record: its length (8) and the length's CRC (4) before it, its CRC (4) after.
 FRAME_BYTES = 16
 READS_IN_FLIGHT = 32  # a bucket takes 50 ms for a request, and serves many at a time
-# A length of 8 bytes that is below 4 GiB and not 0, at any byte.
-_LENGTH = re.compile(rb"(?s)(?=(?!\0{4}).{4}\0{4})")
 # How image files begin.
 _IMAGE = re.compile(
     rb"(?s)\xff\xd8\xff|\x89PNG|GIF8|BM.{4}\0{4}|RIFF.{4}WEBP|II\*\0|MM\0\*|.{4}ftyp"
@@ -105,41 +101,25 @@ def checksum(data: bytes) -> bytes:
 def list_frames(path: AnyPath) -> "array[int]":
     """Return the offset of each frame of a local file, then the end of the last one.
 
-    A truncated frame, or one with a damaged length, ends where the next valid head
-    begins, or at the end of the file.
+    A frame that is truncated, or has a damaged length, ends with the file.
     """
     bounds = array("q", [0])
     size = os.path.getsize(path)
-    if not size:  # an empty file cannot be mapped
-        return bounds
-    with open(path, "rb") as file:
-        data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    while bounds[-1] < size:
-        heads = map(re.Match.start, _LENGTH.finditer(data, bounds[-1] + 1))
-        end = _find_end(data, bounds[-1])
-        bounds.append(end or next(filter(partial(_find_end, data), heads), size))
+    with storage.open_file(path) as file:
+        while bounds[-1] < size:
+            offset = file.seek(bounds[-1])
+            head = file.read(12)
+            length = int.from_bytes(head[:8], "little")
+            is_damaged = head != _make_head(length)
+            bounds.append(size if is_damaged else offset + FRAME_BYTES + length)
+    bounds[-1] = size
     return bounds
-
-
-def _find_end(data: mmap.mmap, offset: int) -> int:
-    """Return the end of a frame, 0 if its head is damaged or the data is shorter."""
-    head = data[offset : offset + 12]
-    length = int.from_bytes(head[:8], "little")
-    end = offset + FRAME_BYTES + length
-    return end if head == _make_head(length) and end <= len(data) else 0
 
 
 def _make_head(length: int) -> bytes:
     """Return what is in front of a record of this length."""
     head = length.to_bytes(8, "little")
     return head + checksum(head)
-
-
-def check_frame(head: bytes, record: bytes, tail: bytes) -> bytes:
-    """Return the record. Raises: DamagedRecord: its length or a checksum is wrong."""
-    if head != _make_head(len(record)) or tail != checksum(record):
-        raise DamagedRecord("the record is damaged")
-    return record
 
 
 @cache
@@ -183,7 +163,8 @@ def list_values(feature: Any) -> list:
 
 def is_gzip(shard: AnyPath) -> bool:
     """Return whether a shard is compressed by GZIP."""
-    (head,) = storage.read_pieces(shard, 0, [9])
+    with storage.open_file(shard) as file:
+        head = file.read(9)
     # A plain shard starts with these bytes only if its first record has one exact
     # length and a matching CRC, which is practically impossible.
     return head[:3] == b"\x1f\x8b\x08" and head[8:] in b"\x00\x02\x04"
@@ -253,15 +234,19 @@ class ShardIndex:
             raise FileNotFoundError(f"'{self.shard}' has only {len(self):,} records.")
         offset, end = self.bounds[number : number + 2]
         try:
-            # Slicing one read would copy the record, and take 20 × as long.
-            sizes = (12, max(0, end - offset - FRAME_BYTES), 4)
-            frame = storage.read_pieces(self.file, offset, sizes)
-            yield parse_record(check_frame(*frame))
+            with storage.open_file(self.file) as file:
+                file.seek(offset)
+                # Slicing one read would copy the record, and take 20 × as long.
+                sizes = (12, max(0, end - offset - FRAME_BYTES), 4)
+                head, record, tail = map(file.read, sizes)
+            if head != _make_head(len(record)) or tail != checksum(record):
+                raise DamagedRecord("the record is damaged")
+            yield parse_record(record)
         except ValueError as error:
             raise DamagedRecord(f"'{self.shard}' at byte {offset:,}: {error}") from None
 
 
-_locks = defaultdict[str, threading.Lock](threading.Lock)  # of shards
+_lock = threading.Lock()
 _copies = contextlib.ExitStack()  # of shards in GZIP or in a bucket, until Python ends
 
 
@@ -269,7 +254,7 @@ def index_shard(shard: str) -> ShardIndex:
     """Return the index of a shard, also of one in GZIP or in a bucket."""
     # An object is copied once. Its status takes as long as a read.
     status = (0, 0) if storage.is_remote(shard) else storage.size_and_time(shard)
-    with _locks[shard]:  # one of many threads makes the index
+    with _lock:  # one of many threads makes the index
         return _make_index(shard, status)
 
 
@@ -278,7 +263,11 @@ def _make_index(shard: str, status: tuple[int, int]) -> ShardIndex:  # noqa: ARG
     """Return the index of a shard that had this size and time of change."""
     # TensorFlow reads 4 MiB from a bucket for any record: a copy is less.
     file = _copies.enter_context(plain_file(shard))
-    return ShardIndex(shard, file, list_frames(file))
+    folder, name = os.path.split(shard)
+    bounds = array("q", read_index(f"{folder}/index/{name}.idx"))
+    if bounds[-1] != os.path.getsize(file):
+        bounds = list_frames(file)
+    return ShardIndex(shard, file, bounds)
 
 
 def read_image_bytes(path: AnyPath) -> bytes:

@@ -26,8 +26,6 @@ from kaggle_tfr.session import TERMINAL
 from kaggle_tfr.shards import list_own_parts
 from kaggle_tfr.storage import explain_os_errors, is_remote
 
-# They need only the plan, so several machines may write and read one part each.
-STEPS_OF_A_PART = {"04_write", "05_read_and_visualize", "06_train"}
 KERNEL_OPTIONS = [
     # What libraries write goes to the log, without a copy among the outputs.
     "--IPKernelApp.capture_fd_output=False",
@@ -53,8 +51,7 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     copies = Path(work_dir("", settings["NAME"]) if is_remote(work) else work)
     copies = copies / "notebooks"
     names = [find_notebook(notebook) for notebook in notebooks]
-    part = settings["PART"] if STEPS_OF_A_PART.issuperset(names) else 0
-    with storage.lock_work_dir(work, part):
+    with storage.lock_work_dir(work):
         problem = _run_notebooks(names, copies, {**values, "WORK_DIR": work})
         write_report(settings)
         print(summarize(settings))

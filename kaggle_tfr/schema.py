@@ -13,6 +13,7 @@ import pandas as pd
 from kaggle_tfr.images.header import count_channels
 from kaggle_tfr.images.masks import resize_code
 from kaggle_tfr.records import Features, example_class, list_values
+from kaggle_tfr.storage import parse_json
 
 if TYPE_CHECKING:
     from kaggle_tfr.images.convert import EncodedImage, ImageSettings
@@ -92,12 +93,7 @@ class JsonDataclass:
 
         advice: what to do with another file, for the error. Raises: ValueError.
         """
-        try:
-            return cls.from_dict(json.loads(text))
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise ValueError(
-                f"'{path}' does not describe {cls.__name__}: {error}. {advice}"
-            ) from None
+        return parse_json(text, path, advice, cls.from_dict)
 
 
 def _from_json(value: Any, hint: Any) -> Any:
@@ -151,7 +147,7 @@ class Field:
 
     source: a key of SOURCES or a column of the table, or several of them for a list.
     type: "bytes", "int64" or "float".
-    size: 0 for one value, n for a list of n, RAGGED for a list of any length.
+    size: 0 for one value, n for a list of n, RAGGED for one of any length.
     """
 
     name: str
@@ -202,7 +198,7 @@ class RecordSchema(JsonDataclass):
 
 
 NO_IMAGES = pd.DataFrame()
-SchemaLike = str | Row | RecordSchema
+SchemaLike = str | Row
 
 
 def load_schema(
@@ -212,58 +208,53 @@ def load_schema(
 ) -> RecordSchema:
     """Return a schema, fitted to a table of images if there is one.
 
-    schema: the name of a preset, a RecordSchema, {feature: source}, or
-        {feature: {from, type, size}}; `from` may be a list.
+    schema: the name of a preset, {feature: source}, or {feature: {from, type}};
+        `from` may be a list.
     images, labels: of `explore.read_table`. The field from `label` becomes a list
         for several labels, one field per class for masks, and a float for a quantity;
         without any class there is none. The values of all columns are checked.
     Raises: ValueError: it names the preset, key, type, column or value.
     """
-    if isinstance(schema, RecordSchema):
-        return schema
     try:
         lines = PRESETS[schema] if isinstance(schema, str) else schema
-        numbers = images.select_dtypes("number")
-        integers = images.select_dtypes(["integer", "bool"])
-        types = dict.fromkeys(numbers, "float") | dict.fromkeys(integers, "int64")
+        types = dict.fromkeys(images.select_dtypes("number"), "float")
+        types |= dict.fromkeys(images.select_dtypes("integer"), "int64")
         fields: list[Field] = []
         for name, line in lines.items():
             fields += _make_fields(name, line, labels, types | SOURCES)
         # Else it raises a KeyError.
         {field.source: TYPES[field.type] for field in fields}.pop("image")
-        schema = RecordSchema(
+        record_schema = RecordSchema(
             tuple(fields), labels.kind, len(labels.classes), labels.label_columns
         )
-        return schema if images.empty else _fit(schema, images)
+        return record_schema if images.empty else _fit(record_schema, images)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"SCHEMA cannot be used: {error}. Write SCHEMA as a preset "
             f"({', '.join(PRESETS)}) or as {{feature: {{from: column, type: bytes | "
-            "int64 | float, size: n | ragged}}, with a feature from image."
+            "int64 | float}}, with a feature from image."
         ) from None
 
 
-def _make_fields(name: str, line: Any, labels: Labels, types: dict) -> list[Field]:
+def _make_fields(name: str, line: Any, labels: Labels, types: Any) -> list[Field]:
     """Return the fields of one line of a description, for these labels.
 
     types: of sources and columns; those of others are bytes.
-    Raises: TypeError, ValueError: it has an unknown key or size.
+    Raises: TypeError: it has an unknown key.
     """
     options = {"from": name, **line} if isinstance(line, dict) else {"from": line}
     source = options.pop("from")
     if source == "label" and labels.kind != "single":
         return _make_label_fields(name, labels)
 
+    sources = source if isinstance(source, list) else [source]
+    if not (labels.classes or LABELS.isdisjoint(sources)):
+        return []
+    type_ = options.pop("type", types.get(sources[0], "bytes"))
+    if sources is source:
+        return [Field(name, tuple(source), type_, len(source), **options)]
     size = RAGGED if source in ("labels", "one_hot") else 0
-    if isinstance(source, list):
-        size = len(source)
-        source = tuple(source)
-    first_source = np.ravel(source)[0]
-    type_ = options.pop("type", types.get(first_source, "bytes"))
-    size = options.pop("size", size)
-    size = RAGGED if size == "ragged" else int(size)
-    field = Field(name, source, type_, size, **options)
-    return [field] if labels.classes or LABELS.isdisjoint(field.sources) else []
+    return [Field(name, source, type_, size, **options)]
 
 
 def _make_label_fields(name: str, labels: Labels) -> list[Field]:
@@ -306,9 +297,9 @@ def feature_spec(schema: RecordSchema) -> dict[str, Any]:
     spec = {}
     for field in schema.fields:
         dtype = tf.as_dtype(np.dtype(TYPES[field.type]))
-        is_ragged = field.size == RAGGED
-        fixed = tf.io.FixedLenFeature(field.size or (), dtype)
-        spec[field.name] = tf.io.RaggedFeature(dtype) if is_ragged else fixed
+        spec[field.name] = tf.io.FixedLenFeature(field.size or (), dtype)
+        if field.size == RAGGED:
+            spec[field.name] = tf.io.RaggedFeature(dtype)
     return spec
 
 
@@ -377,8 +368,6 @@ def _find_value(
         case "extension":
             return image.format.lower().replace("jpeg", "jpg")
         case "one_hot" if schema.kind != "multi":
-            if row["label"] < 0:
-                raise ValueError(f"image '{row['image_id']}' has no label")
             return np.eye(1, schema.n_classes, row["label"])[0]
         case "labels" | "one_hot":
             return [row[name] for name in schema.label_columns]
@@ -388,19 +377,13 @@ def _find_value(
 def _convert_value(value: Any, field: Field, source: str, image_id: Any) -> list:
     """Return the values of a feature that are from one source. Raises: ValueError."""
     try:
-        items = [value]
-        if field.size and source == field.source:
-            items = value
-            if isinstance(value, str):
-                is_json = value.startswith("[")
-                items = json.loads(value) if is_json else value.split()
-            if field.size not in (RAGGED, len(items)):
-                raise ValueError  # noqa: TRY301
+        is_list = field.size and source == field.source
+        items = value if is_list else [value]
         return [_to_python(item, field.type) for item in items]
     except (ValueError, TypeError, ArithmeticError, struct.error):
         raise ValueError(
-            f"image '{image_id}': the field '{field.name}' takes {field.type} of size "
-            f"{field.size}, but column '{source}' is {value!r:.60}. Fix the row"
+            f"image '{image_id}': the field '{field.name}' takes {field.type}, but "
+            f"column '{source}' is {value!r:.60}. Fix the row"
         ) from None
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = "/"  # of the folder dev
-SESSION_HOURS = 12  # of a Kaggle session with a CPU or GPU
-TPU_SESSION_HOURS = 9
+SESSION_HOURS = 12  # of a Kaggle session without a TPU
 RESERVE_HOURS = 0.75  # to check the part, and for Kaggle to save up to 20 GB of output
 # Set by the driver for its kernels: "1" where a terminal shows what they print.
 TERMINAL = "KAGGLE_TFR_TERMINAL"
@@ -53,12 +52,11 @@ def find_tpu_signs() -> list[str]:
     """Return what shows that this machine has a TPU, an empty list without one.
 
     Only files are inspected: the chip serves one process at a time.
-    Source: Cloud TPU's device files, and Kaggle's TPU image, which sets ISTPUVM.
+    Source: Cloud TPU's device files.
     """
-    signs = ["ISTPUVM=1"] if os.environ.get("ISTPUVM") == "1" else []
-    for pattern in ("dev/accel[0-9]*", "dev/vfio/[0-9]*"):
-        signs += sorted(map(str, Path(ROOT).glob(pattern)))
-    return signs
+    devices = Path(ROOT, "dev")
+    files = [*devices.glob("accel[0-9]*"), *devices.glob("vfio/[0-9]*")]
+    return sorted(map(str, files))
 
 
 def hours_left() -> float:
@@ -66,9 +64,8 @@ def hours_left() -> float:
     started = os.environ.get("KAGGLE_TFR_STARTED")  # set by a kernel's first cell
     if os.environ.get("KAGGLE_KERNEL_RUN_TYPE") != "Batch" or not started:
         return float("inf")
-    session_hours = TPU_SESSION_HOURS if find_tpu_signs() else SESSION_HOURS
     hours_used = (time.time() - float(started)) / 3600
-    return session_hours - RESERVE_HOURS - hours_used
+    return SESSION_HOURS - RESERVE_HOURS - hours_used
 
 
 def find_shell() -> Any:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from typing import Any, Self
 
@@ -16,7 +17,6 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.find import find_input
-from kaggle_tfr.naming import is_shard_name
 from kaggle_tfr.records import PER_IMAGE_ERRORS, is_gzip
 from kaggle_tfr.schema import (
     SOURCES,
@@ -94,7 +94,7 @@ def find_shards(dirs: Folders) -> pd.DataFrame:
     parents = list(map(find_input, names))
     parts: list[str] = []
     for parent in parents:
-        parts += list_parts(parent, pattern="*") or [parent]
+        parts += list_parts(parent) or [parent]
     folders = list(dict.fromkeys(map(storage.real_path, parts)))
     listed = pd.concat(map(_list_folder, folders))
     # The folder around parts may contain the plan that they should be of.
@@ -107,20 +107,17 @@ def find_shards(dirs: Folders) -> pd.DataFrame:
     shards = listed[listed["count"] > 0].reset_index(drop=True)
     with ThreadPoolExecutor(LOOKUPS) as threads:
         compression = list(threads.map(_inspect, shards["file"], shards["bytes"]))
-    texts = {folder: storage.read_text(f"{folder}/labels.json") for folder in folders}
-    labels: Any = share_labels(texts)
+    labels: Any = share_labels(folders)
     return shards.assign(compression=compression, labels=labels)
 
 
-def list_parts(
-    parts_dir: str, table: str = "shards.csv", pattern: str = "part-*"
-) -> list[str]:
-    """Return the part folders that contain a table, in the order of their numbers."""
-    if not storage.is_folder(parts_dir):
-        return []
-    tables = storage.list_files(f"{pattern}/{table}", parts_dir)
+def list_parts(parts_dir: str, table: str = "shards.csv") -> list[str]:
+    """Return the folders in a folder that contain a table, in the order of numbers."""
+    names = storage.list_names(parts_dir)
+    folders = [os.path.join(parts_dir, name[:-1]) for name in names if name[-1] == "/"]
+    parts = [folder for folder in folders if table in storage.list_names(folder)]
     # They are sorted by name. By length, part-10 follows part-2.
-    return sorted(map(os.path.dirname, tables), key=len)
+    return sorted(parts, key=len)
 
 
 def read_plan_id(folder: str) -> PlanId:
@@ -166,14 +163,13 @@ def check_one_dataset(folders: Iterable[str], *, advice: str) -> None:
             )
 
 
-def share_labels(texts: Texts) -> Labels:
-    """Return the labels of the first folder that has them.
-
-    texts: of labels.json by folder, "" if there is none.
-    """
-    for folder, text in texts.items():
+def share_labels(folders: Iterable[str]) -> Labels:
+    """Return the labels of the first folder with a labels.json."""
+    for folder in folders:
+        path = f"{folder}/labels.json"
+        text = storage.read_text(path)
         if text and not text.startswith("["):  # a list of another program
-            labels = Labels.parse(text, f"{folder}/labels.json", COPY_AGAIN)
+            labels = Labels.parse(text, path, COPY_AGAIN)
             # The bins of a quantity are for the folds only.
             return replace(labels, classes=()) if labels.kind == "number" else labels
     return Labels()
@@ -213,13 +209,6 @@ def read_part_table(
             f"'{path}' is not a list of shards: {error}. {COPY_AGAIN}"
         ) from None
     return table[columns]
-
-
-def list_shard_files(folder: str) -> list[str]:
-    """Return the files in a folder, and one folder down, with the names of shards."""
-    files = storage.list_files("*.tfrec*", folder)
-    files += storage.list_files("*/*.tfrec*", folder)
-    return list(filter(is_shard_name, files))
 
 
 def choose_schema(folder: str, schema: SchemaLike) -> RecordSchema:
@@ -277,15 +266,14 @@ def format_sums(sums: Texts) -> str:
 
 def find_changed_files(part_dir: str, sums: Texts) -> Texts:
     """Return what is wrong with each file that does not match `sums`, by name."""
-    paths = [storage.join(part_dir, name) for name in sums]
     with ThreadPoolExecutor(LOOKUPS) as threads:
-        sums_of_files = threads.map(_sha256_or_blank, paths)
-        found = dict(zip(sums, sums_of_files, strict=True))
-    changed = [name for name, sha256 in sums.items() if found[name] != sha256]
+        found = threads.map(partial(_sha256_or_blank, part_dir), sums)
+        pairs = zip(sums.items(), found, strict=True)
+        changed = [name for (name, sha256), file in pairs if file != sha256]
     return dict.fromkeys(changed, "it is missing, or has changed since it was written")
 
 
-def _sha256_or_blank(path: str) -> str:
+def _sha256_or_blank(part_dir: str, name: str) -> str:
     with contextlib.suppress(*PER_IMAGE_ERRORS):
-        return storage.sha256_of(path)
+        return storage.sha256_of(storage.join(part_dir, name))
     return ""

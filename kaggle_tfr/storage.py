@@ -8,8 +8,6 @@ folder, and removes the temporary files that killed runs left there.
 import contextlib
 import csv
 import errno
-import fnmatch
-import glob
 import hashlib
 import json
 import os
@@ -17,9 +15,8 @@ import re
 import stat
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial
-from itertools import chain
+from collections.abc import Callable, Iterator
+from functools import cache
 from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +37,7 @@ IMAGE_NAME = re.compile(
     r"(?i)\.(jpe?g?|jfif|png|webp|bmp|gif|tiff?|avif|heic|heif|ppm|pgm)$"
 )
 ESCAPED = re.compile(r"\\udc[89a-f][0-9a-f]|\\x00")  # in what `escape` returns
-TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")  # the end of names of `new_file`
+TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")  # the end of names of `temporary_file`
 # Environment variable: the WORK_DIR that a driver has locked for its kernels.
 INSIDE = "KAGGLE_TFR_LOCKED"
 
@@ -91,7 +88,7 @@ def is_inside(path: AnyPath, folder: AnyPath) -> bool:
 
 
 @contextlib.contextmanager
-def _open(path: AnyPath) -> Iterator[Any]:
+def open_file(path: AnyPath) -> Iterator[Any]:
     """Open a file or object to read it."""
     if is_remote(path):
         with _bucket(path) as gfile, gfile.GFile(path, "rb") as file:
@@ -109,15 +106,8 @@ def read_bytes(path: AnyPath) -> bytes:
 
     Raises: FileNotFoundError; TimeoutError: the bucket does not respond; OSError.
     """
-    with _open(path) as file:
+    with open_file(path) as file:
         return file.read()
-
-
-def read_pieces(path: AnyPath, offset: int, sizes: Iterable[int]) -> list[bytes]:
-    """Return consecutive pieces of a file or object from byte `offset` on."""
-    with _open(path) as file:
-        file.seek(offset)
-        return [file.read(size) for size in sizes]
 
 
 def read_text(path: AnyPath) -> str:
@@ -128,24 +118,25 @@ def read_text(path: AnyPath) -> str:
         return ""
 
 
-def parse_json(text: str | bytes, path: str, advice: str) -> dict[str, Any]:
-    """Return the mapping in a JSON file.
+def parse_json(
+    text: str | bytes, path: str, advice: str, make: Callable[[Any], Any] = dict
+) -> Any:
+    """Return `make` of the content of a JSON file, by default the mapping in it.
 
-    advice: what to do if there is none, for the error.
+    advice: what to do with another file, for the error.
     Raises: ValueError: it names the file.
     """
     try:
-        return {**json.loads(text)}
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"'{path}' is not a JSON object: {error}. {advice}") from None
+        return make(json.loads(text))
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise ValueError(f"'{path}' cannot be used: {error}. {advice}") from None
 
 
 @contextlib.contextmanager
 def local_copy(path: AnyPath) -> Iterator[AnyPath]:
     """Yield a local file with the content: itself, or a copy while the block runs."""
     if not is_remote(path):
-        with _open(path):  # which is an error for a pipe
-            yield path
+        yield path
         return
     with tempfile.TemporaryDirectory() as folder:
         copy = join(folder, "copy")
@@ -155,31 +146,36 @@ def local_copy(path: AnyPath) -> Iterator[AnyPath]:
 
 
 def write_atomically(path: AnyPath, data: bytes) -> None:
-    """Write a file, which is either complete or unchanged, whatever happens."""
+    """Write a file, which is either complete or unchanged, whatever happens.
+
+    A file that has this content already is not written.
+    """
+    if exists(path) and read_bytes(path) == data:
+        return
     with new_file(path) as temporary, open(temporary, "wb") as file:
         file.write(data)
-
-
-def update(path: AnyPath, data: bytes) -> None:
-    """Write a file as `write_atomically` does, unless it has this content."""
-    if not exists(path) or read_bytes(path) != data:
-        write_atomically(path, data)
 
 
 @contextlib.contextmanager
 def new_file(path: AnyPath) -> Iterator[str]:
     """Yield the path of a local file, which becomes `path` if the block succeeds."""
+    with explain_os_errors(path), temporary_file(path) as temporary:
+        yield temporary
+        publish_file(temporary, str(path))
+
+
+@contextlib.contextmanager
+def temporary_file(path: AnyPath) -> Iterator[str]:
+    """Yield a new path beside `path`, or on this machine, for a file of the block."""
     # A number of the process would not do: other machines may write the same file.
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     if is_remote(path):
         temporary = os.path.join(tempfile.gettempdir(), os.path.basename(temporary))
-    with explain_os_errors(path):
-        make_folder(os.path.dirname(temporary))
-        try:
-            yield temporary
-            publish_file(temporary, str(path))
-        finally:
-            remove(temporary)
+    make_folder(os.path.dirname(temporary))
+    try:
+        yield temporary
+    finally:
+        remove(temporary)
 
 
 def publish_file(temporary: str, path: str) -> None:
@@ -208,7 +204,7 @@ def lock(path: str) -> Iterator[None]:
         return
     from filelock import FileLock, Timeout
 
-    file_lock = FileLock(path, timeout=1)  # runs of two parts may start at once
+    file_lock = FileLock(path, timeout=0)
     try:
         file_lock.acquire()
     except Timeout:
@@ -227,22 +223,13 @@ def lock(path: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def lock_work_dir(work_dir: str, part: int = 0) -> Iterator[None]:
-    """Lock the WORK_DIR, or one part of it (from 1), while the block runs.
+def lock_work_dir(work_dir: str) -> Iterator[None]:
+    """Lock the WORK_DIR while the block runs; remove what killed runs left there.
 
-    Several runs can write different parts at the same time. A run that is alone removes
-    what killed runs left.
-    Raises: RuntimeError: another run works in the WORK_DIR, or in that part.
+    Raises: RuntimeError: another run works in the WORK_DIR.
     """
-    own = f"{work_dir}/run-{part}.lock"
-    with lock(own):
-        others = set(glob.glob(f"{glob.escape(work_dir)}/run-*.lock")) - {own}
-        rivals = others.intersection([f"{work_dir}/run-0.lock"]) if part else others
-        for path in rivals:
-            with lock(path):
-                pass  # a killed run's
-        if rivals == others:
-            remove_leftovers(work_dir)
+    with lock(f"{work_dir}/run.lock"):
+        remove_leftovers(work_dir)
         yield
 
 
@@ -256,22 +243,20 @@ def remove_leftovers(folder: AnyPath) -> None:
             remove(os.path.join(parent, name))
 
 
-def list_files(pattern: str, folder: AnyPath) -> list[str]:
-    """Return the sorted paths of the files in a folder that match a pattern.
+def list_names(folder: AnyPath) -> list[str]:
+    """Return the sorted names in a folder, those of folders with a "/" at the end.
 
-    pattern: `*` is one level; hidden files do not match. The folder's name is literal.
+    There are none if it is no folder.
     """
-    if is_remote(folder):
-        with _bucket(folder) as gfile:
-            paths = gfile.glob(join(folder, pattern))
-            return sorted(path for path in paths if path[-1] != "/")
-    first, _, rest = pattern.partition("/")
-    names = fnmatch.filter(os.listdir(folder), first)
-    paths = [join(folder, name) for name in names if name[0] != "."]
-    if not rest:
-        return sorted(filter(os.path.isfile, paths))
-    folders = filter(os.path.isdir, paths)
-    return sorted(chain.from_iterable(map(partial(list_files, rest), folders)))
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        if is_remote(folder):
+            with _bucket(folder) as gfile:
+                return sorted(gfile.listdir(folder))
+        with os.scandir(folder) as entries:
+            return sorted(
+                f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries
+            )
+    return []
 
 
 def escape(name: str) -> str:
@@ -331,7 +316,7 @@ def digest(data: bytes) -> str:
 def sha256_of(path: AnyPath) -> str:
     """Return the SHA-256 of a file or object in hexadecimal."""
     sha256 = hashlib.sha256()
-    with _open(path) as file:
+    with open_file(path) as file:
         while data := file.read(READ_BYTES):
             sha256.update(data)
     return sha256.hexdigest()
@@ -358,24 +343,6 @@ def format_csv(table: "pd.DataFrame", *, header: bool = True) -> str:
     if "\r" in text:
         text = table.to_csv(header=header, index=False, quoting=csv.QUOTE_NONNUMERIC)
     return text
-
-
-def format_bytes(n_bytes: float) -> str:
-    """Return three digits in the largest unit that gives one or more.
-
-    >>> format_bytes(8_812_345), format_bytes(512)
-    ('8.81 MB', '512 B')
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if n_bytes < 1000:
-            return f"{n_bytes:.3g} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:.3g} TB"
-
-
-def scratch_folder(part_dir: str) -> str:
-    """Return the local folder in which a part's files are written first."""
-    return tempfile.gettempdir() if is_remote(part_dir) else join(part_dir, "journal")
 
 
 def _call(path: AnyPath, function: Callable[[AnyPath], Any], gfile_name: str) -> Any:

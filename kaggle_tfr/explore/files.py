@@ -21,7 +21,6 @@ SYSTEM_NAME = (
 OF_SYSTEM = re.compile(rf"(^|/)({SYSTEM_NAME})(/|$)")
 # A folder outside INPUT_DIR, to which a link leads, has a "/" at its end.
 IMAGE = re.compile(rf"{IMAGE_NAME.pattern}|/$")
-BUCKET_LEVELS = 6
 # Names of folders that are not classes: splits, folders of all images, and masks.
 SPLIT = re.compile(
     r"(?i)(.+[ _-])?(train|test|validation|valid|val|dev|evaluation|eval)(ing)?"
@@ -112,13 +111,19 @@ def list_files(
 
 def _list_bucket(folder: str, excluded: Iterable[str]) -> list[str]:
     """Return the paths of all objects in a folder of a bucket."""
-    outputs = tuple(f"{output}/" for output in excluded)
+    outputs = {f"{output}/" for output in excluded}
     paths = []
-    for level in range(BUCKET_LEVELS):
-        for address in storage.list_files("*/" * level + "*", folder):
-            path = address.removeprefix(f"{folder}/")
-            if not address.startswith(outputs) and not OF_SYSTEM.search(path):
-                paths.append(path)
+    pending = [f"{folder}/"]
+    while pending:
+        parent = pending.pop()
+        for name in storage.list_names(parent):
+            address = parent + name
+            if address in outputs or OF_SYSTEM.search(name):
+                continue
+            if name.endswith("/"):
+                pending.append(address)
+            else:
+                paths.append(address.removeprefix(f"{folder}/"))
     return paths
 
 

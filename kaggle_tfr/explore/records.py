@@ -69,8 +69,7 @@ def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
         )
     folders = shards["part"].replace("", input_dir).unique()
     schema = _choose_schema(shards, folders[0], settings)
-    texts = {folder: storage.read_text(f"{folder}/labels.json") for folder in folders}
-    saved = share_labels(texts)
+    saved = share_labels(folders)
     kind = "multi" if schema.key_of("labels") else schema.kind
     if saved.kind != kind:
         saved = Labels(kind, schema.label_columns, schema.label_columns)

@@ -353,12 +353,12 @@ def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
             start += shard.count
     storage.write_atomically(f"{work_dir}/plan.json", plan.to_json().encode())
 
-    high = storage.format_bytes(plan.forecast["high"] * len(table))
+    high_mb = plan.forecast["high"] * len(table) / 1e6
     note(
         "·",
         f"Planned: {count_of(len(table), 'image')} in "
         f"{count_of(len(plan.shards), 'shard')}, {count_of(plan.n_parts, 'part')}, at "
-        f"most {high}.",
+        f"most {high_mb:,.1f} MB.",
         "plan",
     )
 

@@ -6,6 +6,7 @@ shards.csv replaces the journal. A run locks the part. Parts in a bucket, or on 
 system without locks, are not locked.
 """
 
+import fnmatch
 import json
 import shutil
 from collections.abc import Iterable, Sequence
@@ -68,7 +69,6 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
             "-p OVERWRITE=True), choose another OUT_DIR, or revert the change."
         )
     storage.remove_leftovers(part_dir)
-    storage.make_folder(storage.scratch_folder(part_dir))
     rows = read_shard_rows(part_dir)
     if changes:  # `close_part` removes the files beside the shards
         _remove_files(part_dir, [DATASET_FILE, *(row.file for row in rows)])
@@ -80,7 +80,7 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
     finished = [row for row in finished if row.file not in changed]
     unfinished = {row.file for row in rows} - {row.file for row in finished}
     _remove_files(part_dir, {*changed, *unfinished})
-    storage.update(f"{part_dir}/plan.json", plan.to_json().encode())
+    storage.write_atomically(f"{part_dir}/plan.json", plan.to_json().encode())
     return finished
 
 
@@ -111,7 +111,9 @@ def is_closed(part_dir: str) -> bool:
 
 
 def _list_journal(part_dir: str) -> list[str]:
-    return storage.list_files("journal/*.json", part_dir)
+    folder = f"{part_dir}/journal"
+    names = fnmatch.filter(storage.list_names(folder), "*.json")
+    return [f"{folder}/{name}" for name in names]
 
 
 def read_shard_rows(part_dir: str) -> list[ShardRow]:

@@ -57,9 +57,9 @@ def close_part(
     # Those of an earlier run, or of another plan.
     for name in read_sums(part_dir).keys() - sums.keys():
         storage.remove(storage.join(part_dir, name))
-    storage.update(f"{part_dir}/{SUMS}", format_sums(sums).encode())
+    storage.write_atomically(f"{part_dir}/{SUMS}", format_sums(sums).encode())
     for name, data in files.items():
-        storage.update(f"{part_dir}/{name}", data)
+        storage.write_atomically(f"{part_dir}/{name}", data)
     journal.remove_journal(part_dir)
 
 

@@ -1,12 +1,12 @@
 """Read parts again in one pass: faults by record, a comparison with sources, sums."""
 
 import io
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import nan
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from kaggle_tfr import parallel, storage
 from kaggle_tfr.images.convert import EncodedImage, ImageSettings, psnr, read_pixels
 from kaggle_tfr.images.header import RejectedImage, read_header, read_upright
 from kaggle_tfr.images.orientation import INVERSE, ORIENTATIONS, apply_orientation
+from kaggle_tfr.naming import is_shard_name
 from kaggle_tfr.plan.plan import Plan, read_plan
 from kaggle_tfr.records import (
     PER_IMAGE_ERRORS,
@@ -28,14 +29,7 @@ from kaggle_tfr.records import (
     read_image_bytes,
 )
 from kaggle_tfr.schema import Row, encode
-from kaggle_tfr.shards import (
-    SUMS,
-    TYPES,
-    find_changed_files,
-    list_parts,
-    list_shard_files,
-    read_sums,
-)
+from kaggle_tfr.shards import SUMS, TYPES, find_changed_files, list_parts, read_sums
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import DATASET_FILE, ShardRow
 from kaggle_tfr.write.metadata import read_metadata
@@ -166,9 +160,9 @@ def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
 
     if not shards.items() <= sums.items():
         problems[SUMS] = "it is missing or broken, or lacks a shard"
-    for path in list_shard_files(part_dir):
-        file = os.path.relpath(path, part_dir)
-        if file not in shards:
+    for path in Path(part_dir).rglob("*.tfrec*"):
+        file = str(path.relative_to(part_dir))
+        if file not in shards and is_shard_name(file):
             problems[file] = "it is not in the plan, or not in shards.csv"
     if not read_metadata(part_dir):
         problems[DATASET_FILE] = "it is missing or broken"

@@ -5,11 +5,10 @@ parallel. On a cluster a shard is a task.
 """
 
 import os
-import uuid
 import warnings
 from collections.abc import Iterator
 from functools import partial
-from itertools import chain, takewhile
+from itertools import islice, takewhile
 from typing import Any
 
 import pandas as pd
@@ -203,23 +202,22 @@ def write_shard(
     part_dir: str,
     spare_bytes: int,
     task: Task,
-    blocks: Iterator[list[bytes | Reject]],
+    records: Iterator[bytes | Reject],
 ) -> ShardRow:
     """Write a shard: temporary name, journal row, index, final name; return its row.
 
     The row comes first, so that it lists whatever else may be left behind.
-    blocks: of `encode_images`.
+    records: of `encode_images`; those of the shard come first.
     spare_bytes: that the shard may have beyond the bound of its forecast.
     Raises: OSError, tf.errors.OpError.
     """
     shard, _ = task
-    scratch = storage.scratch_folder(part_dir)
-    temporary = os.path.join(scratch, f"{shard.number:06d}.{uuid.uuid4().hex}.tmp")
     bounds = [0]
     rejects = []
-    try:
+    place = f"{part_dir}/journal/{shard.number:06d}"
+    with storage.temporary_file(place) as temporary:
         with tf.io.TFRecordWriter(temporary, plan.settings.compression) as writer:
-            for record in chain.from_iterable(blocks):
+            for record in islice(records, shard.count):
                 if isinstance(record, bytes):
                     writer.write(record)
                     bounds.append(bounds[-1] + len(record) + FRAME_BYTES)
@@ -248,8 +246,6 @@ def write_shard(
             index_path = f"{part_dir}/index/{row.file}.idx"
             storage.write_atomically(index_path, format_index(bounds).encode())
         storage.publish_file(temporary, path)
-    finally:
-        storage.remove(temporary)
     return row
 
 
@@ -294,7 +290,7 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, 
         "✓",
         f"Wrote {n_records:,} records, of {n_planned:,} planned images: "
         f"{notebook.count_of(len(shards), 'shard')}, "
-        f"{storage.format_bytes(shards['bytes'].sum())}, "
+        f"{shards['bytes'].sum() / 1e6:,.1f} MB, "
         f"{notebook.count_of(n_parts, 'part')} of {plan.n_parts}.",
         "parts",
     )

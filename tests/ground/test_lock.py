@@ -5,7 +5,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from support.forks import CONTEXT, fork
 from support.tasks import hold_lock
 
-from kaggle_tfr import notebook, run, storage
+from kaggle_tfr import notebook, storage
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.parameters import DEFAULTS
 
@@ -22,49 +22,14 @@ def test_a_second_run_stops_at_once(tmp_path, capsys):
 
     assert main(["run", "sample", "-p", f"WORK_DIR={tmp_path}"]) == 1
 
-    assert f"'{tmp_path}/run-0.lock' is locked by another" in capsys.readouterr().err
-    assert [*tmp_path.iterdir()] == [tmp_path / "run-0.lock"]
+    assert f"'{tmp_path}/run.lock' is locked by another" in capsys.readouterr().err
+    assert [*tmp_path.iterdir()] == [tmp_path / "run.lock"]
     other.kill()
     other.join()
     (tmp_path / f"a.json.{'0a' * 16}.tmp").write_text("half")
     with storage.lock_work_dir(str(tmp_path)):
-        assert [*tmp_path.iterdir()] == [tmp_path / "run-0.lock"]
+        assert [*tmp_path.iterdir()] == [tmp_path / "run.lock"]
     assert not list(tmp_path.iterdir())
-
-
-def test_machines_write_different_parts_of_one_plan(tmp_path):
-    """Each part has its lock; a whole run and a part exclude each other.
-
-    Temporary files may be those of another part.
-    """
-    work = str(tmp_path)
-    half = tmp_path / f"a.json.{'0a' * 16}.tmp"
-    with storage.lock_work_dir(work, 1):
-        half.write_text("half")
-        with storage.lock_work_dir(work, 2):
-            assert half.exists()
-            for part in (0, 2):
-                with pytest.raises(RuntimeError, match="is locked"):
-                    storage.lock_work_dir(work, part).__enter__()
-    with storage.lock_work_dir(work), pytest.raises(RuntimeError, match="is locked"):
-        storage.lock_work_dir(work, 1).__enter__()
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("only", "name"), [(["04", "05"], "run-2.lock"), (["03", "04"], "run-0.lock")]
-)
-def test_a_run_of_one_part_takes_the_lock_of_that_part(
-    tmp_path, monkeypatch, only, name
-):
-    """As long as it does not plan, which is for all parts."""
-    found = set()
-    monkeypatch.setattr(
-        run, "_run_notebook", lambda *_: found.update(list_locks(tmp_path))
-    )
-    run.run_recipe({"WORK_DIR": str(tmp_path), "PART": 2}, only)
-    assert found == {name}
-    assert not list_locks(tmp_path)
 
 
 @pytest.mark.parametrize("end", ["notebook.account({'images': 1}, 1)", "1 / 0", "1 +"])
@@ -75,7 +40,7 @@ def test_a_notebook_by_hand_has_the_lock_until_it_ends_or_fails(tmp_path, end):
         shell.user_ns |= DEFAULTS | {"WORK_DIR": str(tmp_path), "notebook": notebook}
         for _ in range(2):  # run again from its first cell
             assert shell.run_cell('notebook.start("01_explore", globals())').success
-            assert list_locks(tmp_path) == {"run-0.lock"}
+            assert list_locks(tmp_path) == {"run.lock"}
         shell.run_cell(end)
         assert not list_locks(tmp_path)
     finally:
@@ -94,4 +59,4 @@ def test_the_notebooks_of_a_run_are_inside_its_lock(tmp_path, monkeypatch):
         monkeypatch.setenv(storage.INSIDE, str(tmp_path))
         notebook.start("01_explore", values)
         notebook.account({"images": 1}, 1)
-        assert list_locks(tmp_path) == {"run-0.lock"}
+        assert list_locks(tmp_path) == {"run.lock"}

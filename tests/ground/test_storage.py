@@ -27,18 +27,6 @@ def test_a_file_is_whole_or_as_before(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["a.json"]
 
 
-def test_folder_names_are_taken_literally(tmp_path):
-    """A folder may be called "set [1]*"; only what is below it is a pattern."""
-    folder = tmp_path / "set [1]*"
-    for name in ("b/2.jpg", "a/1.jpg", "a/1.txt", ".hidden/3.jpg", "a/.4.jpg"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(b"x")
-
-    found = storage.list_files("*/*.jpg", folder)
-
-    assert found == [str(folder / "a/1.jpg"), str(folder / "b/2.jpg")]
-
-
 def test_a_user_may_name_any_file_but_a_table_may_not():
     """LABELS_CSV may be anywhere; files in the tables of a part must be in the part."""
     assert storage.join("gs://bucket/", "a", "b..c/d.csv") == "gs://bucket/a/b..c/d.csv"

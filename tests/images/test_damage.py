@@ -203,5 +203,4 @@ def test_mutated_images_are_survived(root, count):
     counts = json.loads(run_python(root, "-m", "support.fuzzing", str(count), "1"))
     assert counts.pop("truncated to Pillow") > count / 20
     assert counts.pop("rejected by Pillow") > 10
-    assert counts.pop("slowest") < 10  # seconds, on a busy machine too
     assert not any(counts.values()), counts

@@ -248,13 +248,11 @@ def test_kernels_write_the_parts_of_a_growth_by_their_numbers(tmp_path):
 
 
 def test_hours_count_from_the_first_cell(monkeypatch):
-    """A session has twelve hours, nine with a TPU, and no end outside Kaggle."""
+    """A session has twelve hours, and no end outside Kaggle."""
     assert process.hours_left() == float("inf")
     monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Batch")
     monkeypatch.setenv("KAGGLE_TFR_STARTED", str(time.time() - 3 * 3600))
     assert process.hours_left() == pytest.approx(12 - 0.75 - 3, abs=0.01)
-    monkeypatch.setenv("ISTPUVM", "1")
-    assert process.hours_left() == pytest.approx(9 - 0.75 - 3, abs=0.01)
 
 
 def test_the_output_of_another_session_is_copied(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""A disk on which the n-th call fails or kills, and the states after a power cut.
+"""A disk on which the n-th call fails, and the states after a power cut.
 
 Calls are intercepted in Python: `open`, `os`, TensorFlow's writer of records, Arrow's
 files. The last two write in C++, so there a fault comes before the call.
@@ -11,15 +11,14 @@ import io
 import itertools
 import os
 import pickle
-import signal
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
-KILL, SHORT, FULL = "kill", "short", "full"  # full: no room from that call on
+FULL = "full"  # no room from that call on
 OF_PATHS = ("open", "mkdir", "replace", "rename", "remove", "unlink", "rmdir")
-OF_PATHS += ("listdir", "scandir", "stat", "statvfs")
+OF_PATHS += ("scandir", "stat")
 MAKING = {"create", "write", "mkdir"}
 
 
@@ -61,21 +60,14 @@ class Disk(contextlib.ExitStack):
         self.calls, self.failed = [], []
 
     def call(self, name, path, half=lambda: None, target=None):  # noqa: ARG002
-        """Record a call that follows, or let it fail after `half` did a part of it.
-
-        Return whether the call should end early, without an error.
-        """
+        """Record a call that follows, or let it fail after `half` did a part of it."""
         if not self._is_below(path):
-            return False
+            return
         self.calls.append((name, path))
         if not self._fails(name):
-            return False
+            return
         self.failed.append((name, path))
         half()
-        if self.fault == KILL:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if self.fault == SHORT:
-            return True
         number = errno.ENOSPC if self.fault == FULL else self.fault
         # The system does not name the file in errors of these calls.
         names = [] if name in ("read", "write") else [path]
@@ -88,22 +80,16 @@ class Disk(contextlib.ExitStack):
             return False
         if self.fault == FULL:
             return name in MAKING and n_after >= 0
-        if self.fault == SHORT:
-            return name == "write" and n_after == 0
         return n_after == 0
 
     def _is_below(self, path):
         return path is not None and f"{path}/".startswith(f"{self.root}/")
 
     def __enter__(self):
-        import numpy as np
-
         self.open = open
-        self.real = {name: getattr(os, name) for name in [*OF_PATHS, "fsync", "pread"]}
+        self.real = {name: getattr(os, name) for name in OF_PATHS}
         for (owner, name), function in self._list_replacements().items():
             self.enter_context(mock.patch.object(owner, name, function))
-        openers = np.lib._datasource._file_openers._file_openers
-        self.enter_context(mock.patch.dict(openers, {None: self._open}))
         return self
 
     def _list_replacements(self):
@@ -115,7 +101,6 @@ class Disk(contextlib.ExitStack):
         return {
             **of_paths,
             (os, "fsync"): self._fsync,
-            (os, "pread"): self._pread,
             (builtins, "open"): self._open,
             (io, "open"): self._open,
             (tf.io, "TFRecordWriter"): partial(_Writer, self, tf.io.TFRecordWriter),
@@ -143,10 +128,6 @@ class Disk(contextlib.ExitStack):
 
     def _fsync(self, number):
         self.call("fsync", self._find(number))  # A real one would only take time.
-
-    def _pread(self, number, *rest):
-        self.call("read", self._find(number))
-        return self.real["pread"](number, *rest)
 
     def _of_parquet(self, name, real, path, *rest):
         if isinstance(path, str):
@@ -320,8 +301,7 @@ class _File(io.FileIO):
 
     def write(self, data):
         half, write = memoryview(data)[: len(data) // 2], super().write
-        if self.disk.call("write", self.path, lambda: write(half)):
-            return len(half)
+        self.disk.call("write", self.path, lambda: write(half))
         return write(data)
 
     def readinto(self, buffer):
@@ -363,14 +343,11 @@ class _Writer:
         self._call("write")
 
 
-def run_apart(root, out, number, pipe):
-    """Run the steps in a fork that call `number` kills (0: none); send the error."""
-    import kaggle_tfr.write  # noqa: F401
-
+def run_apart(root, out, pipe):
+    """Run the steps in a fork; send the error."""
     message = ""
-    with Disk(f"{root}/run", number, KILL):
-        try:
-            run_steps(root, out=out)
-        except Exception as error:
-            message = f"{type(error).__name__}: {error}"
+    try:
+        run_steps(root, out=out)
+    except Exception as error:
+        message = f"{type(error).__name__}: {error}"
     pipe.send(message)

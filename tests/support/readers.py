@@ -56,7 +56,8 @@ def write_part(folder, shards, classes=("a", "b"), schema="landmark", compressio
         size = Path(path).stat().st_size
         rows.append(f"{file},train,{fold},{len(records)},{size},0")
     (Path(folder) / "shards.csv").write_text("\n".join(rows) + "\n")
-    (Path(folder) / "schema.json").write_text(load_schema(schema).to_json())
+    record_schema = load_schema(schema) if isinstance(schema, str) else schema
+    (Path(folder) / "schema.json").write_text(record_schema.to_json())
     (Path(folder) / "labels.json").write_text(json.dumps({"classes": list(classes)}))
     return str(folder)
 

@@ -42,10 +42,3 @@ def run_lines(pipe):
         except Exception as error:
             answer = {"error": type(error).__name__, "message": str(error)}
         pipe.send(answer)
-
-
-def build(parameters):
-    """Write a dataset with two threads."""
-    from kaggle_tfr import build_dataset
-
-    build_dataset(**parameters, N_JOBS=2)

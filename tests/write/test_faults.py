@@ -1,6 +1,5 @@
-"""A call fails, a process is killed, the power is cut: the next run writes the same."""
+"""A call fails, or the power is cut: the next run writes the same."""
 
-import contextlib
 import errno
 import hashlib
 import json
@@ -9,14 +8,13 @@ import pickle
 import random
 import re
 import shutil
-import signal
 from pathlib import Path
 from unittest import mock
 
 import pandas as pd
 import pytest
 from support import faults
-from support.faults import FULL, SHORT, Disk, Power, run_steps
+from support.faults import FULL, Disk, Power, run_steps
 from support.forks import CONTEXT, fork
 from support.gcs import serve_bucket
 from support.plans import LABELS, digests, make_images, two_parts
@@ -29,7 +27,7 @@ pytestmark = pytest.mark.skipif(
 )
 HOURS = [pytest.mark.heavy, pytest.mark.timeout(7200)]
 EVERY = pytest.param(1, marks=HOURS)
-FAULTS = [errno.ENOSPC, errno.EIO, errno.ETIMEDOUT, SHORT, FULL]
+FAULTS = [errno.ENOSPC, errno.EIO, errno.ETIMEDOUT, FULL]
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +124,7 @@ def check_fault(root, whole, number, fault):
 
 def list_faults(name, number, *, is_every_fault):
     """Return the faults that a call can have: all of them, or one in turn."""
-    calls = {SHORT: ["write"], FULL: faults.MAKING}
-    able = [fault for fault in FAULTS if name in calls.get(fault, [name])]
+    able = FAULTS if name in faults.MAKING else FAULTS[:-1]
     return able if is_every_fault else [able[number % len(able)]]
 
 
@@ -206,36 +203,20 @@ def test_a_power_cut_costs_no_byte(root, whole, states, other):
 def process(tmp_path_factory):
     """A bucket, and a function that runs the steps in another process.
 
-    The function takes (root, out, number of the call that kills the process) and
-    returns (exit code, error).
+    The function takes (root, out) and returns the error.
     """
     folder = tmp_path_factory.mktemp("bucket")
     with serve_bucket(folder) as bucket:
         bucket.seed_objects("faults", folder / "none")
 
-        def run(root, out="", number=0):
+        def run(root, out):
             receiver, sender = CONTEXT.Pipe(duplex=False)
-            child = fork(faults.run_apart, root, out, number, sender, env=bucket.env)
-            sender.close()
-            error = ""
-            with contextlib.suppress(EOFError):  # it was killed
-                error = receiver.recv()
+            child = fork(faults.run_apart, root, out, sender, env=bucket.env)
+            error = receiver.recv()
             child.join()
-            return child.exitcode, error
+            return error
 
         yield bucket, run
-
-
-@pytest.mark.parametrize("step", [233, EVERY])
-def test_a_kill_at_any_call_costs_no_byte(root, whole, process, step):
-    """SIGKILL before a call, or half-way through its bytes; then a whole run."""
-    _, run = process
-    for number in range(1, len(whole[0]) + 1, step):
-        empty(root)
-        assert run(root, number=number)[0] == -signal.SIGKILL
-        check_names(root, whole[1])
-        run_steps(root)
-        assert digests(root / "run") == whole[1], whole[0][number - 1]
 
 
 def test_what_killed_runs_left_is_removed(root, whole):
@@ -273,7 +254,7 @@ def test_a_bucket_s_refusal_costs_no_byte(root, process, step):
     for name in metadata:
         del expected[name]
     bucket, run = process
-    assert run(root, "gs://faults/whole") == (0, "")
+    assert run(root, "gs://faults/whole") == ""
 
     # TensorFlow repeats uploads ten times, and waits up to half a minute in between.
     is_upload = ["/upload/" in line for line in bucket.requests]
@@ -283,14 +264,14 @@ def test_a_bucket_s_refusal_costs_no_byte(root, process, step):
             first = len(bucket.requests) + number
             bucket.status = (429, 500, 503)[number % 3]
             bucket.refused = range(first, first + times)
-            error = run(root, f"gs://faults/{out}")[1]
+            error = run(root, f"gs://faults/{out}")
             bucket.refused = range(0)
             assert bool(error) == (times > 1), error
             if error:
                 assert "gs://faults" in error
                 assert "again; it resumes" in error
 
-            assert run(root, f"gs://faults/{out}") == (0, "")
+            assert run(root, f"gs://faults/{out}") == ""
             objects = bucket.read_objects("faults", out)
             assert set(objects) == set(expected) | metadata
             for name, sha256 in expected.items():
