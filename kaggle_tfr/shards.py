@@ -164,15 +164,23 @@ def check_one_dataset(folders: Iterable[str], *, advice: str) -> None:
 
 
 def share_labels(folders: Iterable[str]) -> Labels:
-    """Return the labels of the first folder with a labels.json."""
+    """Return the labels of part folders, none if no folder has a labels.json.
+
+    Raises: ValueError: two have different classes.
+    """
+    shared = Labels()
     for folder in folders:
         path = f"{folder}/labels.json"
         text = storage.read_text(path)
-        if text and not text.startswith("["):  # a list of another program
-            labels = Labels.parse(text, path, COPY_AGAIN)
-            # The bins of a quantity are for the folds only.
-            return replace(labels, classes=()) if labels.kind == "number" else labels
-    return Labels()
+        if not text or text.startswith("["):  # a list of another program
+            continue
+        labels = Labels.parse(text, path, COPY_AGAIN)
+        if labels.kind == "number":  # its bins are for the folds only
+            labels = replace(labels, classes=())
+        if shared.classes and labels.classes != shared.classes:
+            raise ValueError(f"'{path}' numbers the classes differently. Read it apart.")
+        shared = labels
+    return shared
 
 
 def _list_folder(folder: str) -> pd.DataFrame:

@@ -95,8 +95,9 @@ def open_file(path: AnyPath) -> Iterator[Any]:
             yield file
         return
     with explain_os_errors(path):
-        if stat.S_ISFIFO(os.stat(path).st_mode):  # it could block forever
-            raise FileNotFoundError(errno.ENOENT, "a pipe, not a file", str(path))
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # it may never end
+            raise FileNotFoundError(errno.ENOENT, "not a regular file", str(path))
         with open(path, "rb", buffering=0) as file:
             yield file
 
