@@ -12,7 +12,6 @@ from kaggle_tfr.notebook import note
 from kaggle_tfr.schema import Labels
 
 STOP = 0.5  # of the images, unusable for one reason
-DOUBT = 1 / 3
 FEW_REJECTS = 0.05  # of the images
 FEW = 20  # images, which may be of as many classes
 OTHER_LABELS = (
@@ -25,26 +24,29 @@ ADVICE = {
     "listed with different labels": "If an image can have several labels, set "
     "LABEL_KIND: multi.",
     LINK_PROBLEM: "Set INPUT_DIR to the folder that the links lead to, or copy it.",
-    "listed twice": "Set ID_COLUMN to the column of the images' names.",
     MISSING_FILE: "No file has this name, with any ending and case. Set ID_COLUMN to "
     "the column of names, or INPUT_DIR to the folder of the images.",
 }
 
 
 def check_table(images: pd.DataFrame) -> None:
-    """Raise a ValueError if most images are unusable for one reason, or no image is
-    left to train on.
+    """Raise a ValueError if most images are unusable for one reason, or none is left.
+
+    Test images, files that no CSV lists and what LABEL_MAP leaves out do not count.
     """
-    unusable, share = _find_main_problem(images)
-    if share > STOP:
-        image_id, problem = unusable[["image_id", "problem"]].iloc[0]
-        advice = ADVICE.get(problem.partition(":")[0], "")
-        raise ValueError(
-            f"{len(unusable):,} of the images, {share:.0%}, cannot be used, such as "
-            f"'{image_id}': {problem}. {advice}".strip()
-        )
-    is_train = (images["split"] != "test") & (images["problem"] == "")
-    if not is_train.any():
+    is_train = images["split"] != "test"
+    is_left_out = images["problem"].str.startswith((NO_ROW, LEFT_OUT))
+    counted = images[is_train & ~is_left_out]
+    reasons = name_reasons(counted["problem"])
+    for reason, count in reasons.value_counts().items():
+        if reason and count > STOP * len(counted):
+            example = counted[reasons == reason].iloc[0]
+            raise ValueError(
+                f"{count:,} of the images, {count / len(counted):.0%}, cannot be used, "
+                f"such as '{example['image_id']}': {example['problem']}. "
+                f"{ADVICE.get(str(reason), '')}".strip()
+            )
+    if not (is_train & (images["problem"] == "")).any():
         raise ValueError(
             f"none of the {len(images):,} images is left to train on: all are in test "
             "folders, or have no row in a CSV. Set SPLIT_COLUMN: none to train on the "
@@ -57,30 +59,15 @@ def name_reasons(problem: pd.Series) -> pd.Series:
     return problem.str.split(":").str[0]
 
 
-def _find_main_problem(images: pd.DataFrame) -> tuple[pd.DataFrame, float]:
-    """Return the images that are unusable for the most frequent reason, their share.
-
-    Test images, files that no CSV lists and what LABEL_MAP leaves out do not count.
-    """
-    is_left_out = images["problem"].str.startswith((NO_ROW, LEFT_OUT))
-    counted = images[(images["split"] != "test") & ~is_left_out]
-    reasons = name_reasons(counted["problem"])
-    main = reasons[reasons != ""].mode().head(1)
-    unusable = counted[reasons.isin(main)]
-    return unusable, len(unusable) / max(1, len(counted))
-
-
 def note_rejects(images: pd.DataFrame) -> None:
     """Note how many images are rejected, and why."""
     counts = name_reasons(images["problem"][images["problem"] != ""]).value_counts()
     if counts.empty:
         note("✓", f"All {len(images):,} images can be used.", "input")
         return
-    mark = "!" if counts.sum() > FEW_REJECTS * len(images) else "·"
-    _, share = _find_main_problem(images)
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
     note(
-        "✗" if share > DOUBT else mark,
+        "!" if counts.sum() > FEW_REJECTS * len(images) else "·",
         f"{counts.sum():,} of {len(images):,} images are rejected: {reasons}.",
         "input",
         "rejects.csv lists them.",

@@ -1,15 +1,16 @@
-"""List the files of INPUT_DIR once, and read splits and classes from their folders."""
+"""List the files of INPUT_DIR once; read splits and classes, and look up names."""
 
 import fnmatch
 import os
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import filterfalse
 
 from kaggle_tfr import storage
-from kaggle_tfr.explore.names import FileNames
 from kaggle_tfr.find import PRODUCTS
 from kaggle_tfr.storage import IMAGE_NAME
 
@@ -48,6 +49,88 @@ MASK = re.compile(
     r"|[ _-](masks?|segmentation|gt|label|annotation)([ _-]?\d+)?\.[^/.]+$"
 )
 
+# If more of the ids than this share their folders with files, all ids must.
+ENOUGH = 0.05
+MOST = 100  # files with one name, which are listed
+
+Found = tuple[str, ...]  # the files that an id may name
+
+
+class FileNames:
+    """The names of files, in which ids are looked up.
+
+    files: unique paths below INPUT_DIR.
+    """
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self._files = files
+        self._files_of = cache(self._list_files)
+
+    def join(self, ids: Iterable[str]) -> list[Found]:
+        """Return the files of each id: none, one, or several with its name.
+
+        ids: paths, ends of paths, names or names without ending. They may begin with
+        folders that INPUT_DIR lacks.
+        """
+        paths = list(map(_clean, ids))
+        depths = [path.count("/") + 1 for path in paths]
+        found: list[Found] = [()] * len(paths)
+        for n_dropped in range(max(depths, default=0)):
+            for row, path in enumerate(paths):
+                depth = depths[row] - n_dropped
+                if depth > 0 and not found[row]:
+                    found[row] = self._find(path, depth)
+            # Else an id of a missing folder would get a file of its name elsewhere.
+            if sum(map(bool, found)) > ENOUGH * len(found):
+                break
+        return found
+
+    def _find(self, path: str, depth: int) -> Found:
+        """Return the files with the last names of a path, as many names as `depth`.
+
+        The whole path of a file comes before the end of one, and equal names before
+        similar ones.
+        """
+        end = _cut(path, depth)
+        alike = self._files_of(depth).get(loosen(end), ())
+        if len(alike) > 1:
+            whole = tuple(file for file in alike if _clean(file) == end)
+            equal = tuple(file for file in alike if _cut(_clean(file), depth) == end)
+            return whole or equal or alike
+        return alike
+
+    def _list_files(self, depth: int) -> Mapping[str, Found]:
+        """Return the files by the last names of their paths, in the loose form."""
+        files_of: dict[str, Found] = {}
+        for file in self._files:
+            key = loosen(_cut(_clean(file), depth))
+            files_of[key] = (*files_of.get(key, ()), file)[:MOST]
+        return files_of
+
+
+def _clean(text: str) -> str:
+    """Return a path with composed letters and with slashes."""
+    path = unicodedata.normalize("NFC", text).replace("\\", "/")
+    return path.strip("/").removeprefix("./")
+
+
+def _cut(path: str, depth: int) -> str:
+    """Return the last names of a path, as many as `depth`."""
+    return "/".join(path.rsplit("/", depth)[-depth:])
+
+
+def remove_ending(text: str) -> str:
+    """Return a name without the ending of an image."""
+    return IMAGE_NAME.sub("", text)
+
+
+def loosen(text: str) -> str:
+    """Return a path in lower case without ending and zeros that begin its number."""
+    folders, slash, name = remove_ending(text.casefold().strip()).rpartition("/")
+    if name.isdecimal():
+        name = name.lstrip("0") or "0"
+    return folders + slash + name
+
 
 @dataclass(frozen=True)
 class Files:
@@ -67,15 +150,16 @@ class Files:
 
     @cached_property
     def names(self) -> FileNames:
-        """The names of images and of others, in which ids are looked up.
-
-        An id can name an image that is not called so.
-        """
+        """The names of images and of others: an id can name any file."""
         return FileNames([*self.images, *self.others])
 
     def split_of(self, image: str) -> str:
         """Return the split of an image by its folders, "" for none."""
         return self.splits.get(os.path.dirname(image), "")
+
+    def is_test(self, image: str) -> bool:
+        """Return whether an image is in a test folder."""
+        return self.split_of(image) == "test"
 
     def class_of(self, image: str) -> str:
         """Return the folder of the class of an image, "" for none."""
@@ -163,18 +247,23 @@ def _leave_out_masks(images: Sequence[str]) -> list[str]:
     Masks are called like another image and "_mask", or are in a folder such as masks/
     and called like an image elsewhere.
     """
-    stem_of = {image: os.path.splitext(os.path.basename(image))[0] for image in images}
-    candidates = set(filter(MASK.search, images))
-    stems = {stem_of[image] for image in images if image not in candidates}
+    stems = set(map(_read_stem, filterfalse(MASK.search, images)))
     masks = [
-        image for image in candidates if MASK_ENDING.sub("", stem_of[image]) in stems
+        image
+        for image in filter(MASK.search, images)
+        if MASK_ENDING.sub("", _read_stem(image)) in stems
     ]
     if masks:
         print(
-            f"{len(masks):,} files are called like masks, such as '{min(masks)}', and "
+            f"{len(masks):,} files are called like masks, such as '{masks[0]}', and "
             'are left out. PATTERN: "*" reads them, too.'
         )
     return sorted(set(images).difference(masks))
+
+
+def _read_stem(image: str) -> str:
+    """Return the name of an image without folders and ending."""
+    return remove_ending(os.path.basename(image))
 
 
 def is_generic(folder: str) -> bool:

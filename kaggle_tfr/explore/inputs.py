@@ -15,9 +15,9 @@ from kaggle_tfr.explore.files import Files, check_images, check_link, list_files
 from kaggle_tfr.explore.groups import add_groups
 from kaggle_tfr.explore.labels import RESERVED, Table, number_labels, read_labels
 from kaggle_tfr.explore.records import list_shards, read_records
-from kaggle_tfr.explore.rows import FILE, ID, NO_ROW, PROBLEM, SPLIT, TAIL
+from kaggle_tfr.explore.rows import FILE, ID, NO_ROW, OF_CSV, PROBLEM, SPLIT, TAIL
 from kaggle_tfr.explore.settings import InputSettings, list_texts
-from kaggle_tfr.find import WORK, find_input, output_dir
+from kaggle_tfr.find import find_input, output_dir
 from kaggle_tfr.images.masks import EMPTY_CODES
 from kaggle_tfr.naming import SUBMISSION
 from kaggle_tfr.schema import Labels
@@ -45,22 +45,10 @@ def read_table(
     Raises: FileNotFoundError: a folder, CSV or all images are missing; ValueError: a
     setting does not fit.
     """
-    if not storage.is_remote(input_dir):
-        input_dir = os.path.abspath(input_dir)
-    input_dir = input_dir.rstrip("/")
-    further = [
-        find_input(more["INPUT_DIR"], beside=input_dir) for more in settings.more_inputs
-    ]
-    outputs = [output_dir(folder) for folder in excluded if folder]
-    # Other recipes may have work folders beside this one.
-    outputs += {output_dir(WORK)}.intersection(map(os.path.dirname, outputs))
-    settings = replace(settings, input_dir=input_dir, excluded=outputs)
-    main = replace(settings, excluded=[*outputs, *further])
-    images, labels = _read_input(main, files=files)
-    for number, folder in enumerate(further, 1):
-        inner = replace(settings, input_dir=folder, label_kind=labels.kind)
-        images = _add_further(images, labels, inner, number)
-    images, labels = number_labels(images, labels)
+    input_dir = output_dir(input_dir)
+    excluded = [output_dir(folder) for folder in excluded if folder]
+    settings = replace(settings, input_dir=input_dir, excluded=excluded)
+    images, labels = number_labels(*_read_inputs(settings, files))
     images = images.astype({"input_dir": "category"})
     if 0 < settings.limit < len(images):
         # The first rows of class folders would all be of one class.
@@ -70,24 +58,33 @@ def read_table(
     return images, replace(labels, name=settings.name, bit_depth=settings.bit_depth)
 
 
-def _add_further(
-    images: pd.DataFrame, labels: Labels, settings: InputSettings, number: int
-) -> pd.DataFrame:
-    """Return the rows with those of a further input, whose test images are not used."""
-    given = settings.more_inputs[number - 1]
-    changes = {name.lower(): value for name, value in given.items()}
-    changes = {"label_map": "", "split_column": "", **changes}
-    changes["input_dir"] = settings.input_dir
-    more, _ = _read_input(replace(settings, **changes), labels)
+def _read_inputs(settings: InputSettings, files: Files | None) -> Table:
+    """Return the rows of the main input and of the further ones, and the labels."""
+    further = [
+        find_input(more["INPUT_DIR"], beside=settings.input_dir)
+        for more in settings.more_inputs
+    ]
+    main = replace(settings, excluded=[*settings.excluded, *further])
+    images, labels = _read_input(main, files=files)
+    for number, folder in enumerate(further, 1):
+        given = settings.more_inputs[number - 1]
+        changes = {name.lower(): value for name, value in given.items()}
+        changes = {"label_map": "", "split_column": "", **changes}
+        changes["input_dir"] = folder
+        inner = replace(settings, label_kind=labels.kind)
+        more, _ = _read_input(replace(inner, **changes), labels)
+        images = _add_further(images, more, number)
+    return images, labels
+
+
+def _add_further(images: pd.DataFrame, more: pd.DataFrame, number: int) -> pd.DataFrame:
+    """Return the rows with those of a further input, without its test images."""
+    more = more[more["split"] != "test"]
     ids = more["image_id"]
-    is_test = more["split"] == "test"
-    more = more.assign(
-        image_id=ids.mask(ids.isin(images["image_id"]), f"{number}/" + ids),
-        source=number,
-        split=more["split"].replace("test", "train"),
-        problem=more["problem"].mask(is_test, "test image of a further input"),
+    ids = ids.mask(ids.isin(images["image_id"]), f"{number}/" + ids)
+    return pd.concat(
+        [images, more.assign(image_id=ids, source=number)], ignore_index=True
     )
-    return pd.concat([images, more], ignore_index=True)
 
 
 def _read_input(
@@ -98,22 +95,14 @@ def _read_input(
     known: the labels of the main input, for a further one. Raises: as `read_table`.
     """
     input_dir = settings.input_dir
-    if not storage.is_folder(input_dir):
-        raise FileNotFoundError(
-            f"INPUT_DIR '{input_dir}' is not a folder. Give the images' folder, a "
-            "gs:// address, or a Kaggle slug."
-        )
-    if not settings.input_schema and not listing.is_unlisted(settings):
+    if not settings.input_schema:
         patterns = list_texts(settings.pattern)
         files = files or list_files(input_dir, patterns, settings.excluded)
-        if are_shards(files, settings):
-            settings = replace(settings, input_schema="auto")
-        else:
-            check_images(files)
-    if settings.input_schema:
+    if files is None or are_shards(files, settings):
         images, labels = read_records(settings, known)
     else:
-        images, labels = _read_files(files or Files(input_dir), settings, known)
+        check_images(files)
+        images, labels = _read_files(files, settings, known)
     if known and labels.kind != known.kind:
         raise ValueError(
             f"'{input_dir}' has labels of the kind '{labels.kind}', the main input of "
@@ -137,18 +126,17 @@ def _read_files(files: Files, settings: InputSettings, known: Labels | None) -> 
     is_test = rows[SPLIT] == "test"
     facts = pd.DataFrame(
         {
-            "image": rows[FILE].where(rows[FILE] != "", rows[ID]),
-            "is_test": is_test,
+            "image": listing.first_problem(rows[FILE], rows[ID]),
             "is_optional": is_test | rows[PROBLEM].str.startswith(NO_ROW),
         }
     )
     labelled, labels = read_labels(text, facts, settings, known)
 
     rows = rows.loc[labelled.index]
+    labelled["problem"] = listing.first_problem(rows[PROBLEM], labelled["problem"])
     paths = rows[FILE].where(rows[FILE] == "", f"{settings.input_dir}/" + rows[FILE])
     images = pd.DataFrame({"image_id": rows[ID], "path": paths, "split": rows[SPLIT]})
-    labelled["problem"] = listing.first_problem(rows[PROBLEM], labelled["problem"])
-    others = rows.filter(regex="^[^/]").drop(columns=list(text), errors="ignore")
+    others = rows.filter(regex=OF_CSV).drop(columns=list(text), errors="ignore")
     others = others.rename(columns={name: f"csv_{name}" for name in RESERVED})
     images = pd.concat([images, labelled, others], axis=1)
     return images.reset_index(drop=True), labels
@@ -159,7 +147,7 @@ def _read_text(
 ) -> pd.DataFrame:
     """Return the text of the columns or rules in LABEL_COLUMN."""
     columns = list_texts(settings.label_column)
-    cells = rows.filter(regex="^[^/]")
+    cells = rows.filter(regex=OF_CSV)
     if settings.label_column == "":
         columns = [listing.FOLDER] if cells.columns.empty else find_labels(cells)
     if columns and TAIL in rows:

@@ -14,13 +14,20 @@ from typing import Any
 
 import pandas as pd
 
-from kaggle_tfr.explore import csvs
 from kaggle_tfr.explore.checks import name_reasons
 from kaggle_tfr.explore.columns import find_kind, find_labels, sort_columns
 from kaggle_tfr.explore.files import Files, check_images, is_generic, list_files
-from kaggle_tfr.explore.groups import add_groups, find_groups
+from kaggle_tfr.explore.groups import find_groups
 from kaggle_tfr.explore.inputs import are_shards, read_table
-from kaggle_tfr.explore.rows import FOLDER
+from kaggle_tfr.explore.rows import (
+    FOLDER,
+    NAMES,
+    OF_CSV,
+    TABLE_NAME,
+    find_ids,
+    find_split,
+    read_csvs,
+)
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.find import find_input, output_dir, to_slug
 from kaggle_tfr.naming import SPLIT_NAMES
@@ -32,6 +39,11 @@ MOST_CSVS = 20
 USUAL = ("IMAGE_SIZE", "RESIZE", "QUALITY", "N_FOLDS")
 TEST_CSV = re.compile(r"(?i)submission|(^|[/_-])test")
 OTHER_TABLE = re.compile(r"(?i)\.(csv|tsv|jsonl?|xlsx?|xml|parquet|mat)$")
+# Classes in names: "cat" of cat_12.jpg.
+PREFIX = r"(?:^|/)([A-Za-z]+(?:[ _-][A-Za-z]+)*)[ ._-]*[0-9][^/]*$"
+MIN_PREFIXED = 0.9  # of the images, if their names contain classes
+MIN_IMAGES = 5  # of each of these classes
+FEW_ROWS = 0.1  # of the images, too few for a CSV beside class folders
 
 
 @dataclass
@@ -134,22 +146,22 @@ def detect_layout(folder: str) -> Recipe:
         return recipe
     check_images(files)
     names = sorted(
-        filter(csvs.TABLE_NAME.search, files.others),
+        filter(TABLE_NAME.search, files.others),
         key=lambda name: (name.count("/"), "train" not in name.lower(), name),
     )
     tables = {name: _read_table(name, recipe) for name in names[:MOST_CSVS]}
-    tests = list(filter(TEST_CSV.search, names))
+    labelled = [name for name in tables if tables[name].index.name]
     used: list[str] = []
-    for name in filterfalse(TEST_CSV.search, tables):
-        if tables[name].index.name:
-            used = _detect_csv(recipe, name, tables)
-            break
+    for name in filterfalse(TEST_CSV.search, labelled):
+        used = _detect_csv(recipe, name, tables)
+        break
     else:
         _detect_folders(recipe, names)
-    tests = [name for name in tests if name not in used]
-    if tests:
-        recipe.parameters["TEST_CSV"] = tests[0]
-    unused = sorted(set(names).difference(used, tests[:1]))
+    unused = [name for name in names if name not in used]
+    for name in filter(TEST_CSV.search, unused):
+        recipe.parameters["TEST_CSV"] = name
+        unused.remove(name)
+        break
     recipe.comments += [f"{name} is not used" for name in unused]
     return recipe
 
@@ -158,13 +170,21 @@ def _read_table(name: str, recipe: Recipe) -> pd.DataFrame:
     """Return some rows of a CSV; ids that name images are the index, with a name."""
     files = recipe.files
     try:
-        rows = csvs.read_csvs([name], files, "CSV").filter(regex="^[^/]")
-        rows = rows.iloc[:: max(1, len(rows) // ROWS)]
-        column = csvs.find_ids(rows, files)
+        rows = read_csvs([name], files, "CSV").filter(regex=OF_CSV)
+        column = find_ids(rows, files)
     except ValueError as error:
         recipe.comments.append(f"not sure: {error}")
         return pd.DataFrame()
-    return rows.set_index(column) if column else rows
+    has_few = len(rows) < FEW_ROWS * len(files.images)
+    if not column or has_few and len(_list_classes(files)) > 1:
+        return pd.DataFrame()
+    return rows.iloc[:: max(1, len(rows) // ROWS)].set_index(column)
+
+
+def _list_classes(files: Files) -> set[str]:
+    """Return the class folders of all images that are not in test folders."""
+    images = filterfalse(files.is_test, files.images)
+    return set(map(files.class_of, images))
 
 
 def _detect_csv(
@@ -176,7 +196,7 @@ def _detect_csv(
     used = [
         other
         for other, table in tables.items()
-        if csvs.find_split(other) and table.columns.equals(rows.columns)
+        if find_split(other) and table.columns.equals(rows.columns)
     ]
     if name not in used:
         used = [name]
@@ -197,29 +217,35 @@ def _detect_csv(
 
 
 def _detect_folders(recipe: Recipe, tables: Sequence[str]) -> None:
-    """Add the parameters for class folders or no labels; if unsure, 01 will stop."""
+    """Add the parameters for classes of folders or names; if unsure, 01 will stop."""
     files = recipe.files
-    images = [image for image in files.images if files.split_of(image) != "test"]
-    classes = set(map(files.class_of, images))
+    classes = _list_classes(files)
     values = recipe.parameters
     values.update(LABELS_CSV="", LABEL_COLUMN=[])
     if len(classes) > 1:
         values["LABEL_COLUMN"] = "" if any(map(is_generic, classes)) else FOLDER
+    elif _have_classes(list(filterfalse(files.is_test, files.images))):
+        values["LABEL_COLUMN"] = NAMES + PREFIX
     elif files.outside or any(map(OTHER_TABLE.search, files.others)):
         values["LABEL_COLUMN"] = ""
         values["LABELS_CSV"] = next(filterfalse(TEST_CSV.search, tables), "")
 
 
+def _have_classes(images: Sequence[str]) -> bool:
+    """Return whether the names of images begin with those of a few classes."""
+    counts = pd.Series(images, dtype=str).str.extract(PREFIX)[0].value_counts()
+    is_clear = len(counts) > 1 and not any(map(is_generic, counts.index))
+    has_enough = counts.sum() > MIN_PREFIXED * len(images)
+    return is_clear and has_enough and counts.min() >= MIN_IMAGES
+
+
 def _add_table(recipe: Recipe, settings: InputSettings) -> None:
     """Add groups, and comments on what 01 reads. Raises: the errors of 01."""
     values = recipe.parameters
-    files = recipe.files
-    images, labels = read_table(files.folder, settings, files=files)
+    images, labels = read_table(recipe.files.folder, settings, files=recipe.files)
     good = images[images["problem"] == ""].drop_duplicates("path")
     if group_column := find_groups(good):
         values["GROUP_COLUMN"] = group_column
-        groups = add_groups(good, group_column)[group_column].replace("", None)
-        values["N_FOLDS"] = min(groups.nunique(), DEFAULTS["N_FOLDS"])
     if "validation" in set(images["split"].map(SPLIT_NAMES)):
         values["N_FOLDS"] = 0
         recipe.comments.append("N_FOLDS is 0, because validation images are given")

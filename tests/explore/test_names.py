@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.inputs import put, read, rows_of
 
-from kaggle_tfr.explore.names import FileNames
+from kaggle_tfr.explore.files import FileNames
 
 NUMBERS = st.integers(0, 20).map("{:04}".format)
 WORDS = st.sampled_from(["Löwe", "x.y", "IMG 7", "n_1"])
