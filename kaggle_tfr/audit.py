@@ -86,7 +86,7 @@ def audit_dataset(
     or its layout is not clear; FileExistsError: `out` contains something else.
     """
     check_parameters(parameters)
-    values = {**DEFAULTS, **RULES, **propose_recipe(source).parameters, **parameters}
+    values = {**DEFAULTS, **RULES, **propose_recipe(source)[0], **parameters}
     out_dir = output_dir(out or f"audit-{values['NAME']}")
     work = _choose_work_dir(out_dir)
     values |= {"WORK_DIR": work, "OUT_DIR": out_dir, "COMPARE_WITH": list(against)}

@@ -7,11 +7,9 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
 from itertools import filterfalse
 
 from kaggle_tfr import storage
-from kaggle_tfr.find import PRODUCTS
 from kaggle_tfr.storage import IMAGE_NAME
 
 # Hidden files, and those of operating systems, NAS devices and archivers.
@@ -23,6 +21,8 @@ OF_SYSTEM = re.compile(rf"(^|/)({SYSTEM_NAME})(/|$)")
 # A folder outside INPUT_DIR, to which a link leads, has a "/" at its end.
 IMAGE = re.compile(rf"{IMAGE_NAME.pattern}|/$")
 BUCKET_LEVELS = 6
+# A folder with one of these files is a WORK_DIR or an audit.
+PRODUCTS = {"images.parquet", "audit.json"}
 # Names of folders that are not classes: splits, folders of all images, and masks.
 SPLIT = re.compile(
     r"(?i)(.+[ _-])?(train|test|validation|valid|val|dev|evaluation|eval)(ing)?"
@@ -56,15 +56,34 @@ MOST = 100  # files with one name, which are listed
 Found = tuple[str, ...]  # the files that an id may name
 
 
-class FileNames:
-    """The names of files, in which ids are looked up.
+@dataclass(frozen=True)
+class Files:
+    """The files of INPUT_DIR by their paths below it, sorted.
 
-    files: unique paths below INPUT_DIR.
+    folder: that was listed. images: with a "/" at the end for links to folders outside.
+    others: CSVs, archives, shards, texts. outside: links out of INPUT_DIR.
+    splits, classes: of the folders of images; "" for none.
     """
 
-    def __init__(self, files: Sequence[str]) -> None:
-        self._files = files
-        self._files_of = cache(self._list_files)
+    folder: str
+    images: Sequence[str] = ()
+    others: Sequence[str] = ()
+    outside: Collection[str] = ()
+    splits: Mapping[str, str] = field(default_factory=dict)
+    classes: Mapping[str, str] = field(default_factory=dict)
+    _named: dict[int, Mapping[str, Found]] = field(default_factory=dict)
+
+    def split_of(self, image: str) -> str:
+        """Return the split of an image by its folders, "" for none."""
+        return self.splits.get(os.path.dirname(image), "")
+
+    def is_test(self, image: str) -> bool:
+        """Return whether an image is in a test folder."""
+        return self.split_of(image) == "test"
+
+    def class_of(self, image: str) -> str:
+        """Return the folder of the class of an image, "" for none."""
+        return self.classes.get(os.path.dirname(image), "")
 
     def join(self, ids: Iterable[str]) -> list[Found]:
         """Return the files of each id: none, one, or several with its name.
@@ -91,21 +110,24 @@ class FileNames:
         The whole path of a file comes before the end of one, and equal names before
         similar ones.
         """
+        if depth not in self._named:
+            self._named[depth] = _index_names([*self.images, *self.others], depth)
         end = _cut(path, depth)
-        alike = self._files_of(depth).get(loosen(end), ())
+        alike = self._named[depth].get(loosen(end), ())
         if len(alike) > 1:
             whole = tuple(file for file in alike if _clean(file) == end)
             equal = tuple(file for file in alike if _cut(_clean(file), depth) == end)
             return whole or equal or alike
         return alike
 
-    def _list_files(self, depth: int) -> Mapping[str, Found]:
-        """Return the files by the last names of their paths, in the loose form."""
-        files_of: dict[str, Found] = {}
-        for file in self._files:
-            key = loosen(_cut(_clean(file), depth))
-            files_of[key] = (*files_of.get(key, ()), file)[:MOST]
-        return files_of
+
+def _index_names(files: Iterable[str], depth: int) -> Mapping[str, Found]:
+    """Return the files by the last names of their paths, in the loose form."""
+    files_of: dict[str, Found] = {}
+    for file in files:
+        key = loosen(_cut(_clean(file), depth))
+        files_of[key] = (*files_of.get(key, ()), file)[:MOST]
+    return files_of
 
 
 def _clean(text: str) -> str:
@@ -132,57 +154,22 @@ def loosen(text: str) -> str:
     return folders + slash + name
 
 
-@dataclass(frozen=True)
-class Files:
-    """The files of INPUT_DIR by their paths below it, sorted.
-
-    folder: that was listed. images: with a "/" at the end for links to folders outside.
-    others: CSVs, archives, shards, texts. outside: links out of INPUT_DIR.
-    splits, classes: of the folders of images; "" for none.
-    """
-
-    folder: str
-    images: Sequence[str] = ()
-    others: Sequence[str] = ()
-    outside: Collection[str] = ()
-    splits: Mapping[str, str] = field(default_factory=dict)
-    classes: Mapping[str, str] = field(default_factory=dict)
-
-    @cached_property
-    def names(self) -> FileNames:
-        """The names of images and of others: an id can name any file."""
-        return FileNames([*self.images, *self.others])
-
-    def split_of(self, image: str) -> str:
-        """Return the split of an image by its folders, "" for none."""
-        return self.splits.get(os.path.dirname(image), "")
-
-    def is_test(self, image: str) -> bool:
-        """Return whether an image is in a test folder."""
-        return self.split_of(image) == "test"
-
-    def class_of(self, image: str) -> str:
-        """Return the folder of the class of an image, "" for none."""
-        return self.classes.get(os.path.dirname(image), "")
-
-
 def list_files(
     folder: str,
     patterns: Sequence[str] = (),
     excluded: Iterable[str] = (),
-    products: Iterable[str] = PRODUCTS,
 ) -> Files:
     """Return the files of a folder, without hidden ones and those of the system.
 
     patterns: images that match none of them are left out; "*" also matches "/".
-    excluded: folders of output. products: files whose folder is left out.
+    excluded: folders of output.
     """
     outside: set[str] = set()
     if storage.is_remote(folder):
         paths = _list_bucket(folder, excluded)
     else:
         skipped = set(map(storage.real_path, excluded))
-        paths = _walk(folder, skipped, set(products), outside)
+        paths = _walk(folder, skipped, outside)
     images = sorted(filter(IMAGE.search, paths))
     others = sorted(set(paths).difference(images))
     if patterns:
@@ -206,9 +193,7 @@ def _list_bucket(folder: str, excluded: Iterable[str]) -> list[str]:
     return paths
 
 
-def _walk(
-    folder: str, skipped: set[str], products: set[str], outside: set[str]
-) -> list[str]:
+def _walk(folder: str, skipped: set[str], outside: set[str]) -> list[str]:
     """Return the paths of all files; add to `outside` the links that lead out.
 
     A link to a folder in INPUT_DIR is left out, since that is listed anyway.
@@ -220,7 +205,7 @@ def _walk(
         parent = pending.pop()
         with os.scandir(os.path.join(root, parent)) as entries:
             visible = [entry for entry in entries if not OF_SYSTEM.search(entry.name)]
-        if parent and products.intersection(entry.name for entry in visible):
+        if parent and not PRODUCTS.isdisjoint(entry.name for entry in visible):
             continue
         for entry in visible:
             path = os.path.join(parent, entry.name)
@@ -343,13 +328,3 @@ def explain_unreadable(error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
         return "missing file"
     return f"unreadable: {error.strerror or error}"
-
-
-def check_link(path: str, input_dir: str, parameter: str) -> None:
-    """Raise a ValueError for a link in INPUT_DIR to a file outside it."""
-    is_named_inside = not storage.OUTSIDE.search(os.path.relpath(path, input_dir))
-    if is_named_inside and not storage.is_inside(path, input_dir):
-        raise ValueError(
-            f"{parameter} '{path}' is a link that leads outside INPUT_DIR. Set "
-            f"{parameter} to the path of the file itself, or copy it into INPUT_DIR."
-        )

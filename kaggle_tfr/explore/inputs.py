@@ -1,26 +1,62 @@
-"""Read all inputs as one table: the main input, its test images, and further inputs."""
+"""Read all inputs as one table; stop at tables that cannot be right, note doubts."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr import storage
 from kaggle_tfr.explore import rows as listing
-from kaggle_tfr.explore.checks import check_table
 from kaggle_tfr.explore.columns import find_labels
-from kaggle_tfr.explore.files import Files, check_images, check_link, list_files
+from kaggle_tfr.explore.files import Files, check_images, is_generic, list_files
 from kaggle_tfr.explore.groups import add_groups
-from kaggle_tfr.explore.labels import RESERVED, Table, number_labels, read_labels
+from kaggle_tfr.explore.labels import (
+    LEFT_OUT,
+    NO_LABEL,
+    RESERVED,
+    Table,
+    number_labels,
+    number_names,
+    read_labels,
+)
+from kaggle_tfr.explore.masks import note_combs
 from kaggle_tfr.explore.records import list_shards, read_records
-from kaggle_tfr.explore.rows import FILE, ID, NO_ROW, OF_CSV, PROBLEM, SPLIT, TAIL
+from kaggle_tfr.explore.rows import (
+    FILE,
+    ID,
+    LINK_PROBLEM,
+    MISSING_FILE,
+    NO_ROW,
+    OF_CSV,
+    PROBLEM,
+    SEVERAL_FILES,
+    SPLIT,
+    TAIL,
+)
 from kaggle_tfr.explore.settings import InputSettings, list_texts
 from kaggle_tfr.find import find_input, output_dir
 from kaggle_tfr.images.masks import EMPTY_CODES
-from kaggle_tfr.naming import SUBMISSION
+from kaggle_tfr.notebook import note
 from kaggle_tfr.schema import Labels
+
+STOP = 0.5  # of the images, unusable for one reason
+FEW_REJECTS = 0.05  # of the images
+FEW = 20  # images, which may be of as many classes
+OTHER_LABELS = (
+    "Set LABELS_CSV to a CSV with the columns image_id,label, or LABEL_COLUMN to a "
+    "column, to 'folder' or to 'names: REGEX'; [] reads images without labels."
+)
+# What to do about the most frequent problem.
+ADVICE = {
+    NO_LABEL: OTHER_LABELS,
+    "listed with different labels": "If an image can have several labels, set "
+    "LABEL_KIND: multi.",
+    LINK_PROBLEM: "Set INPUT_DIR to the folder that the links lead to, or copy it.",
+    SEVERAL_FILES: "Set PATTERN to the folder of the images, such as 'train/*', or "
+    "PATH_TEMPLATE to the columns of folder and file, such as '{folder}/{file}'.",
+    MISSING_FILE: "No file has this name, with any ending and case. Set ID_COLUMN to "
+    "the column of names, or INPUT_DIR to the folder of the images.",
+}
 
 
 def read_table(
@@ -46,8 +82,8 @@ def read_table(
     setting does not fit.
     """
     input_dir = output_dir(input_dir)
-    excluded = [output_dir(folder) for folder in excluded if folder]
-    settings = replace(settings, input_dir=input_dir, excluded=excluded)
+    outputs = [output_dir(folder) for folder in excluded if folder]
+    settings = replace(settings, input_dir=input_dir, excluded=outputs)
     images, labels = number_labels(*_read_inputs(settings, files))
     images = images.astype({"input_dir": "category"})
     if 0 < settings.limit < len(images):
@@ -123,23 +159,27 @@ def _read_files(files: Files, settings: InputSettings, known: Labels | None) -> 
     text = _read_text(rows, files, settings)
     if settings.label_kind == "masks" and not text.empty:
         _accept_unlisted(rows, text.iloc[:, -1])
-    is_test = rows[SPLIT] == "test"
+    is_unlisted = rows[PROBLEM].str.startswith(NO_ROW)
     facts = pd.DataFrame(
         {
             "image": listing.first_problem(rows[FILE], rows[ID]),
-            "is_optional": is_test | rows[PROBLEM].str.startswith(NO_ROW),
+            "is_optional": is_unlisted | (rows[SPLIT] == "test"),
         }
     )
     labelled, labels = read_labels(text, facts, settings, known)
-
     rows = rows.loc[labelled.index]
     labelled["problem"] = listing.first_problem(rows[PROBLEM], labelled["problem"])
-    paths = rows[FILE].where(rows[FILE] == "", f"{settings.input_dir}/" + rows[FILE])
+    paths = f"{settings.input_dir}/" + rows[FILE]
+    paths = paths.mask(rows[FILE] == "", "")
     images = pd.DataFrame({"image_id": rows[ID], "path": paths, "split": rows[SPLIT]})
-    others = rows.filter(regex=OF_CSV).drop(columns=list(text), errors="ignore")
-    others = others.rename(columns={name: f"csv_{name}" for name in RESERVED})
-    images = pd.concat([images, labelled, others], axis=1)
+    images = pd.concat([images, labelled, _list_others(rows, text)], axis=1)
     return images.reset_index(drop=True), labels
+
+
+def _list_others(rows: pd.DataFrame, text: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns of a CSV that are not labels; reserved names get a prefix."""
+    others = rows.filter(regex=OF_CSV).drop(columns=list(text), errors="ignore")
+    return others.rename(columns={name: f"csv_{name}" for name in RESERVED})
 
 
 def _read_text(
@@ -168,20 +208,69 @@ def _accept_unlisted(rows: pd.DataFrame, codes: pd.Series) -> None:
         )
 
 
-def save_submission(
-    images: pd.DataFrame, input_dir: str, settings: InputSettings, work_dir: str
-) -> None:
-    """Copy TEST_CSV to WORK_DIR, for the order and the columns of submission.csv.
+def check_table(images: pd.DataFrame) -> None:
+    """Raise a ValueError if most images are unusable for one reason, or none is left.
 
-    The copy goes into parts, which are published. A TEST_CSV that is not called a
-    submission may contain the labels of the test images: it is not copied.
+    Test images, files that no CSV lists and what LABEL_MAP leaves out do not count.
     """
-    path = storage.join(work_dir, SUBMISSION)
-    source = storage.resolve(input_dir, settings.test_csv)
-    is_template = "submission" in os.path.basename(settings.test_csv).lower()
-    has_tests = (images["split"] == "test").any()
-    if is_template and has_tests and storage.exists(source):
-        check_link(source, input_dir, "TEST_CSV")
-        storage.write_atomically(path, storage.read_bytes(source))
-    else:
-        storage.remove(path)
+    is_train = images["split"] != "test"
+    is_left_out = images["problem"].str.startswith((NO_ROW, LEFT_OUT))
+    counted = images[is_train & ~is_left_out]
+    reasons = name_reasons(counted["problem"])
+    for reason, count in reasons.value_counts().items():
+        if reason and count > STOP * len(counted):
+            example = counted[reasons == reason].iloc[0]
+            raise ValueError(
+                f"{count:,} of the images, {count / len(counted):.0%}, cannot be used, "
+                f"such as '{example['image_id']}': {example['problem']}. "
+                f"{ADVICE.get(str(reason), '')}".strip()
+            )
+    if not (is_train & (images["problem"] == "")).any():
+        raise ValueError(
+            f"none of the {len(images):,} images is left to train on: all are in test "
+            "folders, or have no row in a CSV. Set SPLIT_COLUMN: none to train on the "
+            'images of all folders, or LABELS_CSV: "" to leave the CSV out.'
+        )
+
+
+def name_reasons(problem: pd.Series) -> pd.Series:
+    """Return what precedes the colon in each problem."""
+    return problem.str.split(":").str[0]
+
+
+def note_rejects(images: pd.DataFrame) -> None:
+    """Note how many images are rejected, and why."""
+    counts = name_reasons(images["problem"][images["problem"] != ""]).value_counts()
+    if counts.empty:
+        note("✓", f"All {len(images):,} images can be used.", "input")
+        return
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
+    note(
+        "!" if counts.sum() > FEW_REJECTS * len(images) else "·",
+        f"{counts.sum():,} of {len(images):,} images are rejected: {reasons}.",
+        "input",
+        "rejects.csv lists them.",
+    )
+
+
+def note_doubts(
+    images: pd.DataFrame, labels: Labels, label_column: str | Sequence[str]
+) -> None:
+    """Note why the labels are probably wrong.
+
+    label_column: LABEL_COLUMN; names of classes that it chooses are not doubted.
+    """
+    if labels.kind == "masks":
+        note_combs(images, labels)
+    names = list(number_names(labels.classes))
+    generic = list(filter(is_generic, names)) if label_column == "" else []
+    n_good = ((images["problem"] == "") & (images["label"] >= 0)).sum()
+    doubt = ""
+    if labels.kind == "single" and len(names) == 1:
+        doubt = f"All images are of one class, {names[0]!r}."
+    elif n_good > FEW and len(names) > n_good / 2:
+        doubt = f"{n_good:,} images are of {len(names):,} classes: most have few."
+    elif generic:
+        doubt = f"A class is called {generic[0]!r}, like a split or a folder of images."
+    if doubt:
+        note("✗", doubt, "labels: classes", OTHER_LABELS)

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.explore.files import check_link
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.images.hashing import ALL_HASHES
 from kaggle_tfr.images.masks import EMPTY_CODES, join_codes
@@ -81,7 +80,6 @@ def load_label_map(settings: InputSettings) -> dict[str, str]:
     label_map: Any = settings.label_map or {}
     if isinstance(label_map, str):
         path = storage.resolve(settings.input_dir, label_map)
-        check_link(path, settings.input_dir, "LABEL_MAP")
         advice = 'LABEL_MAP takes {"class": label}.'
         label_map = storage.parse_json(storage.read_bytes(path), path, advice)
     return {str(name): str(value) for name, value in label_map.items()}

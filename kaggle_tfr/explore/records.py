@@ -111,7 +111,7 @@ def list_shards(settings: InputSettings) -> pd.DataFrame:
     Raises: ValueError: parts of different datasets.
     """
     input_dir = settings.input_dir
-    files = list_files(input_dir, (), settings.excluded, products=())
+    files = list_files(input_dir, (), settings.excluded)
     names = [*files.images, *files.others]
     places = {name: (parse_shard_name(f"/{name}", "")[0], "") for name in names}
     for listing in fnmatch.filter(names, "*shards.csv"):

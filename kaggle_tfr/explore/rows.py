@@ -14,13 +14,7 @@ from dataclasses import replace
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.explore.files import (
-    Files,
-    Found,
-    check_link,
-    name_split,
-    remove_ending,
-)
+from kaggle_tfr.explore.files import Files, Found, name_split, remove_ending
 from kaggle_tfr.explore.settings import LABELS_CSV, InputSettings, list_texts
 from kaggle_tfr.naming import SPLIT_NAMES, SUBMISSION, list_fields
 
@@ -29,8 +23,8 @@ NAMES = "names: "  # begins a rule with a regular expression
 NONE = "none"  # SPLIT_COLUMN without given splits, not even those of folders
 NO_ROW = "no row"  # begins the problem of a file that no CSV lists
 MISSING_FILE = "missing file"
+SEVERAL_FILES = "several files"
 LINK_PROBLEM = "link leads outside INPUT_DIR"
-MAX_TIED = 0.01  # of the rows, whose name several files have
 SAMPLE = 500  # cells of a column that are looked up
 TABLE_NAME = re.compile(r"(?i)\.(csv|tsv)$")
 # Columns beside those of the CSV: "/" cannot begin the name of one of its columns.
@@ -51,16 +45,12 @@ def list_rows(files: Files, settings: InputSettings) -> pd.DataFrame:
     if settings.split_column == NONE:
         files = replace(files, splits={})
     labelled = _list_labelled(files, settings)
-    rest = sorted(set(files.images).difference(labelled[FILE]))
-    in_test_folders = list(filter(files.is_test, rest))
-    # Without a test folder, test images are beside the labelled ones.
-    candidates = replace(files, images=in_test_folders or rest)
-    tests = _list_tests(candidates, settings.test_csv)
-    unlisted = pd.DataFrame({ID: rest, FILE: rest, PROBLEM: ""}, dtype=str)
-    if not labelled.empty:
-        has_no_row = ~unlisted[FILE].isin(in_test_folders)
-        unlisted.loc[has_no_row, PROBLEM] = f"{NO_ROW} in {settings.labels_csv}"
-    unlisted = unlisted[~unlisted[FILE].isin(tests[FILE])]
+    tests = _list_tests(files, settings.test_csv)
+    is_labelled = tests[FILE].isin(labelled[FILE]) & (tests[FILE] != "")
+    tests = tests[~is_labelled]
+    listed = pd.concat([labelled[FILE], tests[FILE]])
+    no_row = "" if labelled.empty else f"{NO_ROW} in {settings.labels_csv}"
+    unlisted = _list_unlisted(files, listed, no_row)
 
     rows = pd.concat([labelled, unlisted, tests], ignore_index=True).fillna("")
     rows.loc[rows[FILE].isin(files.outside), PROBLEM] = LINK_PROBLEM
@@ -69,19 +59,24 @@ def list_rows(files: Files, settings: InputSettings) -> pd.DataFrame:
     return rows
 
 
+def _list_unlisted(files: Files, listed: pd.Series, problem: str) -> pd.DataFrame:
+    """Return the rows of the files that are not listed; in test folders they may be."""
+    rest = sorted(set(files.images).difference(listed))
+    problems = ["" if files.is_test(image) else problem for image in rest]
+    return pd.DataFrame({ID: rest, FILE: rest, PROBLEM: problems}, dtype=str)
+
+
 def _list_labelled(files: Files, settings: InputSettings) -> pd.DataFrame:
     """Return the rows of LABELS_CSV. Raises: as `list_rows`."""
-    rows = NO_ROWS
-    names = _list_csvs(settings.labels_csv, files)
-    if names:
-        rows = _join_csvs(read_csvs(names, files, "LABELS_CSV"), files, settings)
-        if rows.empty:
-            raise ValueError(
-                f"no column of LABELS_CSV {names} contains the names of images such "
-                f"as '{files.images[0]}'. Set ID_COLUMN to the column of names, "
-                "PATH_TEMPLATE if a name is in several columns, or LABELS_CSV: "
-                '"" to leave it out.'
-            )
+    cells = read_csvs(settings.labels_csv, files, "LABELS_CSV")
+    rows = _join_csvs(cells, files, settings)
+    if rows.empty and not cells.empty:
+        raise ValueError(
+            f"no column of LABELS_CSV '{settings.labels_csv}' contains the names of "
+            f"images such as '{files.images[0]}'. Set ID_COLUMN to the column of "
+            "names, PATH_TEMPLATE if a name is in several columns, or LABELS_CSV: "
+            '"" to leave it out.'
+        )
     if settings.split_column == NONE:
         return rows.assign(**{SPLIT: ""})
     if settings.split_column:
@@ -91,48 +86,35 @@ def _list_labelled(files: Files, settings: InputSettings) -> pd.DataFrame:
 
 def _list_tests(files: Files, test_csv: str) -> pd.DataFrame:
     """Return the rows of TEST_CSV, none if it does not exist or names no image."""
-    rows = NO_ROWS
-    names = _list_csvs(test_csv, files)
-    if names:
-        rows = _join_csvs(read_csvs(names, files, "TEST_CSV"), files, InputSettings())
-    return rows[list(NO_ROWS)].drop_duplicates(ID).assign(**{SPLIT: "test"})
+    cells = read_csvs(test_csv, files, "TEST_CSV").assign(**{SPLIT: "test"})
+    rows = _join_csvs(cells, files, InputSettings())
+    return rows[list(NO_ROWS)].drop_duplicates(ID)
 
 
-def _list_csvs(names: str | Sequence[str], files: Files) -> list[str]:
-    """Return the CSVs of a parameter, without a default that does not exist."""
-    return [
-        name
-        for name in list_texts(names)
-        if name not in (LABELS_CSV, SUBMISSION)
-        or storage.exists(storage.resolve(files.folder, name))
-    ]
-
-
-def read_csvs(names: Sequence[str], files: Files, parameter: str) -> pd.DataFrame:
+def read_csvs(names: str | Sequence[str], files: Files, parameter: str) -> pd.DataFrame:
     """Return the rows of CSVs as text, with `CSV_FOLDER`, `SPLIT` and `LONG`.
 
-    names: paths below INPUT_DIR, or of CSVs elsewhere; several give splits.
+    names: paths below INPUT_DIR, or of CSVs elsewhere; several give splits. A default
+    may be missing.
     Raises: FileNotFoundError; ValueError: a file is not a CSV in UTF-8.
     """
-    tables = []
+    tables = [NO_ROWS]
+    names = list_texts(names)
     for name in names:
-        table = _read_csv(name, files, parameter)
+        file = storage.resolve(files.folder, name)
+        if name in (LABELS_CSV, SUBMISSION) and not storage.exists(file):
+            continue
+        table = _read_csv(file, parameter)
         table[CSV_FOLDER] = os.path.dirname(name)
         table[SPLIT] = find_split(name) if len(names) > 1 else ""
         tables.append(table)
     return pd.concat(tables, ignore_index=True).fillna("")
 
 
-def _read_csv(name: str, files: Files, parameter: str) -> pd.DataFrame:
+def _read_csv(file: str, parameter: str) -> pd.DataFrame:
     """Return the rows of a CSV that are not blank. Raises: as `read_csvs`."""
-    file = storage.resolve(files.folder, name)
     if not storage.exists(file):
-        known = list(filter(TABLE_NAME.search, files.others))
-        raise FileNotFoundError(
-            f"there is no '{name}' in '{files.folder}'. Set {parameter} to one of "
-            f"its CSVs: {', '.join(known)}."
-        )
-    check_link(file, files.folder, parameter)
+        raise FileNotFoundError(f"{parameter}: there is no '{file}'.")
     try:
         table = parse_text(storage.read_bytes(file))
     except ValueError as error:
@@ -189,12 +171,12 @@ def find_ids(rows: pd.DataFrame, files: Files) -> str:
     for column in map(str, sample.filter(regex=OF_CSV)):
         names, _ = _split_tails(sample[column])
         unique = names[names != ""].unique()
-        found = files.names.join(unique)
+        found = files.join(unique)
         n_images = sum(not images.isdisjoint(alike) for alike in found)
         if n_images > max(most_found, len(unique) / 2):
             best = column
             most_found = n_images
-    if re.search(r"[\d.]", best) and any(files.names.join([best])):
+    if re.search(r"[\d.]", best) and any(files.join([best])):
         raise ValueError(
             f"the first row of the CSV names the image '{best}', so its header is "
             "missing. Add a first line such as: image_id,label"
@@ -216,6 +198,8 @@ def _join_csvs(
     They are `NO_ROWS` if no column has the names of images.
     Raises: ValueError: a setting does not fit.
     """
+    if rows.empty:
+        return NO_ROWS
     names = _read_names(rows, files, settings)
     key = names.name
     if names.empty:
@@ -226,13 +210,9 @@ def _join_csvs(
             rows[TAIL] = tails
 
     rows[FILE] = names
-    splits = settings.split_column
-    if splits in rows:
-        rows[SPLIT] = rows[splits].map(name_split).map(SPLIT_NAMES).fillna("")
+    split_problem = _read_splits(rows, settings.split_column)
     _find_files(rows, files)
-    if splits in rows:
-        problem = f"not a split in column '{splits}': '" + rows[splits] + "'"
-        rows[PROBLEM] = rows[PROBLEM].mask(rows[SPLIT] == "", problem)
+    rows[PROBLEM] = first_problem(split_problem, rows[PROBLEM])
     rows.loc[names == "", PROBLEM] = f"no value for '{key}'"
     rows.loc[rows[LONG] != "", PROBLEM] = "more cells than the header"
 
@@ -240,6 +220,17 @@ def _join_csvs(
     ids = rows[id_column] if settings.path_template and id_column else names
     rows[ID] = _make_unique(ids, rows[FILE])
     return rows.drop(columns=[key, id_column], errors="ignore")
+
+
+def _read_splits(rows: pd.DataFrame, column: str) -> pd.Series:
+    """Fill `SPLIT` by SPLIT_COLUMN, if it is set; return the problem of each row."""
+    problem = pd.Series("", rows.index)
+    if column in rows:
+        words = rows[column]
+        rows[SPLIT] = words.map(name_split).map(SPLIT_NAMES).fillna("")
+        odd = f"not a split in column '{column}': '" + words + "'"
+        problem = odd.where(rows[SPLIT] == "", "")
+    return problem
 
 
 def _read_names(rows: pd.DataFrame, files: Files, settings: InputSettings) -> pd.Series:
@@ -275,29 +266,20 @@ def _fill_template(template: str, rows: pd.DataFrame) -> list[str]:
 
 
 def _find_files(rows: pd.DataFrame, files: Files) -> None:
-    """Replace the names in `FILE` by those of files, "" for none; begin `PROBLEM`.
-
-    Raises: ValueError: too many names are those of several images.
-    """
+    """Replace the names in `FILE` by those of files, "" for none; begin `PROBLEM`."""
     # An id is looked up beside its CSV first.
-    joined = files.names.join(rows[CSV_FOLDER] + "/" + rows[FILE])
-    splits = rows[SPLIT].replace("", "train")
-    pairs = zip(joined, splits, strict=True)
-    found = pd.Series([_fit_split(*pair, files) for pair in pairs], rows.index)
-    n_files = found.str.len()
-    rows[FILE] = found.str[0].where(n_files == 1, "")
-    rows[PROBLEM] = n_files.map({0: MISSING_FILE}).fillna("")
+    joined = files.join(rows[CSV_FOLDER] + "/" + rows[FILE])
+    pairs = zip(joined, rows[SPLIT], strict=True)
+    found = [_fit_split(alike, split or "train", files) for alike, split in pairs]
+    rows[FILE] = [alike[0] if len(alike) == 1 else "" for alike in found]
+    rows[PROBLEM] = list(map(_name_problem, found))
 
-    tied = found[n_files > 1]
-    for row, alike in tied.items():
-        rows.loc[row, PROBLEM] = f"several files: '{alike[0]}', '{alike[1]}'"
-    if len(tied) > max(1, MAX_TIED * len(rows)):
-        problem = rows[PROBLEM][tied.index[0]]
-        raise ValueError(
-            f"{len(tied):,} of {len(rows):,} rows have names of {problem}. Set "
-            "PATTERN to the folder of the images, such as 'train/*', or PATH_TEMPLATE "
-            "to the columns of folder and file, such as '{folder}/{file}'."
-        )
+
+def _name_problem(alike: Found) -> str:
+    """Return the problem of a row that has no file, or several."""
+    if len(alike) == 1:
+        return ""
+    return f"{SEVERAL_FILES}: '{alike[0]}', '{alike[1]}'" if alike else MISSING_FILE
 
 
 def _fit_split(alike: Found, split: str, files: Files) -> Found:

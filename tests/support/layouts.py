@@ -177,12 +177,28 @@ def slices():
     test=10,
     classes=PETS,
     labels={"dog.7.jpg": "dog"},
-    answer=r"LABEL_COLUMN: 'names: ([a-z]+)\.\d+$'",
 )
 def dogs_vs_cats():
     put(each(PETS, "train/{}.{}.jpg", 20))
     ids = range(1, 11)
     put_with_csv("sampleSubmission.csv", "id,label", "test1/{}.jpg", ids, [0])
+
+
+@case(24, test=2, labels={"b/3.jpg": "b"})
+def labels_of_a_test_image():
+    """Class folders precede a CSV that names few images."""
+    put(each("ab", "{}/{}.jpg", 12))
+    put_with_csv("notes.csv", "id,label", "test/{}.jpg", [100, 101], "x")
+
+
+@case(24, kind="multi", classes=list("abcdef"), labels={"train/7.jpg": "b|c"})
+def combinations():
+    """There are twelve combinations of six words."""
+    cells = [
+        *"abcdef",
+        *(f"{pair[0]} {pair[1]}" for pair in zip("abcdef", "bcdefa", strict=True)),
+    ]
+    put_with_csv("train.csv", "image,labels", "train/{}", many("{}.jpg", 24), cells)
 
 
 @case(15, cells={("exif.png", "height"): 80, ("exif.webp", "width"): 96})
@@ -419,7 +435,7 @@ LAST_NUMBER = {"01191.jpg": "b"}
     recipe="PATH_TEMPLATE: {image_id}.jpg",
     answer='PATH_TEMPLATE: "{image_id}.jpg"',
     must_ask=True,
-    asks="PATH_TEMPLATE.*quot",
+    asks="braces.*in quotes",
 )
 @case(
     120,
