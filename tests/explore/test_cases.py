@@ -87,9 +87,6 @@ def check_table(case, work, output):
     assert re.search(f"(?i){case.tells}", texts)
     for name, expected in case.labels.items():
         assert read_label(find_row(images, name), labels) == expected
-    for (name, column), expected in case.cells.items():
-        row = find_row(images, name)
-        assert row["problem"] or row[column] == pytest.approx(expected, abs=3)
 
 
 def count(good, labels):

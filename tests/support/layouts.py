@@ -6,7 +6,6 @@ The first cases are public reports and questions; the others are famous data set
 
 import re
 import shutil
-import struct
 import zlib
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ from unicodedata import normalize
 import cv2
 import numpy as np
 from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 
 from support.readers import make_example, write_shard
 
@@ -38,7 +36,6 @@ class Case:
     Numbers are of images without a problem.
     classes: their names, or how many. groups: of GROUP_COLUMN. kept: by 02.
     labels: of files by the ends of their paths, several with "|", "" for none.
-    cells: numbers in columns of images.parquet, within 3.
     recipe: lines that the owner adds to the proposed recipe.
     answer: lines that answer a question, or a function that changes the layout; by
         default the layout must not raise a question. must_ask: it must.
@@ -58,7 +55,6 @@ class Case:
     kept: Count = None
     kind: str = "single"
     labels: dict[str, str] = field(default_factory=dict)
-    cells: dict[tuple[str, str], float] = field(default_factory=dict)
     recipe: str = ""
     answer: str | Callable[[], None] = ""
     must_ask: bool = False
@@ -128,7 +124,6 @@ def edit(lines):
     RECIPE.write_text(f"{old}\n{lines}\n", encoding="utf-8")
 
 
-A_AND_B = each("ab", "{}/{}.png", 6)
 DX = ["akiec", "bcc", "bkl", "df", "mel", "nv", "vasc"]
 
 
@@ -194,22 +189,9 @@ def labels_of_a_test_image():
 @case(24, kind="multi", classes=list("abcdef"), labels={"train/7.jpg": "b|c"})
 def combinations():
     """There are twelve combinations of six words."""
-    cells = [
-        *"abcdef",
-        *(f"{pair[0]} {pair[1]}" for pair in zip("abcdef", "bcdefa", strict=True)),
-    ]
+    pairs = "a b,b c,c d,d e,e f,f a"
+    cells = [*"abcdef", *pairs.split(",")]
     put_with_csv("train.csv", "image,labels", "train/{}", many("{}.jpg", 24), cells)
-
-
-@case(15, cells={("exif.png", "height"): 80, ("exif.webp", "width"): 96})
-def broken_exif():
-    put(A_AND_B)
-    junk = b"Exif\0\0junkjunk"
-    draw(1).save("a/exif.png", exif=junk)
-    draw(2).save("b/exif.webp", exif=junk)
-    text = PngInfo()
-    text.add_text("Raw profile type exif", "\nexif\n 8\nnot hexadecimal\n")
-    draw(3).save("b/text.png", pnginfo=text)
 
 
 @case(
@@ -270,40 +252,6 @@ def sites():
     put_with_csv("train.csv", "image,label,site", "train/{}", names, PETS, places)
 
 
-@case((12, 13), rejected=(0, 1), cells={("b/nir.tif", "brightness"): 184})
-def four_bands():
-    put(A_AND_B)
-    bands = np.zeros((80, 96, 4), np.uint16)
-    bands[..., :3] = np.arange(96)[:, None] * 100 + 42_500
-    path = Path("b/nir.tif")
-    cv2.imwrite(str(path), bands)
-    # OpenCV writes no ExtraSamples: its last tag becomes one, "unspecified".
-    last = struct.pack("<HHI", 339, 3, 4)
-    extra = struct.pack("<HHII", 338, 3, 1, 0)
-    path.write_bytes(
-        re.sub(re.escape(last) + b".{4}", extra, path.read_bytes(), flags=re.DOTALL)
-    )
-
-
-@case(14)
-def large_profile():
-    put(A_AND_B)
-    draw(1).save("a/profile.png", icc_profile=bytes(2 << 20))
-    text = PngInfo()
-    text.add_text("comment", "x" * (2 << 20), zip=True)
-    draw(2).save("b/text.png", pnginfo=text)
-
-
-def run_lengths(size, codes):
-    put(many("train/{}.png", 20), size)
-    csv("train.csv", "ImageId, EncodedPixels", many("{}.png", 20), codes)
-
-
-@case(20, classes=1, kind="masks", tells="RLE_ORDER: rows")
-def masks_by_rows():
-    run_lengths((64, 40), [" ".join(many("{} 40", range(331, 971, 64)))])
-
-
 @case(
     20,
     classes=1,
@@ -311,16 +259,9 @@ def masks_by_rows():
     labels={"train/0.png": "EncodedPixels", "train/3.png": ""},
 )
 def blank_masks():
-    run_lengths(SIZE, [BLOCK, "", "-1", " -1"])
-
-
-@case(range(12, 15), rejected=range(3), tells="transparent")
-def see_through():
-    put(A_AND_B)
-    Image.new("RGBA", SIZE, "#aabbcc00").save("a/clear.png")
-    white = Image.new("RGBA", SIZE, "#ffffff00")
-    white.paste("white", (20, 20, 60, 50))
-    white.save("b/white.png")
+    header = "ImageId, EncodedPixels"
+    codes = [BLOCK, "", "-1", " -1"]
+    put_with_csv("train.csv", header, "train/{}", many("{}.png", 20), codes)
 
 
 @case(72, kept=range(13, 73), last="deduplicate")
