@@ -125,7 +125,7 @@ def _run(values: Values) -> tuple[Labels, deduplicate.Found]:
     """Do the work of 01 and 02."""
     try:
         notebook.start("01_explore", values)
-        labels = explore.run(values).labels
+        _, labels = explore.run(values)
         return labels, deduplicate.run(values)
     finally:
         notebook.end()

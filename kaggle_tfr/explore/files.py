@@ -66,11 +66,11 @@ class Files:
     """
 
     folder: str
-    images: Sequence[str] = ()
-    others: Sequence[str] = ()
-    outside: Collection[str] = ()
-    splits: Mapping[str, str] = field(default_factory=dict)
-    classes: Mapping[str, str] = field(default_factory=dict)
+    images: Sequence[str]
+    others: Sequence[str]
+    outside: Collection[str]
+    splits: Mapping[str, str]
+    classes: Mapping[str, str]
     _named: dict[int, Mapping[str, Found]] = field(default_factory=dict)
 
     def split_of(self, image: str) -> str:

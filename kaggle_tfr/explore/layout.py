@@ -178,7 +178,7 @@ def _list_alike(name: str, tables: Mapping[str, pd.DataFrame]) -> list[str]:
 
 def _detect_columns(rows: pd.DataFrame) -> dict[str, Any]:
     """Return the parameters for the columns of a CSV."""
-    values = {"ID_COLUMN": rows.index.name, "LABEL_COLUMN": ""}
+    values: dict[str, Any] = {"ID_COLUMN": rows.index.name, "LABEL_COLUMN": ""}
     columns = sort_columns(rows)
     if columns["split"]:
         values["SPLIT_COLUMN"] = columns["split"][0]

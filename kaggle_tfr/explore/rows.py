@@ -46,8 +46,7 @@ def list_rows(files: Files, settings: InputSettings) -> pd.DataFrame:
         files = replace(files, splits={})
     labelled = _list_labelled(files, settings)
     tests = _list_tests(files, settings.test_csv)
-    is_labelled = tests[FILE].isin(labelled[FILE]) & (tests[FILE] != "")
-    tests = tests[~is_labelled]
+    tests = tests[~tests[FILE].isin(labelled[FILE].replace("", None))]
     listed = pd.concat([labelled[FILE], tests[FILE]])
     no_row = "" if labelled.empty else f"{NO_ROW} in {settings.labels_csv}"
     unlisted = _list_unlisted(files, listed, no_row)

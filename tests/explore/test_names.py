@@ -49,7 +49,7 @@ def test_no_id_is_joined_to_a_file_of_another_name(files, changes):
             name = write(name) if change in changes else name
         file_of.setdefault(name, file)
 
-    *found, unknown = Files("", files).join([*file_of, "none.jpg"])
+    *found, unknown = Files("", files, [], [], {}, {}).join([*file_of, "none.jpg"])
 
     assert unknown == ()
     for file, joined in zip(file_of.values(), found, strict=True):

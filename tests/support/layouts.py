@@ -264,14 +264,6 @@ def blank_masks():
     put_with_csv("train.csv", header, "train/{}", many("{}.png", 20), codes)
 
 
-@case(72, kept=range(13, 73), last="deduplicate")
-def sixty_frames():
-    put(many("other/{}.png", 12))
-    first, last = draw(1), draw(2)
-    for n in range(60):
-        Image.blend(first, last, n / 59).save(make(f"fade/{n:02}.png"))
-
-
 @case(40, classes=["0", "1", "2", "10"], labels={"train/7.jpg": "10"})
 def float_labels():
     names = many("{}.jpg", 40)
