@@ -105,7 +105,7 @@ def _read_inputs(settings: InputSettings, files: Files | None) -> Table:
     for number, folder in enumerate(further, 1):
         given = settings.more_inputs[number - 1]
         changes = {name.lower(): value for name, value in given.items()}
-        changes = {"label_map": "", "split_column": "", **changes}
+        changes = {"label_map": "", "split_column": "", "test_csv": "", **changes}
         changes["input_dir"] = folder
         inner = replace(settings, label_kind=labels.kind)
         more, _ = _read_input(replace(inner, **changes), labels)

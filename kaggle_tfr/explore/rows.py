@@ -69,7 +69,7 @@ def _list_labelled(files: Files, settings: InputSettings) -> pd.DataFrame:
     """Return the rows of LABELS_CSV. Raises: as `list_rows`."""
     cells = read_csvs(settings.labels_csv, files, "LABELS_CSV")
     rows = _join_csvs(cells, files, settings)
-    if rows.empty and not cells.empty:
+    if rows.empty and CSV_FOLDER in cells:
         raise ValueError(
             f"no column of LABELS_CSV '{settings.labels_csv}' contains the names of "
             f"images such as '{files.images[0]}'. Set ID_COLUMN to the column of "
