@@ -9,10 +9,8 @@ import shutil
 import zlib
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import cycle
 from pathlib import Path
-from unicodedata import normalize
 
 import cv2
 import numpy as np
@@ -34,7 +32,7 @@ class Case:
     """A layout and the table of 01 that its owner wants.
 
     Numbers are of images without a problem.
-    classes: their names, or how many. groups: of GROUP_COLUMN. kept: by 02.
+    classes: their names, or how many. groups: of GROUP_COLUMN.
     labels: of files by the ends of their paths, several with "|", "" for none.
     recipe: lines that the owner adds to the proposed recipe.
     answer: lines that answer a question, or a function that changes the layout; by
@@ -52,7 +50,6 @@ class Case:
     test: Count = 0
     rejected: Count = 0
     groups: Count = 0
-    kept: Count = None
     kind: str = "single"
     labels: dict[str, str] = field(default_factory=dict)
     recipe: str = ""
@@ -292,15 +289,6 @@ def row_for_each_label():
     csv("train.csv", "image,label", rows + many("{},newt", names[40:]))
 
 
-@case(45, labels={"32_g.JPG": "b", "45_g.png": "a"})
-def endings():
-    ids = many("{:02}_g", range(1, 46))
-    put(many("images/{}.jpg", ids[:30]))
-    put(many("images/{}.JPG", ids[30:40]))
-    put(many("images/{}.png", ids[40:]))
-    csv("labels.csv", "id,label", ids, "ab")
-
-
 BUSI = ["benign", "malignant", "normal"]
 
 
@@ -308,18 +296,6 @@ BUSI = ["benign", "malignant", "normal"]
 def busi():
     for ending in ("", "_mask"):
         put(each(BUSI, f"{{0}}/{{0}} ({{1}}){ending}.png", 12))
-
-
-def spellings(form="NFC", slash="/"):
-    names = each(["Büro", "b"], "{}/Löwe {}.jpg", 12)
-    put([normalize(form, name) for name in names])
-    ids = [name.replace("/", slash) for name in names]
-    csv("labels.csv", "image,label", ids, ["cat", "dog", "newt"])
-
-
-SPELLED = {"classes": 3, "labels": {"b/Löwe 3.jpg": "cat"}}
-case(24, "decomposed_letters", **SPELLED)(partial(spellings, form="NFD"))
-case(24, "backslashes", **SPELLED)(partial(spellings, slash="\\"))
 
 
 @case(
@@ -654,20 +630,16 @@ XRAYS = {"train": 12, "val": 2, "test": 4}
 
 
 @case(
-    (24, 48),
-    validation=(4, 8),
-    test=(8, 16),
+    48,
+    validation=8,
+    test=16,
     groups=None,
     classes=["NORMAL", "PNEUMONIA"],
-    rejected=None,
-    kept=(36, 44),  # 02 drops no test image
-    last="deduplicate",
     labels={"train/NORMAL/3.jpeg": "NORMAL"},
 )
 def nested_copy():
     for split, count in XRAYS.items():
         put(each(["NORMAL", "PNEUMONIA"], f"{split}/{{}}/{{}}.jpeg", count))
-    for split in XRAYS:
         shutil.copytree(split, f"chest_xray/{split}")
 
 
