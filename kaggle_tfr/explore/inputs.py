@@ -16,7 +16,6 @@ from kaggle_tfr.explore.labels import (
     RESERVED,
     Table,
     number_labels,
-    number_names,
     read_labels,
 )
 from kaggle_tfr.explore.masks import note_combs
@@ -262,7 +261,7 @@ def note_doubts(
     """
     if labels.kind == "masks":
         note_combs(images, labels)
-    names = list(number_names(labels.classes))
+    names = list(map(str, labels.classes))
     generic = list(filter(is_generic, names)) if label_column == "" else []
     n_good = ((images["problem"] == "") & (images["label"] >= 0)).sum()
     doubt = ""

@@ -140,8 +140,8 @@ def detect_layout(files: Files) -> Layout:
     labelled = list(filterfalse(TEST_CSV.search, labelled))
     if labelled:
         used = _list_alike(labelled[0], tables)
-        values = _detect_columns(tables[used[0]])
-        values["LABELS_CSV"] = used if len(used) > 1 else used[0]
+        labels_csv = used if len(used) > 1 else used[0]
+        values = {"LABELS_CSV": labels_csv, **_detect_columns(tables[used[0]])}
     else:
         used = []
         values = _detect_folders(files)
