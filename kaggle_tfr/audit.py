@@ -86,7 +86,7 @@ def audit_dataset(
     or its layout is not clear; FileExistsError: `out` contains something else.
     """
     check_parameters(parameters)
-    values = {**DEFAULTS, **RULES, **propose_recipe(source).parameters, **parameters}
+    values = {**DEFAULTS, **RULES, **propose_recipe(source)[0], **parameters}
     out_dir = output_dir(out or f"audit-{values['NAME']}")
     work = _choose_work_dir(out_dir)
     values |= {"WORK_DIR": work, "OUT_DIR": out_dir, "COMPARE_WITH": list(against)}
@@ -125,7 +125,7 @@ def _run(values: Values) -> tuple[Labels, deduplicate.Found]:
     """Do the work of 01 and 02."""
     try:
         notebook.start("01_explore", values)
-        labels = explore.run(values).labels
+        _, labels = explore.run(values)
         return labels, deduplicate.run(values)
     finally:
         notebook.end()

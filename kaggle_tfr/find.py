@@ -13,14 +13,6 @@ KAGGLE_INPUT = "/kaggle/input"
 KAGGLE_WORKING = "/kaggle/working"  # Kaggle keeps its files as output
 KAGGLE_TEMP = "/kaggle/temp"  # lost at the end of the session
 WORK = "work"  # elsewhere, the folder of the work folders of all recipes
-# A folder with one of these files is a WORK_DIR, a part or an audit.
-PRODUCTS = (
-    "plan.json",
-    "plan.parquet",
-    "images.parquet",
-    "hashes.parquet",
-    "audit.json",
-)
 
 # The types of Kaggle's downloads, and how many names a slug has.
 SLUG_NAMES = {"datasets": 2, "competitions": 1, "models": 4}

@@ -178,7 +178,9 @@ def share_labels(folders: Iterable[str]) -> Labels:
         if labels.kind == "number":  # its bins are for the folds only
             labels = replace(labels, classes=())
         if shared.classes and labels.classes != shared.classes:
-            raise ValueError(f"'{path}' numbers the classes differently. Read it apart.")
+            raise ValueError(
+                f"'{path}' numbers the classes differently. Read it apart."
+            )
         shared = labels
     return shared
 

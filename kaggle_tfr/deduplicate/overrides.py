@@ -17,8 +17,8 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.deduplicate.pairs import count_bits
 from kaggle_tfr.earlier import mark_recorded
-from kaggle_tfr.explore.csvs import parse_text
 from kaggle_tfr.explore.labels import number_names
+from kaggle_tfr.explore.rows import parse_text
 from kaggle_tfr.explore.table import load_images
 from kaggle_tfr.find import find_file
 from kaggle_tfr.naming import OVERRIDE_GROUP

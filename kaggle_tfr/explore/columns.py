@@ -68,15 +68,15 @@ def find_labels(rows: pd.DataFrame) -> list[str]:
 
 def find_kind(cells: pd.Series) -> dict[str, str]:
     """Return LABEL_KIND of a quantity, LABEL_SEPARATOR of lists, {} for classes."""
-    values = cells[~cells.isin(MISSING)]
+    values = cells[~cells.isin(MISSING)].drop_duplicates()
     numbers = pd.to_numeric(values, errors="coerce")
-    is_quantity = numbers.nunique() > max(MANY, len(values) / 4)
+    is_quantity = numbers.nunique() > max(MANY, len(cells) / 4)
     if is_quantity and not LABEL_NAME.fullmatch(str(cells.name)):
         return {"LABEL_KIND": "number"}
     for separator in ("|", ";", ",", " "):
         words = values.str.split(separator, regex=False).explode().str.strip()
-        # Names of classes can have commas and blanks.
-        is_list = separator == "|" or 2 * words.nunique() < values.nunique()
-        if is_list and len(words) > len(values):
+        # Names of classes can have commas and blanks, but few words are names, too.
+        is_list = words.isin(values).all() or 2 * words.nunique() < len(values)
+        if len(words) > len(values) and (is_list or separator == "|"):
             return {"LABEL_SEPARATOR": separator}
     return {}

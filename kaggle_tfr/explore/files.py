@@ -1,16 +1,15 @@
-"""List the files of INPUT_DIR once, and read splits and classes from their folders."""
+"""List the files of INPUT_DIR once; read splits and classes, and look up names."""
 
 import fnmatch
 import os
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from itertools import filterfalse
 
 from kaggle_tfr import storage
-from kaggle_tfr.explore.names import FileNames
-from kaggle_tfr.find import PRODUCTS
 from kaggle_tfr.storage import IMAGE_NAME
 
 # Hidden files, and those of operating systems, NAS devices and archivers.
@@ -21,6 +20,9 @@ SYSTEM_NAME = (
 OF_SYSTEM = re.compile(rf"(^|/)({SYSTEM_NAME})(/|$)")
 # A folder outside INPUT_DIR, to which a link leads, has a "/" at its end.
 IMAGE = re.compile(rf"{IMAGE_NAME.pattern}|/$")
+BUCKET_LEVELS = 6
+# A folder with one of these files is a WORK_DIR or an audit.
+PRODUCTS = {"images.parquet", "audit.json"}
 # Names of folders that are not classes: splits, folders of all images, and masks.
 SPLIT = re.compile(
     r"(?i)(.+[ _-])?(train|test|validation|valid|val|dev|evaluation|eval)(ing)?"
@@ -47,6 +49,12 @@ MASK = re.compile(
     r"|[ _-](masks?|segmentation|gt|label|annotation)([ _-]?\d+)?\.[^/.]+$"
 )
 
+# If more of the ids than this share their folders with files, all ids must.
+ENOUGH = 0.05
+MOST = 100  # files with one name, which are listed
+
+Found = tuple[str, ...]  # the files that an id may name
+
 
 @dataclass(frozen=True)
 class Files:
@@ -58,46 +66,110 @@ class Files:
     """
 
     folder: str
-    images: Sequence[str] = ()
-    others: Sequence[str] = ()
-    outside: Collection[str] = ()
-    splits: Mapping[str, str] = field(default_factory=dict)
-    classes: Mapping[str, str] = field(default_factory=dict)
-
-    @cached_property
-    def names(self) -> FileNames:
-        """The names of images and of others, in which ids are looked up.
-
-        An id can name an image that is not called so.
-        """
-        return FileNames([*self.images, *self.others])
+    images: Sequence[str]
+    others: Sequence[str]
+    outside: Collection[str]
+    splits: Mapping[str, str]
+    classes: Mapping[str, str]
+    _named: dict[int, Mapping[str, Found]] = field(default_factory=dict)
 
     def split_of(self, image: str) -> str:
         """Return the split of an image by its folders, "" for none."""
         return self.splits.get(os.path.dirname(image), "")
 
+    def is_test(self, image: str) -> bool:
+        """Return whether an image is in a test folder."""
+        return self.split_of(image) == "test"
+
     def class_of(self, image: str) -> str:
         """Return the folder of the class of an image, "" for none."""
         return self.classes.get(os.path.dirname(image), "")
+
+    def join(self, ids: Iterable[str]) -> list[Found]:
+        """Return the files of each id: none, one, or several with its name.
+
+        ids: paths, ends of paths, names or names without ending. They may begin with
+        folders that INPUT_DIR lacks.
+        """
+        paths = list(map(_clean, ids))
+        depths = [path.count("/") + 1 for path in paths]
+        found: list[Found] = [()] * len(paths)
+        for n_dropped in range(max(depths, default=0)):
+            for row, path in enumerate(paths):
+                depth = depths[row] - n_dropped
+                if depth > 0 and not found[row]:
+                    found[row] = self._find(path, depth)
+            # Else an id of a missing folder would get a file of its name elsewhere.
+            if sum(map(bool, found)) > ENOUGH * len(found):
+                break
+        return found
+
+    def _find(self, path: str, depth: int) -> Found:
+        """Return the files with the last names of a path, as many names as `depth`.
+
+        The whole path of a file comes before the end of one, and equal names before
+        similar ones.
+        """
+        if depth not in self._named:
+            self._named[depth] = _index_names([*self.images, *self.others], depth)
+        end = _cut(path, depth)
+        alike = self._named[depth].get(loosen(end), ())
+        if len(alike) > 1:
+            whole = tuple(file for file in alike if _clean(file) == end)
+            equal = tuple(file for file in alike if _cut(_clean(file), depth) == end)
+            return whole or equal or alike
+        return alike
+
+
+def _index_names(files: Iterable[str], depth: int) -> Mapping[str, Found]:
+    """Return the files by the last names of their paths, in the loose form."""
+    files_of: dict[str, Found] = {}
+    for file in files:
+        key = loosen(_cut(_clean(file), depth))
+        files_of[key] = (*files_of.get(key, ()), file)[:MOST]
+    return files_of
+
+
+def _clean(text: str) -> str:
+    """Return a path with composed letters and with slashes."""
+    path = unicodedata.normalize("NFC", text).replace("\\", "/")
+    return path.strip("/").removeprefix("./")
+
+
+def _cut(path: str, depth: int) -> str:
+    """Return the last names of a path, as many as `depth`."""
+    return "/".join(path.rsplit("/", depth)[-depth:])
+
+
+def remove_ending(text: str) -> str:
+    """Return a name without the ending of an image."""
+    return IMAGE_NAME.sub("", text)
+
+
+def loosen(text: str) -> str:
+    """Return a path in lower case without ending and zeros that begin its number."""
+    folders, slash, name = remove_ending(text.casefold().strip()).rpartition("/")
+    if name.isdecimal():
+        name = name.lstrip("0") or "0"
+    return folders + slash + name
 
 
 def list_files(
     folder: str,
     patterns: Sequence[str] = (),
     excluded: Iterable[str] = (),
-    products: Iterable[str] = PRODUCTS,
 ) -> Files:
     """Return the files of a folder, without hidden ones and those of the system.
 
     patterns: images that match none of them are left out; "*" also matches "/".
-    excluded: folders of output. products: files whose folder is left out.
+    excluded: folders of output.
     """
     outside: set[str] = set()
     if storage.is_remote(folder):
         paths = _list_bucket(folder, excluded)
     else:
         skipped = set(map(storage.real_path, excluded))
-        paths = _walk(folder, skipped, set(products), outside)
+        paths = _walk(folder, skipped, outside)
     images = sorted(filter(IMAGE.search, paths))
     others = sorted(set(paths).difference(images))
     if patterns:
@@ -127,9 +199,7 @@ def _list_bucket(folder: str, excluded: Iterable[str]) -> list[str]:
     return paths
 
 
-def _walk(
-    folder: str, skipped: set[str], products: set[str], outside: set[str]
-) -> list[str]:
+def _walk(folder: str, skipped: set[str], outside: set[str]) -> list[str]:
     """Return the paths of all files; add to `outside` the links that lead out.
 
     A link to a folder in INPUT_DIR is left out, since that is listed anyway.
@@ -141,7 +211,7 @@ def _walk(
         parent = pending.pop()
         with os.scandir(os.path.join(root, parent)) as entries:
             visible = [entry for entry in entries if not OF_SYSTEM.search(entry.name)]
-        if parent and products.intersection(entry.name for entry in visible):
+        if parent and not PRODUCTS.isdisjoint(entry.name for entry in visible):
             continue
         for entry in visible:
             path = os.path.join(parent, entry.name)
@@ -168,18 +238,23 @@ def _leave_out_masks(images: Sequence[str]) -> list[str]:
     Masks are called like another image and "_mask", or are in a folder such as masks/
     and called like an image elsewhere.
     """
-    stem_of = {image: os.path.splitext(os.path.basename(image))[0] for image in images}
-    candidates = set(filter(MASK.search, images))
-    stems = {stem_of[image] for image in images if image not in candidates}
+    stems = set(map(_read_stem, filterfalse(MASK.search, images)))
     masks = [
-        image for image in candidates if MASK_ENDING.sub("", stem_of[image]) in stems
+        image
+        for image in filter(MASK.search, images)
+        if MASK_ENDING.sub("", _read_stem(image)) in stems
     ]
     if masks:
         print(
-            f"{len(masks):,} files are called like masks, such as '{min(masks)}', and "
+            f"{len(masks):,} files are called like masks, such as '{masks[0]}', and "
             'are left out. PATTERN: "*" reads them, too.'
         )
     return sorted(set(images).difference(masks))
+
+
+def _read_stem(image: str) -> str:
+    """Return the name of an image without folders and ending."""
+    return remove_ending(os.path.basename(image))
 
 
 def is_generic(folder: str) -> bool:
@@ -259,13 +334,3 @@ def explain_unreadable(error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
         return "missing file"
     return f"unreadable: {error.strerror or error}"
-
-
-def check_link(path: str, input_dir: str, parameter: str) -> None:
-    """Raise a ValueError for a link in INPUT_DIR to a file outside it."""
-    is_named_inside = not storage.OUTSIDE.search(os.path.relpath(path, input_dir))
-    if is_named_inside and not storage.is_inside(path, input_dir):
-        raise ValueError(
-            f"{parameter} '{path}' is a link that leads outside INPUT_DIR. Set "
-            f"{parameter} to the path of the file itself, or copy it into INPUT_DIR."
-        )

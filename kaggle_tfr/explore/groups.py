@@ -7,10 +7,9 @@ look alike without being near-duplicates, so a random split has them on both sid
 import pandas as pd
 
 from kaggle_tfr.explore.columns import SITE_NAME, SUBJECT_NAME
-from kaggle_tfr.explore.csvs import check_column
 from kaggle_tfr.explore.files import SUBJECTS
 from kaggle_tfr.explore.labels import MISSING, RESERVED
-from kaggle_tfr.explore.rows import FOLDER, NAMES, match_names
+from kaggle_tfr.explore.rows import FOLDER, NAMES, check_column, match_names
 
 # What the names of images of one source have in common. The first rule that is
 # verified is proposed.

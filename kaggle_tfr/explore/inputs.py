@@ -1,26 +1,60 @@
-"""Read all inputs as one table: the main input, its test images, and further inputs."""
+"""Read all inputs as one table; stop at tables that cannot be right, note doubts."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr import storage
 from kaggle_tfr.explore import rows as listing
-from kaggle_tfr.explore.checks import check_table
 from kaggle_tfr.explore.columns import find_labels
-from kaggle_tfr.explore.files import Files, check_images, check_link, list_files
+from kaggle_tfr.explore.files import Files, check_images, is_generic, list_files
 from kaggle_tfr.explore.groups import add_groups
-from kaggle_tfr.explore.labels import Table, label_rows, number_labels
+from kaggle_tfr.explore.labels import (
+    LEFT_OUT,
+    NO_LABEL,
+    ODD_CELL,
+    Table,
+    label_rows,
+    number_labels,
+)
+from kaggle_tfr.explore.masks import note_combs
 from kaggle_tfr.explore.records import list_shards, read_records
-from kaggle_tfr.explore.rows import NO_ROW, PROBLEM, TAIL
+from kaggle_tfr.explore.rows import (
+    LINK_PROBLEM,
+    MISSING_FILE,
+    NO_ROW,
+    OF_CSV,
+    PROBLEM,
+    SEVERAL_FILES,
+    TAIL,
+)
 from kaggle_tfr.explore.settings import InputSettings, list_texts
-from kaggle_tfr.find import WORK, find_input, output_dir
+from kaggle_tfr.find import find_input, output_dir
 from kaggle_tfr.images.masks import EMPTY_CODES
-from kaggle_tfr.naming import SUBMISSION
+from kaggle_tfr.notebook import note
 from kaggle_tfr.schema import Labels
+
+STOP = 0.5  # of the images, unusable for one reason
+FEW_REJECTS = 0.05  # of the images
+FEW = 20  # images, which may be of as many classes
+OTHER_LABELS = (
+    "Set LABELS_CSV to a CSV with the columns image_id,label, or LABEL_COLUMN to a "
+    "column, to 'folder' or to 'names: REGEX'; [] reads images without labels."
+)
+# What to do about the most frequent problem.
+ADVICE = {
+    NO_LABEL: OTHER_LABELS,
+    "listed with different labels": "If an image can have several labels, set "
+    "LABEL_KIND: multi.",
+    ODD_CELL: 'Set what other cells mean, as in LABEL_MAP: {"-1": 0}, or LABEL_KIND: '
+    "masks for run-length codes.",
+    LINK_PROBLEM: "Set INPUT_DIR to the folder that the links lead to, or copy it.",
+    SEVERAL_FILES: "Set PATTERN to the folder of the images, such as 'train/*', or "
+    "PATH_TEMPLATE to the columns of folder and file, such as '{folder}/{file}'.",
+    MISSING_FILE: "No file has this name, with any ending and case. Set ID_COLUMN to "
+    "the column of names, or INPUT_DIR to the folder of the images.",
+}
 
 
 def read_table(
@@ -45,22 +79,10 @@ def read_table(
     Raises: FileNotFoundError: a folder, CSV or all images are missing; ValueError: a
     setting does not fit.
     """
-    if not storage.is_remote(input_dir):
-        input_dir = os.path.abspath(input_dir)
-    input_dir = input_dir.rstrip("/")
-    further = [
-        find_input(more["INPUT_DIR"], beside=input_dir) for more in settings.more_inputs
-    ]
+    input_dir = output_dir(input_dir)
     outputs = [output_dir(folder) for folder in excluded if folder]
-    # Other recipes may have work folders beside this one.
-    outputs += {output_dir(WORK)}.intersection(map(os.path.dirname, outputs))
     settings = replace(settings, input_dir=input_dir, excluded=outputs)
-    main = replace(settings, excluded=[*outputs, *further])
-    images, labels = _read_input(main, files=files)
-    for number, folder in enumerate(further, 1):
-        inner = replace(settings, input_dir=folder, label_kind=labels.kind)
-        images = _add_further(images, labels, inner, number)
-    images, labels = number_labels(images, labels)
+    images, labels = number_labels(*_read_inputs(settings, files))
     images = images.astype({"input_dir": "category"})
     if 0 < settings.limit < len(images):
         # The first rows of class folders would all be of one class.
@@ -70,24 +92,33 @@ def read_table(
     return images, replace(labels, name=settings.name, bit_depth=settings.bit_depth)
 
 
-def _add_further(
-    images: pd.DataFrame, labels: Labels, settings: InputSettings, number: int
-) -> pd.DataFrame:
-    """Return the rows with those of a further input, whose test images are not used."""
-    given = settings.more_inputs[number - 1]
-    changes = {name.lower(): value for name, value in given.items()}
-    changes = {"label_map": "", "split_column": "", **changes}
-    changes["input_dir"] = settings.input_dir
-    more, _ = _read_input(replace(settings, **changes), labels)
+def _read_inputs(settings: InputSettings, files: Files | None) -> Table:
+    """Return the rows of the main input and of the further ones, and the labels."""
+    further = [
+        find_input(more["INPUT_DIR"], beside=settings.input_dir)
+        for more in settings.more_inputs
+    ]
+    main = replace(settings, excluded=[*settings.excluded, *further])
+    images, labels = _read_input(main, files=files)
+    for number, folder in enumerate(further, 1):
+        given = settings.more_inputs[number - 1]
+        changes = {name.lower(): value for name, value in given.items()}
+        changes = {"label_map": "", "split_column": "", "test_csv": "", **changes}
+        changes["input_dir"] = folder
+        inner = replace(settings, label_kind=labels.kind)
+        more, _ = _read_input(replace(inner, **changes), labels)
+        images = _add_further(images, more, number)
+    return images, labels
+
+
+def _add_further(images: pd.DataFrame, more: pd.DataFrame, number: int) -> pd.DataFrame:
+    """Return the rows with those of a further input, without its test images."""
+    more = more[more["split"] != "test"]
     ids = more["image_id"]
-    is_test = more["split"] == "test"
-    more = more.assign(
-        image_id=ids.mask(ids.isin(images["image_id"]), f"{number}/" + ids),
-        source=number,
-        split=more["split"].replace("test", "train"),
-        problem=more["problem"].mask(is_test, "test image of a further input"),
+    ids = ids.mask(ids.isin(images["image_id"]), f"{number}/" + ids)
+    return pd.concat(
+        [images, more.assign(image_id=ids, source=number)], ignore_index=True
     )
-    return pd.concat([images, more], ignore_index=True)
 
 
 def _read_input(
@@ -98,22 +129,14 @@ def _read_input(
     known: the labels of the main input, for a further one. Raises: as `read_table`.
     """
     input_dir = settings.input_dir
-    if not storage.is_folder(input_dir):
-        raise FileNotFoundError(
-            f"INPUT_DIR '{input_dir}' is not a folder. Give the images' folder, a "
-            "gs:// address, or a Kaggle slug."
-        )
-    if not settings.input_schema and not listing.is_unlisted(settings):
+    if not settings.input_schema:
         patterns = list_texts(settings.pattern)
         files = files or list_files(input_dir, patterns, settings.excluded)
-        if are_shards(files, settings):
-            settings = replace(settings, input_schema="auto")
-        else:
-            check_images(files)
-    if settings.input_schema:
+    if files is None or are_shards(files, settings):
         images, labels = read_records(settings, known)
     else:
-        images, labels = _read_files(files or Files(input_dir), settings, known)
+        check_images(files)
+        images, labels = _read_files(files, settings, known)
     if known and labels.kind != known.kind:
         raise ValueError(
             f"'{input_dir}' has labels of the kind '{labels.kind}', the main input of "
@@ -142,7 +165,7 @@ def _read_text(
 ) -> pd.DataFrame:
     """Return the text of the columns or rules in LABEL_COLUMN."""
     columns = list_texts(settings.label_column)
-    cells = rows.filter(regex="^[^/]")
+    cells = rows.filter(regex=OF_CSV)
     if settings.label_column == "":
         columns = [listing.FOLDER] if cells.columns.empty else find_labels(cells)
     if columns and TAIL in rows:
@@ -163,20 +186,69 @@ def _accept_unlisted(rows: pd.DataFrame, codes: pd.Series) -> None:
         )
 
 
-def save_submission(
-    images: pd.DataFrame, input_dir: str, settings: InputSettings, work_dir: str
-) -> None:
-    """Copy TEST_CSV to WORK_DIR, for the order and the columns of submission.csv.
+def check_table(images: pd.DataFrame) -> None:
+    """Raise a ValueError if most images are unusable for one reason, or none is left.
 
-    The copy goes into parts, which are published. A TEST_CSV that is not called a
-    submission may contain the labels of the test images: it is not copied.
+    Test images, files that no CSV lists and what LABEL_MAP leaves out do not count.
     """
-    path = storage.join(work_dir, SUBMISSION)
-    source = storage.resolve(input_dir, settings.test_csv)
-    is_template = "submission" in os.path.basename(settings.test_csv).lower()
-    has_tests = (images["split"] == "test").any()
-    if is_template and has_tests and storage.exists(source):
-        check_link(source, input_dir, "TEST_CSV")
-        storage.write_atomically(path, storage.read_bytes(source))
-    else:
-        storage.remove(path)
+    is_train = images["split"] != "test"
+    is_left_out = images["problem"].str.startswith((NO_ROW, LEFT_OUT))
+    counted = images[is_train & ~is_left_out]
+    reasons = name_reasons(counted["problem"])
+    for reason, count in reasons.value_counts().items():
+        if reason and count > STOP * len(counted):
+            example = counted[reasons == reason].iloc[0]
+            raise ValueError(
+                f"{count:,} of the images, {count / len(counted):.0%}, cannot be used, "
+                f"such as '{example['image_id']}': {example['problem']}. "
+                f"{ADVICE.get(str(reason), '')}".strip()
+            )
+    if not (is_train & (images["problem"] == "")).any():
+        raise ValueError(
+            f"none of the {len(images):,} images is left to train on: all are in test "
+            "folders, or have no row in a CSV. Set SPLIT_COLUMN: none to train on the "
+            'images of all folders, or LABELS_CSV: "" to leave the CSV out.'
+        )
+
+
+def name_reasons(problem: pd.Series) -> pd.Series:
+    """Return what precedes the colon in each problem."""
+    return problem.str.split(":").str[0]
+
+
+def note_rejects(images: pd.DataFrame) -> None:
+    """Note how many images are rejected, and why."""
+    counts = name_reasons(images["problem"][images["problem"] != ""]).value_counts()
+    if counts.empty:
+        note("✓", f"All {len(images):,} images can be used.", "input")
+        return
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
+    note(
+        "!" if counts.sum() > FEW_REJECTS * len(images) else "·",
+        f"{counts.sum():,} of {len(images):,} images are rejected: {reasons}.",
+        "input",
+        "rejects.csv lists them.",
+    )
+
+
+def note_doubts(
+    images: pd.DataFrame, labels: Labels, label_column: str | Sequence[str]
+) -> None:
+    """Note why the labels are probably wrong.
+
+    label_column: LABEL_COLUMN; names of classes that it chooses are not doubted.
+    """
+    if labels.kind == "masks":
+        note_combs(images, labels)
+    names = list(map(str, labels.classes))
+    generic = list(filter(is_generic, names)) if label_column == "" else []
+    n_good = ((images["problem"] == "") & (images["label"] >= 0)).sum()
+    doubt = ""
+    if labels.kind == "single" and len(names) == 1:
+        doubt = f"All images are of one class, {names[0]!r}."
+    elif n_good > FEW and len(names) > n_good / 2:
+        doubt = f"{n_good:,} images are of {len(names):,} classes: most have few."
+    elif generic:
+        doubt = f"A class is called {generic[0]!r}, like a split or a folder of images."
+    if doubt:
+        note("✗", doubt, "labels: classes", OTHER_LABELS)

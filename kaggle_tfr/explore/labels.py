@@ -9,9 +9,15 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.explore.csvs import SPLIT
-from kaggle_tfr.explore.files import check_link
-from kaggle_tfr.explore.rows import FILE, ID, NO_ROW, PROBLEM, first_problem
+from kaggle_tfr.explore.rows import (
+    FILE,
+    ID,
+    NO_ROW,
+    OF_CSV,
+    PROBLEM,
+    SPLIT,
+    first_problem,
+)
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.images.hashing import ALL_HASHES
 from kaggle_tfr.images.masks import EMPTY_CODES, join_codes
@@ -63,7 +69,7 @@ def label_rows(
     paths = rows[FILE].where(rows[FILE] == "", f"{settings.input_dir}/" + rows[FILE])
     images = pd.DataFrame({"image_id": rows[ID], "path": paths, "split": rows[SPLIT]})
     labelled["problem"] = first_problem(rows[PROBLEM], labelled["problem"])
-    others = rows.filter(regex="^[^/]").drop(columns=list(text), errors="ignore")
+    others = rows.filter(regex=OF_CSV).drop(columns=list(text), errors="ignore")
     others = others.rename(columns={name: f"csv_{name}" for name in RESERVED})
     images = pd.concat([images, labelled, others], axis=1)
     return images.reset_index(drop=True), labels
@@ -124,7 +130,6 @@ def _load_label_map(settings: InputSettings) -> dict[str, str]:
     label_map: Any = settings.label_map or {}
     if isinstance(label_map, str):
         path = storage.resolve(settings.input_dir, label_map)
-        check_link(path, settings.input_dir, "LABEL_MAP")
         advice = 'LABEL_MAP takes {"class": label}.'
         label_map = storage.parse_json(storage.read_bytes(path), path, advice)
     return {str(name): str(value) for name, value in label_map.items()}

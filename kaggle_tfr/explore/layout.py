@@ -8,23 +8,30 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import filterfalse
 from typing import Any
 
 import pandas as pd
 
-from kaggle_tfr.explore import csvs
-from kaggle_tfr.explore.checks import name_reasons
 from kaggle_tfr.explore.columns import find_kind, find_labels, sort_columns
 from kaggle_tfr.explore.files import Files, check_images, is_generic, list_files
-from kaggle_tfr.explore.groups import add_groups, find_groups
-from kaggle_tfr.explore.inputs import are_shards, read_table
-from kaggle_tfr.explore.rows import FOLDER
+from kaggle_tfr.explore.groups import find_groups
+from kaggle_tfr.explore.inputs import are_shards, name_reasons, read_table
+from kaggle_tfr.explore.rows import (
+    FOLDER,
+    NAMES,
+    OF_CSV,
+    TABLE_NAME,
+    find_ids,
+    find_split,
+    read_csvs,
+)
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.find import find_input, output_dir, to_slug
 from kaggle_tfr.naming import SPLIT_NAMES
 from kaggle_tfr.parameters import DEFAULTS, PARAMETERS, check_parameters, make_settings
+from kaggle_tfr.schema import Labels
 from kaggle_tfr.storage import write_atomically
 
 ROWS = 2_000  # of a CSV, which are inspected
@@ -32,15 +39,13 @@ MOST_CSVS = 20
 USUAL = ("IMAGE_SIZE", "RESIZE", "QUALITY", "N_FOLDS")
 TEST_CSV = re.compile(r"(?i)submission|(^|[/_-])test")
 OTHER_TABLE = re.compile(r"(?i)\.(csv|tsv|jsonl?|xlsx?|xml|parquet|mat)$")
+# Classes in names: "cat" of cat_12.jpg.
+PREFIX = r"(?:^|/)([A-Za-z]+(?:[ _-][A-Za-z]+)*)[ ._-]*[0-9][^/]*$"
+MIN_PREFIXED = 0.9  # of the images, if their names contain classes
+MIN_IMAGES = 5  # of each of these classes
+FEW_ROWS = 0.1  # of the images, too few for a CSV beside class folders
 
-
-@dataclass
-class Recipe:
-    """The files of a folder, parameters, and comments on what they follow from."""
-
-    files: Files
-    parameters: dict[str, Any] = field(default_factory=dict)
-    comments: list[str] = field(default_factory=list)
+Layout = tuple[dict[str, Any], list[str]]  # parameters, and comments on them
 
 
 def to_line(text: str) -> str:
@@ -80,154 +85,155 @@ def write_recipe(source: str, out: str | None = None) -> tuple[str, list[str]]:
             f"'{path}' exists, and init replaces nothing. Name another file for the "
             "recipe with -o."
         )
-    recipe = propose_recipe(source)
-    text = format_recipe(recipe.parameters, recipe.comments)
-    write_atomically(path, text.encode())
-    return path, list(map(to_line, recipe.comments))
+    values, comments = propose_recipe(source)
+    write_atomically(path, format_recipe(values, comments).encode())
+    return path, list(map(to_line, comments))
 
 
-def propose_recipe(source: str) -> Recipe:
+def propose_recipe(source: str) -> Layout:
     """Return the recipe for a folder or Kaggle slug.
 
     The comments tell the doubts, and what 01 would read.
     Raises: FileNotFoundError: there are no images; ValueError: a name is not text.
     """
     folder, name, input_dir = locate(source)
-    recipe = detect_layout(folder)
+    files = list_files(folder)
+    found, comments = detect_layout(files)
     defaults = {parameter: DEFAULTS[parameter] for parameter in USUAL}
-    names = {"NAME": name, "INPUT_DIR": input_dir}
-    recipe.parameters = {**names, **defaults, **recipe.parameters}
-    settings = make_settings(InputSettings, recipe.parameters)
+    values = {"NAME": name, "INPUT_DIR": input_dir, **defaults, **found}
+    settings = make_settings(InputSettings, values)
     for label_column in (settings.label_column, []):  # without labels, if they fail
         try:
-            _add_table(recipe, replace(settings, label_column=label_column))
+            read = replace(settings, label_column=label_column)
+            _add_table(values, comments, *read_table(folder, read, files=files))
             break
         except (ValueError, OSError) as error:
-            recipe.comments.append(f"01 will stop: {error}")
-    recipe.comments = list(dict.fromkeys(recipe.comments))
-    check_parameters(recipe.parameters)
-    return recipe
+            comments.append(f"01 will stop: {error}")
+    check_parameters(values)
+    return values, list(dict.fromkeys(comments))
 
 
 def locate(source: str) -> tuple[str, str, str]:
     """Return the folder of an input, and NAME and INPUT_DIR of its recipe."""
-    folder = find_input(source)
-    input_dir = folder
-    if "://" not in folder:
-        folder = os.path.abspath(folder)
-        # A path, or the slug as it is given.
-        input_dir = folder if folder == output_dir(source) else source.strip("/")
+    folder = output_dir(find_input(source))
+    # A path, or the slug as it is given.
+    input_dir = folder if folder == output_dir(source) else source.strip("/")
     name = to_slug(os.path.basename(input_dir))[:40]
     return folder, name or "images", input_dir
 
 
-def detect_layout(folder: str) -> Recipe:
+def detect_layout(files: Files) -> Layout:
     """Return the parameters of labels, splits and tests in a folder, and comments.
 
     The first CSV that names images has the labels.
     Raises: as `propose_recipe`.
     """
-    files = list_files(folder)
-    recipe = Recipe(files)
-    if are_shards(files, InputSettings(input_dir=folder)):
-        recipe.parameters["INPUT_SCHEMA"] = "auto"
-        return recipe
+    if are_shards(files, InputSettings(input_dir=files.folder)):
+        return {"INPUT_SCHEMA": "auto"}, []
     check_images(files)
     names = sorted(
-        filter(csvs.TABLE_NAME.search, files.others),
+        filter(TABLE_NAME.search, files.others),
         key=lambda name: (name.count("/"), "train" not in name.lower(), name),
     )
-    tables = {name: _read_table(name, recipe) for name in names[:MOST_CSVS]}
-    tests = list(filter(TEST_CSV.search, names))
-    used: list[str] = []
-    for name in filterfalse(TEST_CSV.search, tables):
-        if tables[name].index.name:
-            used = _detect_csv(recipe, name, tables)
-            break
+    tables = {name: _read_table(name, files) for name in names[:MOST_CSVS]}
+    labelled = [name for name in tables if tables[name].index.name]
+    labelled = list(filterfalse(TEST_CSV.search, labelled))
+    if labelled:
+        used = _list_alike(labelled[0], tables)
+        labels_csv = used if len(used) > 1 else used[0]
+        values = {"LABELS_CSV": labels_csv, **_detect_columns(tables[used[0]])}
     else:
-        _detect_folders(recipe, names)
-    tests = [name for name in tests if name not in used]
+        used = []
+        values = _detect_folders(files)
+        if values["LABEL_COLUMN"] == "":
+            values["LABELS_CSV"] = next(filterfalse(TEST_CSV.search, names), "")
+    unused = [name for name in names if name not in used]
+    tests = list(filter(TEST_CSV.search, unused))[:1]
     if tests:
-        recipe.parameters["TEST_CSV"] = tests[0]
-    unused = sorted(set(names).difference(used, tests[:1]))
-    recipe.comments += [f"{name} is not used" for name in unused]
-    return recipe
+        values["TEST_CSV"] = tests[0]
+        unused.remove(tests[0])
+    return values, [f"{name} is not used" for name in unused]
 
 
-def _read_table(name: str, recipe: Recipe) -> pd.DataFrame:
+def _read_table(name: str, files: Files) -> pd.DataFrame:
     """Return some rows of a CSV; ids that name images are the index, with a name."""
-    files = recipe.files
-    try:
-        rows = csvs.read_csvs([name], files, "CSV").filter(regex="^[^/]")
-        rows = rows.iloc[:: max(1, len(rows) // ROWS)]
-        column = csvs.find_ids(rows, files)
-    except ValueError as error:
-        recipe.comments.append(f"not sure: {error}")
-        return pd.DataFrame()
-    return rows.set_index(column) if column else rows
+    with suppress(ValueError):  # 01 will raise it, too, if the CSV is used
+        rows = read_csvs(name, files, "CSV").filter(regex=OF_CSV)
+        column = find_ids(rows, files)
+        is_small = len(rows) < FEW_ROWS * len(files.images)
+        if column and not (is_small and len(_list_classes(files)) > 1):
+            return rows.iloc[:: max(1, len(rows) // ROWS)].set_index(column)
+    return pd.DataFrame()
 
 
-def _detect_csv(
-    recipe: Recipe, name: str, tables: Mapping[str, pd.DataFrame]
-) -> list[str]:
-    """Add the parameters for a CSV and those like it, of other splits; return all."""
-    values = recipe.parameters
-    rows = tables[name]
-    used = [
+def _list_alike(name: str, tables: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Return the CSVs of other splits with the columns of a CSV, or only this one."""
+    alike = [
         other
         for other, table in tables.items()
-        if csvs.find_split(other) and table.columns.equals(rows.columns)
+        if find_split(other) and table.columns.equals(tables[name].columns)
     ]
-    if name not in used:
-        used = [name]
-    values["LABELS_CSV"] = used if len(used) > 1 else name
-    values["ID_COLUMN"] = rows.index.name
-    values["LABEL_COLUMN"] = ""
+    return alike if name in alike else [name]
+
+
+def _detect_columns(rows: pd.DataFrame) -> dict[str, Any]:
+    """Return the parameters for the columns of a CSV."""
+    values: dict[str, Any] = {"ID_COLUMN": rows.index.name, "LABEL_COLUMN": ""}
     columns = sort_columns(rows)
     if columns["split"]:
         values["SPLIT_COLUMN"] = columns["split"][0]
     if columns["code"]:
-        values.update(LABEL_KIND="masks", KEEP="all", CONFLICTS="keep")
+        values |= {"LABEL_KIND": "masks", "KEEP": "all", "CONFLICTS": "keep"}
     with suppress(ValueError):  # 01 will raise it, too
         labels = find_labels(rows)
         values["LABEL_COLUMN"] = labels if len(labels) > 1 else labels[0]
         if len(labels) == 1 and not columns["code"]:
-            values.update(find_kind(rows[labels[0]]))
-    return used
+            values |= find_kind(rows[labels[0]])
+    return values
 
 
-def _detect_folders(recipe: Recipe, tables: Sequence[str]) -> None:
-    """Add the parameters for class folders or no labels; if unsure, 01 will stop."""
-    files = recipe.files
-    images = [image for image in files.images if files.split_of(image) != "test"]
-    classes = set(map(files.class_of, images))
-    values = recipe.parameters
-    values.update(LABELS_CSV="", LABEL_COLUMN=[])
+def _list_classes(files: Files) -> set[str]:
+    """Return the class folders of all images that are not in test folders."""
+    images = filterfalse(files.is_test, files.images)
+    return set(map(files.class_of, images))
+
+
+def _detect_folders(files: Files) -> dict[str, Any]:
+    """Return the parameters for classes of folders or names; if unsure, 01 stops."""
+    classes = _list_classes(files)
+    label_column: str | list[str] = []
     if len(classes) > 1:
-        values["LABEL_COLUMN"] = "" if any(map(is_generic, classes)) else FOLDER
+        label_column = "" if any(map(is_generic, classes)) else FOLDER
+    elif _have_classes(list(filterfalse(files.is_test, files.images))):
+        label_column = NAMES + PREFIX
     elif files.outside or any(map(OTHER_TABLE.search, files.others)):
-        values["LABEL_COLUMN"] = ""
-        values["LABELS_CSV"] = next(filterfalse(TEST_CSV.search, tables), "")
+        label_column = ""
+    return {"LABELS_CSV": "", "LABEL_COLUMN": label_column}
 
 
-def _add_table(recipe: Recipe, settings: InputSettings) -> None:
-    """Add groups, and comments on what 01 reads. Raises: the errors of 01."""
-    values = recipe.parameters
-    files = recipe.files
-    images, labels = read_table(files.folder, settings, files=files)
+def _have_classes(images: Sequence[str]) -> bool:
+    """Return whether the names of images begin with those of a few classes."""
+    counts = pd.Series(images, dtype=str).str.extract(PREFIX)[0].value_counts()
+    is_clear = len(counts) > 1 and not any(map(is_generic, counts.index))
+    has_enough = counts.sum() > MIN_PREFIXED * len(images)
+    return is_clear and has_enough and counts.min() >= MIN_IMAGES
+
+
+def _add_table(
+    values: dict[str, Any], comments: list[str], images: pd.DataFrame, labels: Labels
+) -> None:
+    """Add groups, and comments on what 01 reads, to a recipe."""
     good = images[images["problem"] == ""].drop_duplicates("path")
     if group_column := find_groups(good):
         values["GROUP_COLUMN"] = group_column
-        groups = add_groups(good, group_column)[group_column].replace("", None)
-        values["N_FOLDS"] = min(groups.nunique(), DEFAULTS["N_FOLDS"])
     if "validation" in set(images["split"].map(SPLIT_NAMES)):
         values["N_FOLDS"] = 0
-        recipe.comments.append("N_FOLDS is 0, because validation images are given")
+        comments.append("N_FOLDS is 0, because validation images are given")
     problems = name_reasons(images["problem"]).replace("", "good")
     counts = images.groupby(["split", problems]).size().to_dict()
     classes = good["label_name"].replace("", None).value_counts()
     shown = f"{len(classes):,} classes ({labels.kind}): {classes.head(9).to_dict()}"
-    recipe.comments += [
+    comments += [
         f"{len(images):,} images: {counts}",
         shown if len(classes) else "no labels",
     ]

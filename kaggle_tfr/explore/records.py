@@ -12,10 +12,9 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr import parallel, storage
-from kaggle_tfr.explore.csvs import SPLIT
 from kaggle_tfr.explore.files import explain_unreadable, list_files
 from kaggle_tfr.explore.labels import Table, label_rows
-from kaggle_tfr.explore.rows import FILE, ID, LINK_PROBLEM, PROBLEM
+from kaggle_tfr.explore.rows import FILE, ID, LINK_PROBLEM, PROBLEM, SPLIT
 from kaggle_tfr.explore.settings import InputSettings, list_texts
 from kaggle_tfr.naming import is_shard_name, parse_shard_name
 from kaggle_tfr.records import (
@@ -116,7 +115,7 @@ def list_shards(settings: InputSettings) -> pd.DataFrame:
     Raises: ValueError: parts of different datasets.
     """
     input_dir = settings.input_dir
-    files = list_files(input_dir, (), settings.excluded, products=())
+    files = list_files(input_dir, (), settings.excluded)
     names = [*files.images, *files.others]
     places = {name: (parse_shard_name(f"/{name}", "")[0], "") for name in names}
     for listing in fnmatch.filter(names, "*shards.csv"):

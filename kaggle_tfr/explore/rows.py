@@ -1,29 +1,37 @@
-"""List the rows of CSVs, joined to files by name, and the files without a row."""
+"""Read CSVs, join their rows to files by name, and list the files without a row.
 
+Every cell of a CSV is text, "007" and "NA" as well.
+"""
+
+import csv
+import io
+import os
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.explore import csvs
-from kaggle_tfr.explore.csvs import SPLIT
-from kaggle_tfr.explore.files import Files, name_split
-from kaggle_tfr.explore.names import Found, remove_ending
+from kaggle_tfr.explore.files import Files, Found, name_split, remove_ending
 from kaggle_tfr.explore.settings import LABELS_CSV, InputSettings, list_texts
-from kaggle_tfr.naming import SPLIT_NAMES
+from kaggle_tfr.naming import SPLIT_NAMES, SUBMISSION, list_fields
 
 FOLDER = "folder"  # a rule: the folder of the class
 NAMES = "names: "  # begins a rule with a regular expression
 NONE = "none"  # SPLIT_COLUMN without given splits, not even those of folders
 NO_ROW = "no row"  # begins the problem of a file that no CSV lists
 MISSING_FILE = "missing file"
-SEVERAL_FILES = "several files: "
+SEVERAL_FILES = "several files"
 LINK_PROBLEM = "link leads outside INPUT_DIR"
-MAX_TIED = 0.01  # of the rows, whose name several files have
-# Columns beside those of the CSV. "/" cannot begin the name of one of its columns.
-ID, FILE, PROBLEM, TAIL = "/image_id", "/path", "/problem", "/tail"
+SAMPLE = 500  # cells of a column that are looked up
+TABLE_NAME = re.compile(r"(?i)\.(csv|tsv)$")
+# Columns beside those of the CSV: "/" cannot begin the name of one of its columns.
+ID, FILE, SPLIT, PROBLEM, TAIL = "/image_id", "/path", "/split", "/problem", "/tail"
+# The folder of the CSV, and what a row has after the cells of the header.
+CSV_FOLDER, LONG = "/folder", "/long"
+OF_CSV = "^[^/]"  # matches the columns of the CSV
 NO_ROWS = pd.DataFrame(columns=[ID, FILE, SPLIT, PROBLEM], dtype=str)
 
 
@@ -37,17 +45,12 @@ def list_rows(files: Files, settings: InputSettings) -> pd.DataFrame:
     if settings.split_column == NONE:
         files = replace(files, splits={})
     labelled = _list_labelled(files, settings)
-    rest = sorted(set(files.images).difference(labelled[FILE]))
-    in_test_folders = [image for image in rest if files.split_of(image) == "test"]
-    # Without a test folder, test images are beside the labelled ones.
-    candidates = replace(files, images=in_test_folders or rest)
-    tests = _list_tests(candidates, settings.test_csv)
-    unlisted = pd.DataFrame({ID: rest, FILE: rest, PROBLEM: ""}, dtype=str)
-    if not labelled.empty:
-        has_no_row = ~unlisted[FILE].isin(in_test_folders)
-        names = ", ".join(list_texts(settings.labels_csv))
-        unlisted.loc[has_no_row, PROBLEM] = f"{NO_ROW} in {names}"
-    unlisted = unlisted[~unlisted[FILE].isin(tests[FILE])]
+    tests = _list_tests(files, settings.test_csv)
+    tests = tests[~tests[FILE].isin(labelled[FILE].replace("", None))]
+    listed = pd.concat([labelled[FILE], tests[FILE]])
+    no_row = "" if labelled.empty else f"{NO_ROW} in {settings.labels_csv}"
+    unlisted = _list_unlisted(files, listed, no_row)
+
     rows = pd.concat([labelled, unlisted, tests], ignore_index=True).fillna("")
     rows.loc[rows[FILE].isin(files.outside), PROBLEM] = LINK_PROBLEM
     of_folder = rows[FILE].map(files.split_of)
@@ -55,128 +58,242 @@ def list_rows(files: Files, settings: InputSettings) -> pd.DataFrame:
     return rows
 
 
+def _list_unlisted(files: Files, listed: pd.Series, problem: str) -> pd.DataFrame:
+    """Return the rows of the files that are not listed; in test folders they may be."""
+    rest = sorted(set(files.images).difference(listed))
+    problems = ["" if files.is_test(image) else problem for image in rest]
+    return pd.DataFrame({ID: rest, FILE: rest, PROBLEM: problems}, dtype=str)
+
+
 def _list_labelled(files: Files, settings: InputSettings) -> pd.DataFrame:
     """Return the rows of LABELS_CSV. Raises: as `list_rows`."""
-    rows = NO_ROWS
-    names = list_texts(settings.labels_csv)
-    is_default = names == [LABELS_CSV]
-    if names and not (is_default and not csvs.is_file(LABELS_CSV, files)):
-        rows = _join_csvs(names, files, settings, "LABELS_CSV")
-        if rows.empty:
-            raise ValueError(
-                f"no column of LABELS_CSV {names} contains the names of images such "
-                f"as '{files.images[0]}'. Set ID_COLUMN to the column of names, "
-                "PATH_TEMPLATE if a name is in several columns, or LABELS_CSV: "
-                '"" to leave it out.'
-            )
+    cells = read_csvs(settings.labels_csv, files, "LABELS_CSV")
+    rows = _join_csvs(cells, files, settings)
+    if rows.empty and CSV_FOLDER in cells:
+        raise ValueError(
+            f"no column of LABELS_CSV '{settings.labels_csv}' contains the names of "
+            f"images such as '{files.images[0]}'. Set ID_COLUMN to the column of "
+            "names, PATH_TEMPLATE if a name is in several columns, or LABELS_CSV: "
+            '"" to leave it out.'
+        )
     if settings.split_column == NONE:
         return rows.assign(**{SPLIT: ""})
     if settings.split_column:
-        csvs.check_column(settings.split_column, rows, "SPLIT_COLUMN")
+        check_column(settings.split_column, rows, "SPLIT_COLUMN")
     return rows
 
 
 def _list_tests(files: Files, test_csv: str) -> pd.DataFrame:
     """Return the rows of TEST_CSV, none if it does not exist or names no image."""
-    rows = NO_ROWS
-    if test_csv and csvs.is_file(test_csv, files):
-        rows = _join_csvs([test_csv], files, InputSettings(), "TEST_CSV")
-    return rows[list(NO_ROWS)].drop_duplicates(ID).assign(**{SPLIT: "test"})
+    cells = read_csvs(test_csv, files, "TEST_CSV").assign(**{SPLIT: "test"})
+    rows = _join_csvs(cells, files, InputSettings())
+    return rows[list(NO_ROWS)].drop_duplicates(ID)
+
+
+def read_csvs(names: str | Sequence[str], files: Files, parameter: str) -> pd.DataFrame:
+    """Return the rows of CSVs as text, with `CSV_FOLDER`, `SPLIT` and `LONG`.
+
+    names: paths below INPUT_DIR, or of CSVs elsewhere; several give splits. A default
+    may be missing.
+    Raises: FileNotFoundError; ValueError: a file is not a CSV in UTF-8.
+    """
+    tables = [NO_ROWS]
+    names = list_texts(names)
+    for name in names:
+        file = storage.resolve(files.folder, name)
+        if name in (LABELS_CSV, SUBMISSION) and not storage.exists(file):
+            continue
+        table = _read_csv(file, parameter)
+        table[CSV_FOLDER] = os.path.dirname(name)
+        table[SPLIT] = find_split(name) if len(names) > 1 else ""
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True).fillna("")
+
+
+def _read_csv(file: str, parameter: str) -> pd.DataFrame:
+    """Return the rows of a CSV that are not blank. Raises: as `read_csvs`."""
+    if not storage.exists(file):
+        raise FileNotFoundError(f"{parameter}: there is no '{file}'.")
+    try:
+        table = parse_text(storage.read_bytes(file))
+    except ValueError as error:
+        raise ValueError(
+            f"{parameter} '{file}' is not a CSV file in UTF-8: {error}."
+        ) from None
+    return table[(table != "").any(axis=1)]
+
+
+def find_split(path: str) -> str:
+    """Return the first split in the path of a CSV, as of train_labels.csv, or ""."""
+    return next(filter(None, map(name_split, re.split("[/ _.-]", path))), "")
+
+
+def parse_text(data: bytes) -> pd.DataFrame:
+    """Return the cells of a CSV in UTF-8 as text, "" for none, and the column `LONG`.
+
+    The separator is the most frequent one in the header. A blank line is a row.
+    Raises: ValueError: the data is no such CSV.
+    """
+    text = data.decode("utf-8-sig")
+    first_line = re.sub('"[^"]*"', "", text.lstrip().partition("\n")[0])
+    separator = max(",", ";", "\t", key=first_line.count)
+    csv.field_size_limit(sys.maxsize)  # masks are long
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    header = next(filter(None, lines), [])
+    names = [name.strip() or f"/{number}" for number, name in enumerate(header)]
+    if len(set(names)) < len(names):
+        raise ValueError("several columns have the same name")
+    cells = pd.DataFrame(list(lines)).reindex(columns=range(len(names) + 1))
+    return cells.fillna("").astype(str).set_axis([*names, LONG], axis=1)
+
+
+def check_column(name: str, rows: pd.DataFrame, parameter: str) -> None:
+    """Raise a ValueError that lists the columns unless the CSV has this one."""
+    if name not in rows:
+        counts = rows.filter(regex=OF_CSV).nunique()
+        listed = ", ".join(f"{column} ({n})" for column, n in counts.items())
+        raise ValueError(
+            f"{parameter} is '{name}', which is not a column. Set it to one of these, "
+            f"with their numbers of values: {listed or 'there are none'}."
+        )
+
+
+def find_ids(rows: pd.DataFrame, files: Files) -> str:
+    """Return the column whose cells are the names of most images, "" for none.
+
+    Raises: ValueError: the CSV has no header.
+    """
+    images = set(files.images)
+    sample = rows.iloc[:: max(1, len(rows) // SAMPLE)]
+    best = ""
+    most_found = 0
+    for column in map(str, sample.filter(regex=OF_CSV)):
+        names, _ = _split_tails(sample[column])
+        unique = names[names != ""].unique()
+        found = files.join(unique)
+        n_images = sum(not images.isdisjoint(alike) for alike in found)
+        if n_images > max(most_found, len(unique) / 2):
+            best = column
+            most_found = n_images
+    if re.search(r"[\d.]", best) and any(files.join([best])):
+        raise ValueError(
+            f"the first row of the CSV names the image '{best}', so its header is "
+            "missing. Add a first line such as: image_id,label"
+        )
+    return best
+
+
+def _split_tails(names: pd.Series) -> tuple[pd.Series, pd.Series]:
+    """Return names and the labels that end them, as in "0011165.jpg_Fish", or ""."""
+    halves = names.str.extract(r"(.+\.[A-Za-z]{3,4})_([^_.]*)$")
+    return halves[0].fillna(names), halves[1].fillna("")
 
 
 def _join_csvs(
-    csv_names: Sequence[str], files: Files, settings: InputSettings, parameter: str
+    rows: pd.DataFrame, files: Files, settings: InputSettings
 ) -> pd.DataFrame:
-    """Return the rows of CSVs, `NO_ROWS` if no column has the names of images.
+    """Return the rows of CSVs with their files and problems.
 
-    Raises: FileNotFoundError; ValueError: a setting does not fit.
+    They are `NO_ROWS` if no column has the names of images.
+    Raises: ValueError: a setting does not fit.
     """
-    rows = csvs.read_csvs(csv_names, files, parameter)
-    id_column = settings.id_column
-    if id_column:
-        csvs.check_column(id_column, rows, "ID_COLUMN")
+    if rows.empty:
+        return NO_ROWS
     names = _read_names(rows, files, settings)
     key = names.name
     if names.empty:
         return NO_ROWS
     if settings.label_kind == "masks":
-        names, tails = csvs.split_tails(names)
+        names, tails = _split_tails(names)
         if any(tails):
             rows[TAIL] = tails
-    rows[FILE] = names
-    _read_splits(rows, settings.split_column)
-    if not is_unlisted(settings):
-        _find_files(rows, files)
-    rows.loc[names == "", PROBLEM] = f"no value for '{key}'"
-    rows.loc[rows[csvs.LONG] != "", PROBLEM] = "more cells than the header"
 
-    # An id that several files share is replaced by their paths.
+    rows[FILE] = names
+    split_problem = _read_splits(rows, settings.split_column)
+    _find_files(rows, files)
+    rows[PROBLEM] = first_problem(split_problem, rows[PROBLEM])
+    rows.loc[names == "", PROBLEM] = f"no value for '{key}'"
+    rows.loc[rows[LONG] != "", PROBLEM] = "more cells than the header"
+
+    id_column = settings.id_column
     ids = rows[id_column] if settings.path_template and id_column else names
-    is_shared = rows[FILE].groupby(ids).transform("nunique") > 1
-    ids = ids.mask(is_shared & (rows[FILE] != ""), rows[FILE])
-    rows[ID] = ids.map(storage.escape)
+    rows[ID] = _make_unique(ids, rows[FILE])
     return rows.drop(columns=[key, id_column], errors="ignore")
+
+
+def _read_splits(rows: pd.DataFrame, column: str) -> pd.Series:
+    """Fill `SPLIT` by SPLIT_COLUMN, if it is set; return the problem of each row."""
+    problem = pd.Series("", rows.index)
+    if column in rows:
+        words = rows[column]
+        rows[SPLIT] = words.map(name_split).map(SPLIT_NAMES).fillna("")
+        odd = f"not a split in column '{column}': '" + words + "'"
+        problem = odd.where(rows[SPLIT] == "", "")
+    return problem
 
 
 def _read_names(rows: pd.DataFrame, files: Files, settings: InputSettings) -> pd.Series:
     """Return the names of the images of rows, or an empty series."""
+    column = settings.id_column
+    if column:
+        check_column(column, rows, "ID_COLUMN")
     template = settings.path_template
     if template:
-        return pd.Series(csvs.fill_template(template, rows), name=template)
-    column = settings.id_column or csvs.find_ids(rows, files)
+        return pd.Series(_fill_template(template, rows), name=template)
+    column = column or find_ids(rows, files)
     return rows[column] if column else NO_ROWS[ID]
 
 
-def is_unlisted(settings: InputSettings) -> bool:
-    """Return whether PATH_TEMPLATE replaces the listing of a bucket."""
-    return storage.is_remote(settings.input_dir) and "/" in settings.path_template
+def _fill_template(template: str, rows: pd.DataFrame) -> list[str]:
+    """Return the name of each row by PATH_TEMPLATE, "" if a cell is empty.
 
-
-def _read_splits(rows: pd.DataFrame, column: str) -> None:
-    """Fill `SPLIT` by SPLIT_COLUMN, else it is that of the CSV; begin `PROBLEM`."""
-    rows[PROBLEM] = ""
-    if column in rows:
-        words = rows[column]
-        rows[SPLIT] = words.map(name_split).map(SPLIT_NAMES).fillna("")
-        problem = f"not a split in column '{column}': '" + words + "'"
-        rows[PROBLEM] = problem.where(rows[SPLIT] == "", "")
+    Raises: ValueError: the template does not fit the columns.
+    """
+    fields = sorted(set(list_fields(template)))
+    for field in fields:
+        check_column(field, rows, f"a field of PATH_TEMPLATE '{template}'")
+    try:
+        return [
+            template.format_map(row) if all(row.values()) else ""
+            for row in rows[fields].to_dict("records")
+        ]
+    except (ValueError, IndexError) as error:
+        raise ValueError(
+            f"PATH_TEMPLATE '{template}': {error}. Cells are text: leave the "
+            "format out."
+        ) from None
 
 
 def _find_files(rows: pd.DataFrame, files: Files) -> None:
-    """Replace the names in `FILE` by those of files, "" for none; add to `PROBLEM`.
-
-    Raises: ValueError: too many names are those of several images.
-    """
+    """Replace the names in `FILE` by those of files, "" for none; begin `PROBLEM`."""
     # An id is looked up beside its CSV first.
-    found = files.names.join(rows[csvs.CSV_FOLDER] + "/" + rows[FILE])
-    splits = rows[SPLIT].replace("", "train")
-    chosen = [_choose_file(*row, files) for row in zip(found, splits, strict=True)]
-    files_of_rows, problems = zip(*chosen, strict=True)
-    rows[FILE] = files_of_rows
-    problem = pd.Series(problems, rows.index)
-    rows[PROBLEM] = first_problem(rows[PROBLEM], problem)
-    tied = problem[problem.str.startswith(SEVERAL_FILES)]
-    if len(tied) > max(1, MAX_TIED * len(rows)):
-        raise ValueError(
-            f"{len(tied):,} of {len(rows):,} rows have names of {tied.iloc[0]}. Set "
-            "PATTERN to the folder of the images, such as 'train/*', or PATH_TEMPLATE "
-            "to the columns of folder and file, such as '{folder}/{file}'."
-        )
+    joined = files.join(rows[CSV_FOLDER] + "/" + rows[FILE])
+    pairs = zip(joined, rows[SPLIT], strict=True)
+    found = [_fit_split(alike, split or "train", files) for alike, split in pairs]
+    rows[FILE] = [alike[0] if len(alike) == 1 else "" for alike in found]
+    rows[PROBLEM] = list(map(_name_problem, found))
 
 
-def _choose_file(alike: Found, split: str, files: Files) -> tuple[str, str]:
-    """Return the file of a row, "" for none, and its problem.
+def _name_problem(alike: Found) -> str:
+    """Return the problem of a row that has no file, or several."""
+    if len(alike) == 1:
+        return ""
+    return f"{SEVERAL_FILES}: '{alike[0]}', '{alike[1]}'" if alike else MISSING_FILE
 
-    Of several files with its name, the only one in a folder of its split counts.
-    """
-    if not alike:
-        return "", MISSING_FILE
-    chosen = list(alike)
+
+def _fit_split(alike: Found, split: str, files: Files) -> Found:
+    """Return the only one of several files in a folder of a split, else all files."""
     if len(alike) > 1:
-        chosen = [file for file in alike if (files.split_of(file) or "train") == split]
-    if len(chosen) != 1:
-        return "", f"{SEVERAL_FILES}'{alike[0]}', '{alike[1]}'"
-    return chosen[0], ""
+        fitting = [file for file in alike if (files.split_of(file) or "train") == split]
+        if len(fitting) == 1:
+            return tuple(fitting)
+    return alike
+
+
+def _make_unique(ids: pd.Series, file: pd.Series) -> pd.Series:
+    """Return the ids; one that several files share is replaced by their paths."""
+    is_shared = file.groupby(ids).transform("nunique") > 1
+    return ids.mask(is_shared & (file != ""), file).map(storage.escape)
 
 
 def first_problem(first: pd.Series, second: pd.Series) -> pd.Series:
@@ -197,7 +314,7 @@ def read_column(rule: str, rows: pd.DataFrame, files: Files) -> pd.Series:
     if rule == FOLDER:
         return rows[FILE].map(files.class_of)
     if not rule.startswith(NAMES):
-        csvs.check_column(rule, rows, "LABEL_COLUMN")
+        check_column(rule, rows, "LABEL_COLUMN")
     return match_names(rows[FILE], rule, "LABEL_COLUMN")
 
 

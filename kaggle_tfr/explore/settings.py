@@ -1,7 +1,7 @@
 """The parameters of 01_explore that describe the images and labels of INPUT_DIR."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from kaggle_tfr.naming import SUBMISSION
@@ -29,7 +29,7 @@ class InputSettings:
     split_column: str = ""
     group_column: str = ""
     test_csv: str = SUBMISSION
-    more_inputs: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    more_inputs: Sequence[Mapping[str, Any]] = ()
     input_schema: str | Mapping[str, Any] = ""
     limit: int = 0
     bit_depth: str = "scale"

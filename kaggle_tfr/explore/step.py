@@ -1,36 +1,24 @@
 """01 in one call: list, read and measure the images, and save their table."""
 
-from dataclasses import dataclass
+import os
 
-import pandas as pd
-
-from kaggle_tfr import notebook
+from kaggle_tfr import notebook, storage
 from kaggle_tfr.earlier import save_earlier
 from kaggle_tfr.explore.bundled import input_or_sample
-from kaggle_tfr.explore.checks import check_table, note_doubts
 from kaggle_tfr.explore.growth import join_records, read_records
-from kaggle_tfr.explore.inputs import read_table, save_submission
+from kaggle_tfr.explore.inputs import check_table, note_doubts, read_table
+from kaggle_tfr.explore.labels import Table
 from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.explore.table import measure, save_images, save_rejects
+from kaggle_tfr.naming import SUBMISSION
 from kaggle_tfr.parameters import Values, make_settings
-from kaggle_tfr.schema import Labels
 
 
-@dataclass(frozen=True)
-class Explored:
-    """What 01 found.
-
-    images: one row per image of the input, with the columns of `read_table` and of
-    `measure`. `problem` is the reason why an image is rejected, "" for a good one.
-    labels: the classes, and the columns of several labels.
-    """
-
-    images: pd.DataFrame
-    labels: Labels
-
-
-def run(values: Values) -> Explored:
+def run(values: Values) -> Table:
     """Read and measure all images of the input, and save the files for 02.
+
+    Return one row per image, with the columns of `read_table` and of `measure`, and the
+    labels. `problem` is the reason why an image is rejected, "" for a good one.
 
     values: the parameters of 01 by name, for example a notebook's `globals()`.
     Raises: FileNotFoundError: the input, a CSV or all images are missing; ValueError:
@@ -46,10 +34,25 @@ def run(values: Values) -> Explored:
     save_rejects(images, work)
     check_table(images)
     note_doubts(images, labels, values["LABEL_COLUMN"])
-    save_submission(images, input_dir, settings, work)
+    save_template(input_dir, settings.test_csv, work)
     save_earlier(records, work)
     if records.empty:
         save_images(images, labels, work)
     else:
         save_images(*join_records(images, labels, records), work)
-    return Explored(images, labels)
+    return images, labels
+
+
+def save_template(input_dir: str, test_csv: str, work_dir: str) -> None:
+    """Copy TEST_CSV to WORK_DIR, for the order and the columns of submission.csv.
+
+    The copy goes into parts, which are published. A link that leads outside is not
+    copied, and neither is a TEST_CSV that is not called a submission: it may contain
+    the labels of the test images.
+    """
+    path = storage.join(work_dir, SUBMISSION)
+    source = storage.resolve(input_dir, test_csv)
+    storage.remove(path)
+    is_template = "submission" in os.path.basename(test_csv).lower()
+    if is_template and storage.exists(source) and storage.is_inside(source, input_dir):
+        storage.write_atomically(path, storage.read_bytes(source))

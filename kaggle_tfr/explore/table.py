@@ -9,8 +9,8 @@ import pandas as pd
 from kaggle_tfr import storage
 from kaggle_tfr.earlier import RECORDS
 from kaggle_tfr.explore.cache import compute_columns
-from kaggle_tfr.explore.checks import note_rejects
 from kaggle_tfr.explore.files import explain_unreadable
+from kaggle_tfr.explore.inputs import note_rejects
 from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.facts import FileFacts, measure_quality, read_facts
 from kaggle_tfr.images.hashing import ALL_HASHES, hash_image

@@ -3,9 +3,7 @@
 import json
 import os
 import re
-from functools import partial
 from pathlib import Path
-from unicodedata import normalize
 
 import pandas as pd
 import pytest
@@ -54,16 +52,14 @@ def run_steps(case, work):
     print(RECIPE.read_text(encoding="utf-8"))
     values = {**DEFAULTS, **load_recipe(str(RECIPE)), "N_JOBS": 1}
     explore.run({**values, "WORK_DIR": work})
-    if case.last != "explore":
-        deduplicate.run({**values, "WORK_DIR": work})
     if case.last == "plan":
+        deduplicate.run({**values, "WORK_DIR": work})
         plan.run({**values, "WORK_DIR": work})
 
 
 def check_question(case, question):
-    """Assert that a stop was allowed, and is one sentence with the way out."""
+    """Assert that a stop was allowed, and shows the way out."""
     assert case.answer
-    assert "\n" not in question
     keys = [] if callable(case.answer) else re.findall(r"(?m)^(\w+):", case.answer)
     assert re.search(case.asks or "|".join(keys), question)
 
@@ -74,23 +70,17 @@ def check_table(case, work, output):
     labels = json.loads(Path(work, "labels.json").read_bytes())
     good = images[images["problem"] == ""]
     found = {**count(good, labels), "rejected": len(images) - len(good)}
-    if case.kept is not None:
-        dropped = ~pd.read_parquet(f"{work}/duplicates.parquet")["keep"]
-        found["kept"] = len(good) - dropped.sum()
     if not isinstance(case.classes, list):
         found["classes"] = len(found["classes"])
 
     for name, value in found.items():
         expected = getattr(case, name)
-        choices = expected if isinstance(expected, tuple | range) else [expected]
+        choices = expected if isinstance(expected, tuple) else [expected]
         assert expected is None or value in choices, name
     texts = " ".join([output, *images["problem"].unique()])
     assert re.search(f"(?i){case.tells}", texts)
     for name, expected in case.labels.items():
         assert read_label(find_row(images, name), labels) == expected
-    for (name, column), expected in case.cells.items():
-        row = find_row(images, name)
-        assert row["problem"] or row[column] == pytest.approx(expected, abs=3)
 
 
 def count(good, labels):
@@ -114,8 +104,7 @@ def count(good, labels):
 
 def find_row(images, name):
     """Return the first row of a file whose path ends so."""
-    paths = images["path"].map(partial(normalize, "NFC"))
-    row, *_ = images[paths.str.endswith(f"/{name}")].to_dict("records")
+    row, *_ = images[images["path"].str.endswith(f"/{name}")].to_dict("records")
     return row
 
 

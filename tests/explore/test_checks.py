@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from support.inputs import put_image, read
 
-from kaggle_tfr.explore.checks import check_table, note_doubts, note_rejects
+from kaggle_tfr.explore.inputs import check_table, note_doubts
 from kaggle_tfr.schema import Labels
 
 
@@ -47,19 +47,6 @@ def test_what_is_probably_wrong_is_a_doubt(problems, names, doubt, capsys):
     assert re.fullmatch(f"✗ {doubt}.*\n", text)
     note_doubts(images, labels, "folder")
     assert capsys.readouterr().out == ("" if "is called" in doubt else text)
-
-
-def test_many_rejected_images_are_a_remark(capsys):
-    """More than one in twenty are many; more than a third are doubtful."""
-    for n_good in (38, 37, 3):
-        note_rejects(make_table(["damaged: 1", "damaged: 2", *[""] * n_good])[0])
-    note_rejects(make_table([""] * 9)[0])
-    assert capsys.readouterr().out.splitlines() == [
-        "· 2 of 40 images are rejected: 2 damaged. rejects.csv lists them.",
-        "! 2 of 39 images are rejected: 2 damaged. rejects.csv lists them.",
-        "✗ 2 of 5 images are rejected: 2 damaged. rejects.csv lists them.",
-        "✓ All 9 images can be used.",
-    ]
 
 
 def test_a_table_of_test_images_only_is_an_error():

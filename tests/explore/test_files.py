@@ -2,13 +2,13 @@
 
 import os
 
-import pandas as pd
 import pytest
-from support.inputs import put, put_csv, read, rows_of
+from support.inputs import put, read, rows_of
 from support.readers import make_example, make_picture, write_shard
 
-from kaggle_tfr.explore.inputs import read_table, save_submission
+from kaggle_tfr.explore.inputs import read_table
 from kaggle_tfr.explore.settings import InputSettings
+from kaggle_tfr.explore.step import save_template
 
 OUTSIDE = "link leads outside INPUT_DIR"
 ROWS = "image_id,label\na.jpg,x\n"
@@ -32,28 +32,12 @@ def test_links_of_class_folders_stay_within_the_input():
     assert rows_of(images, "problem") == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("LABELS_CSV", "train_images/labels.csv"),
-        ("TEST_CSV", "train_images/labels.csv"),
-        ("LABEL_MAP", "train_images/map.json"),
-    ],
-)
-def test_a_named_file_that_is_a_link_out_of_the_input_is_an_error(name, value):
-    """Its content would be read, or published with the part."""
-    put_csv("in", ROWS, ["a.jpg", "b.jpg"])
-    file = os.path.basename(value)
-    put(".", [], {"labels.csv": "image_id,label\nb.jpg,x\n", "map.json": "{}"})
-    os.symlink(f"../../{file}", f"in/train_images/{file}")
-    outside = rf"{name} '.*/{file}' is a link that leads outside"
-    with pytest.raises(ValueError, match=outside):
-        read("in", **{name.lower(): value})
-    images = pd.DataFrame({"split": ["test"]})
-    settings = InputSettings(test_csv="train_images/submission.csv")
-    os.symlink("../../labels.csv", "in/train_images/submission.csv")
-    with pytest.raises(ValueError, match="is a link that leads outside"):
-        save_submission(images, "in", settings, ".")
+def test_a_template_that_is_a_link_out_of_the_input_is_not_copied():
+    """It would be published with the parts."""
+    put(".", ["in/a.jpg"], {"submission.csv": ROWS})
+    os.symlink("../submission.csv", "in/submission.csv")
+    save_template("in", "submission.csv", "work")
+    assert not os.path.exists("work")
 
 
 def test_links_to_shards_stay_within_the_input():

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from support.inputs import put, put_csv, put_image, read, read_cells, rows_of
 
-from kaggle_tfr.explore.inputs import save_submission
-from kaggle_tfr.explore.settings import InputSettings
+from kaggle_tfr.explore.step import save_template
 from kaggle_tfr.explore.table import measure
 from kaggle_tfr.plan import assign_folds
 
@@ -38,11 +37,10 @@ def test_a_competitions_test_images_are_rows_without_a_label(competition):
     assert found == {"t2.jpg": ["truncated", -1, ""], "t1.jpg": ["", -1, ""]}
     assert list(found) == ["t2.jpg", "t1.jpg"]
     template = Path("sample_submission.csv")
-    save_submission(images, str(competition), InputSettings(), ".")
+    save_template(str(competition), template.name, ".")
     assert template.read_text() == SUBMISSION
     put(competition, [], {"test.csv": SUBMISSION})
-    settings = InputSettings(test_csv="test.csv")
-    save_submission(images, str(competition), settings, ".")
+    save_template(str(competition), "test.csv", ".")
     assert not template.exists()
 
 
@@ -105,32 +103,23 @@ def test_further_inputs_join_by_the_names_of_their_classes():
 
 
 def test_further_inputs_of_several_labels_line_up_their_columns():
-    """A label that the second input lacks is 0; LABEL_MAP may leave out several.
-
-    The main input decides the kind of labels, also of one that looks like another kind.
-    """
+    """A label that the second input lacks is 0; LABEL_MAP may leave out several."""
     put_csv("more", "image_id,z,y,v,w\nm.jpg,1,0,1,0\n", ["m.jpg"])
-    put_csv("last", "image_id,x,y\nn.jpg,1,1\n", ["n.jpg"])
     more = {
         "INPUT_DIR": "more",
         "LABEL_COLUMN": ["z", "y", "v", "w"],
         "LABEL_MAP": {"z": "x", "v": "", "w": ""},
     }
-    changes = {"label_column": ["x", "y"], "more_inputs": [more, {"INPUT_DIR": "last"}]}
+    changes = {"label_column": ["x", "y"], "label_kind": "multi"}
 
-    images, _ = read_cells("x,y", ["0,1"], **changes, label_kind="multi")
+    images, _ = read_cells("x,y", ["0,1"], **changes, more_inputs=[more])
 
-    assert rows_of(images, "x", "y", "label_name", "label") == {
-        "0": [0, 1, "y", 2],
-        "m.jpg": [1, 0, "x", 0],
-        "n.jpg": [1, 1, "x|y", 1],
-    }
-    with pytest.raises(ValueError, match="n.jpg.: no label"):
-        read(**changes)
+    found = rows_of(images, "x", "y", "label_name", "label")
+    assert found == {"0": [0, 1, "y", 1], "m.jpg": [1, 0, "x", 0]}
 
 
 def test_validation_images_of_a_further_input_train_nowhere():
-    """Its test images are not used."""
+    """Its test images are left out."""
     put("in", ["train/x/1.jpg", "val/x/2.jpg", "train/y/3.jpg"])
     put("old", ["train/x/1.jpg", "valid/y/4.jpg", "test/y/5.jpg"])
     text = "image_id,label,split\nm.jpg,x,train\nv.jpg,y,Dev\n"
@@ -139,16 +128,14 @@ def test_validation_images_of_a_further_input_train_nowhere():
 
     images, _ = read("in", more_inputs=[{"INPUT_DIR": "../old"}, more])
 
-    unused = "test image of a further input"
-    assert rows_of(images, "split", "problem") == {
-        "train/x/1.jpg": ["train", ""],
-        "train/y/3.jpg": ["train", ""],
-        "val/x/2.jpg": ["val", ""],
-        "1/train/x/1.jpg": ["train", ""],
-        "test/y/5.jpg": ["train", unused],
-        "valid/y/4.jpg": ["valid", ""],
-        "m.jpg": ["train", ""],
-        "v.jpg": ["validation", ""],
+    assert rows_of(images, "split") == {
+        "train/x/1.jpg": "train",
+        "train/y/3.jpg": "train",
+        "val/x/2.jpg": "val",
+        "1/train/x/1.jpg": "train",
+        "valid/y/4.jpg": "valid",
+        "m.jpg": "train",
+        "v.jpg": "validation",
     }
     folded = assign_folds(images[images["problem"] == ""], n_folds=2, seed=0)
     assert rows_of(folded, "fold")["v.jpg"] == -1

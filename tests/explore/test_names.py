@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.inputs import put, read, rows_of
 
-from kaggle_tfr.explore.names import FileNames
+from kaggle_tfr.explore.files import Files
 
 NUMBERS = st.integers(0, 20).map("{:04}".format)
 WORDS = st.sampled_from(["Löwe", "x.y", "IMG 7", "n_1"])
@@ -49,7 +49,7 @@ def test_no_id_is_joined_to_a_file_of_another_name(files, changes):
             name = write(name) if change in changes else name
         file_of.setdefault(name, file)
 
-    *found, unknown = FileNames(files).join([*file_of, "none.jpg"])
+    *found, unknown = Files("", files, [], [], {}, {}).join([*file_of, "none.jpg"])
 
     assert unknown == ()
     for file, joined in zip(file_of.values(), found, strict=True):
@@ -60,7 +60,7 @@ def test_no_id_is_joined_to_a_file_of_another_name(files, changes):
 
 
 def test_a_name_of_several_files_is_one_rejected_row():
-    """The row names two of them; above 1 % of the rows the run stops."""
+    """The row names two of them."""
     rows = {"train.csv": "id,label\n1.jpg,x\na/2.jpg,y\n"}
     put(".", ["a/1.jpg", "a/2.jpg", "b/1.jpg", "b/2.jpg"], rows)
 
@@ -69,10 +69,6 @@ def test_a_name_of_several_files_is_one_rejected_row():
     problem_of = rows_of(images, "problem")
     assert problem_of["1.jpg"] == "several files: 'a/1.jpg', 'b/1.jpg'"
     assert problem_of["a/2.jpg"] == ""
-    put(".", [], {"train.csv": "id,label\n1.jpg,x\n2.jpg,y\nb/2.jpg,y\n"})
-    message = "2 of 3 rows .* several files: 'a/1.jpg'.*Set PATTERN to .*, or PATH_T"
-    with pytest.raises(ValueError, match=message):
-        read()
 
 
 @pytest.mark.parametrize("name", ["scan", "scan.dat"])
