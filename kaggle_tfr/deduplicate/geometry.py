@@ -15,11 +15,14 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
+from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
+from kaggle_tfr.deduplicate.pairs import are_near
 from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.images.convert import load_pixels
 
 SIDE = 192  # pixels of the short side: more costs time and blurs small images
 MIN_INLIERS = 12
+MAX_WITNESSED = 500  # pairs within MAX_BITS that are compared
 CACHE = "geometry.parquet"  # in WORK_DIR
 ROTATED = (1, 8, 3, 6)  # EXIF orientations after 0 to 3 quarter turns to the right
 
@@ -30,25 +33,23 @@ Features = tuple[np.ndarray, np.ndarray]
 def verify_geometry(
     images: pd.DataFrame,
     pairs: pd.DataFrame,
+    settings: DuplicateSettings,
     work_dir: str = "",
-    *,
-    max_bits: int = 25,
-    most_near: int = 500,
 ) -> pd.DataFrame:
     """Return the pairs with the columns inliers (int64), verdict and accepted.
 
     images: columns path and n_bytes; `pairs` contains its row numbers.
-    verdict: "hash" within `max_bits` (see `are_near`), "geometry" with 12 inliers, else
-    "rejected". The first `most_near` near pairs are compared, too, as a second witness;
-    the others and mirrored ones have -1 inliers. The orientation of a pair with 12
-    inliers becomes that of the transform.
+    verdict: "hash" within MAX_BITS (see `are_near`), "geometry" with 12 inliers, else
+    "rejected". With SECOND_LOOK, the first 500 near pairs are compared, too, as a
+    second witness; the others and mirrored ones have -1 inliers. The orientation of a
+    pair with 12 inliers becomes that of the transform.
     work_dir: `geometry.parquet` in it is saved during the work; a rerun reads it and
     verifies new pairs only.
     """
-    is_near = are_near(pairs, max_bits)
-    is_mirrored = ~pairs["orientation"].isin(ROTATED)
-    is_compared = ~is_near | (np.cumsum(is_near) <= most_near)
-    compared = pairs[is_compared & ~is_mirrored]
+    is_near = are_near(pairs, settings.max_bits)
+    n_witnessed = MAX_WITNESSED if settings.second_look else 0
+    is_compared = ~is_near | (np.cumsum(is_near) <= n_witnessed)
+    compared = pairs[is_compared & pairs["orientation"].isin(ROTATED)]
     verified = _compare_places(images, compared, work_dir).reindex(pairs.index)
     inliers = verified["inliers"].fillna(-1).astype(np.int64)
     is_verified = inliers >= MIN_INLIERS
@@ -87,16 +88,6 @@ def _compare_places(
     return table.set_axis(pairs.index)
 
 
-def are_near(pairs: pd.DataFrame, max_bits: int) -> pd.Series:
-    """Return which pairs count without verification: bool, with the index of `pairs`.
-
-    The radius of rotated pairs is four fifths of `max_bits`, because eight orientations
-    are eight chances for two different images to have similar hashes.
-    """
-    is_rotated = pairs["orientation"] != 1
-    return 5 * pairs["distance"] <= max_bits * (5 - is_rotated)
-
-
 def _compare_block(table: pd.DataFrame) -> list[tuple[int, int]]:
     """Return inliers and orientation of each pair."""
     results = []
@@ -132,19 +123,23 @@ def find_features(path: str) -> Features:
 
     Their places are those in the image with a short side of `SIDE` pixels.
     """
-    pixels = load_pixels(path, SIDE)  # one colour if it cannot be read
-    grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
-    # Without the limit a narrow strip would become a huge image.
-    scale = min(SIDE / min(grey.shape), 4 * SIDE / max(grey.shape))
-    method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
-    grey = cv2.resize(grey, None, fx=scale, fy=scale, interpolation=method)
     # Half of OpenCV's contrast threshold, because small images have few features.
     sift = cv2.SIFT.create(400, contrastThreshold=0.02)
-    points, descriptors = sift.detectAndCompute(grey, None)
+    points, descriptors = sift.detectAndCompute(_load_grey(path), None)
     places = np.array(cv2.KeyPoint.convert(points), np.float32).reshape(-1, 2)
     if descriptors is None:
         descriptors = np.empty((0, 128))
     return places, descriptors.astype(np.uint8)
+
+
+def _load_grey(path: str) -> np.ndarray:
+    """Return an image in grey, uint8 (h, w); one shade if it cannot be read."""
+    pixels = load_pixels(path, SIDE)
+    grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
+    # Without the limit a narrow strip would become a huge image.
+    scale = min(SIDE / min(grey.shape), 4 * SIDE / max(grey.shape))
+    method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
+    return cv2.resize(grey, None, fx=scale, fy=scale, interpolation=method)
 
 
 def find_transform(path_a: str, path_b: str) -> tuple[np.ndarray, int]:

@@ -1,7 +1,6 @@
 """Save the clusters, and report which images are kept and dropped because of them."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +36,7 @@ USUAL = ("labelled records", "duplicates dropped", "conflicts dropped", "rejecte
 class DuplicateSettings(JsonDataclass):
     """The parameters of 02, as saved in duplicates.json. Radii are in bits of 256.
 
-    second_look: the parameter, or, in the file, what was done, as in `Candidates`.
+    second_look: the parameter; in the file, what `find_candidates` did.
     """
 
     max_bits: int = 25
@@ -95,7 +94,7 @@ def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
     """
     table = match_clusters(images, clusters)
     # No columns of records.
-    table = table.drop(columns=["input_dir", "decision"], errors="ignore")
+    table = table.drop(columns=["input_dir", "decision", "reason"], errors="ignore")
     is_kept = (table["problem"] == "") & table.pop("keep")
     if not is_kept.any():
         raise ValueError(
@@ -105,15 +104,12 @@ def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
     return table[is_kept]
 
 
-def match_clusters(
-    images: pd.DataFrame, clusters: pd.DataFrame, columns: Sequence[str] = ()
-) -> pd.DataFrame:
-    """Return the table with columns cluster (-1: none) and keep.
+def match_clusters(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with columns cluster (-1: none), keep and reason (NA: none).
 
-    images, clusters: have the same index. columns: others of `clusters` to add; they
-    are missing (NA) without a cluster.
+    images, clusters: have the same index.
     """
-    table = images.join(clusters[["cluster", "keep", *columns]])
+    table = images.join(clusters[["cluster", "keep", "reason"]])
     table["cluster"] = table["cluster"].fillna(-1).astype("int64")
     table["keep"] = table["keep"].ne(False)
     return table
@@ -126,7 +122,7 @@ def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, in
     an image has them, test records, in earlier parts, and other ones of `REASONS`.
     Records are images to be written.
     """
-    table = match_clusters(images, clusters, ["reason"])
+    table = match_clusters(images, clusters)
     word = table["reason"].astype(str).str.extract(r"^(\w+)", expand=False)
     outcomes = {
         "rejected": table["problem"] != "",

@@ -4,9 +4,8 @@ import pandas as pd
 import pytest
 from support.splits import make_codes, make_images, make_pairs
 
-from kaggle_tfr.deduplicate.clusters import find_clusters
+from kaggle_tfr.deduplicate.clusters import find_clusters, find_leaks
 from kaggle_tfr.deduplicate.findings import Found, note_findings
-from kaggle_tfr.deduplicate.leaks import find_leaks
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 
 NOTHING = pd.DataFrame({"dataset": [], "keep": []})

@@ -8,6 +8,9 @@ from support.scenes import saved, scene
 
 from kaggle_tfr.deduplicate import geometry
 from kaggle_tfr.deduplicate.geometry import align, verify_geometry
+from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
+
+SETTINGS = DuplicateSettings()
 
 
 @pytest.fixture
@@ -38,11 +41,12 @@ def pairs():
     return pairs.assign(distance=60, orientation=1)
 
 
-def test_copies_are_accepted_and_other_scenes_are_not(images, pairs):
+def test_copies_are_accepted_and_other_scenes_are_not(images, pairs, monkeypatch):
     """Geometry is a second witness of the first pairs that are near by their hashes."""
     pairs.loc[[2, 5], "distance"] = 10
+    monkeypatch.setattr(geometry, "MAX_WITNESSED", 1)
 
-    verified = verify_geometry(images, pairs, most_near=1)
+    verified = verify_geometry(images, pairs, SETTINGS)
 
     accepted = verified[verified["accepted"]]
     ends = accepted[["a", "b"]].to_numpy().tolist()
@@ -62,7 +66,7 @@ def test_a_rotated_pair_is_accepted_unverified_within_a_smaller_radius(images, p
         orientation=[1, 8, 8, 2],
     )
 
-    verified = verify_geometry(images, pairs, max_bits=25)
+    verified = verify_geometry(images, pairs, SETTINGS)
 
     assert verified["accepted"].tolist() == [True, True, False, False]
     assert verified["orientation"].tolist() == [1, 8, 8, 2]
@@ -79,14 +83,14 @@ def test_a_rerun_verifies_only_pairs_of_new_and_changed_images(
         verified_rows.extend(block.index)
         return [(7, 1)] * len(block)
 
-    first_result = verify_geometry(images, pairs, work_dir)
+    first_result = verify_geometry(images, pairs, SETTINGS, work_dir)
     monkeypatch.setattr(geometry, "_compare_block", record_block)
-    second_result = verify_geometry(images, pairs, work_dir)
+    second_result = verify_geometry(images, pairs, SETTINGS, work_dir)
 
     pd.testing.assert_frame_equal(first_result, second_result)
     assert not verified_rows
     images.loc[3, "n_bytes"] += 1
-    verify_geometry(images, pairs, work_dir)
+    verify_geometry(images, pairs, SETTINGS, work_dir)
     has_changed = (pairs["a"] == 3) | (pairs["b"] == 3)
     assert sorted(verified_rows) == np.flatnonzero(has_changed).tolist()
 

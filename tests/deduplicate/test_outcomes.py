@@ -8,7 +8,6 @@ from kaggle_tfr.deduplicate.outcomes import (
     DuplicateSettings,
     choose_rows,
     count_outcomes,
-    load_clusters,
 )
 
 
@@ -70,9 +69,3 @@ def test_a_plan_without_an_image_is_an_error():
     clusters = decide(images, make_pairs("01"))
     with pytest.raises(ValueError, match=r"conflicts dropped': 2.* Set CONFLICTS"):
         choose_rows(images, clusters)
-
-
-def test_without_clusters_the_error_names_the_step_to_run(tmp_path):
-    """Step 03 needs the files of step 02 in the same WORK_DIR."""
-    with pytest.raises(FileNotFoundError, match="Run 02_deduplicate with this WORK"):
-        load_clusters(str(tmp_path))

@@ -75,11 +75,13 @@ def test_all_sizes_and_radii_give_the_pairs_of_brute_force(n, radius):
     assert found.T.tolist() == compare_all(codes, radius)
 
 
-def test_a_radius_that_takes_in_everything_names_the_parameter_to_lower():
+def test_a_radius_that_takes_in_everything_names_the_parameter_to_lower(monkeypatch):
     """The error comes before the pairs fill the memory."""
     codes = draw_codes(0, 200, 0.2)
     n_pairs = 200 * 199 // 2
 
-    assert near_pairs(codes, 256, limit=n_pairs).shape == (2, n_pairs)
+    monkeypatch.setattr(search, "MAX_PAIRS", n_pairs)
+    assert near_pairs(codes, 256).shape == (2, n_pairs)
+    monkeypatch.setattr(search, "MAX_PAIRS", n_pairs - 1)
     with pytest.raises(TooManyPairs, match="MAX_BITS.*lower"):
-        near_pairs(codes, 256, limit=n_pairs - 1)
+        near_pairs(codes, 256)
