@@ -77,8 +77,8 @@ def _choose_likeliest(
     bits = 2 * far_pairs["distance"] + fine_distance
     left_out = bits.sort_values(kind="stable").index[MAX_VERIFIED:]
     print(
-        f"SECOND_LOOK verifies {len(bits) - len(left_out):,} of {len(bits):,} pairs "
-        f"within {CANDIDATE_BITS} bits, the likeliest."
+        f"SECOND_LOOK verifies the likeliest {len(bits) - len(left_out):,} of "
+        f"{len(bits):,} pairs within {CANDIDATE_BITS} bits."
     )
     chosen = pairs.drop(index=left_out).reset_index(drop=True)
     return chosen, "nearest" if len(left_out) else "all"
