@@ -1,6 +1,5 @@
 """Save the clusters, and report which images are kept and dropped because of them."""
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,8 +27,6 @@ LEAK_COLUMNS = [
     "keep",
     "dataset",
 ]
-# The outcomes that are listed without an image, too.
-USUAL = ("labelled records", "duplicates dropped", "conflicts dropped", "rejected")
 
 
 @dataclass(frozen=True)
@@ -116,11 +113,10 @@ def match_clusters(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame
 
 
 def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, int]:
-    """Count the images by outcome; each image is counted once.
+    """Count the images by outcome, the most frequent first; each image counts once.
 
-    Keys: those of `USUAL`, of which rejected counts labelled and test images; and, if
-    an image has them, test records, in earlier parts, and other ones of `REASONS`.
-    Records are images to be written.
+    Keys: labelled records, test records, in earlier parts, rejected (labelled and test
+    images), and those of `REASONS`; none is 0. Records are images to be written.
     """
     table = match_clusters(images, clusters)
     word = table["reason"].astype(str).str.extract(r"^(\w+)", expand=False)
@@ -131,5 +127,4 @@ def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, in
         "labelled records": table["keep"],
     }
     outcome = np.select([*outcomes.values()], [*outcomes], word.map(REASONS))
-    counts = Counter(outcome)
-    return {name: counts[name] for name in dict.fromkeys([*USUAL, *sorted(counts)])}
+    return pd.Series(outcome).value_counts().to_dict()

@@ -66,16 +66,16 @@ def push_kernels(
     The same call resumes after an interruption: finished kernels are not pushed again,
     running ones are waited for, unfinished ones continue from their own output.
     output: the folder for their outputs. at_once: sessions at a time.
-    Raises: ValueError, FileNotFoundError: a kernel's metadata is wrong; nothing was
-    pushed.
+    Raises: ValueError: a kernel's metadata is not JSON; nothing was pushed.
     """
     username = read_username()
     kernels = [read_kernel(folder, username) for folder in folders]
     names = {kernel["id"] for kernel in kernels}
-    readers = [
-        kernel for kernel in kernels if names & set(kernel.get("kernel_sources", []))
-    ]
-    others = [kernel for kernel in kernels if kernel not in readers]
+    readers = []  # of the output of others
+    others = []
+    for kernel in kernels:
+        reads = names.intersection(kernel.get("kernel_sources", []))
+        (readers if reads else others).append(kernel)
     run = partial(_run_kernel, output=output)
     with ThreadPool(at_once) as threads:
         rows = threads.map(run, others)
@@ -122,8 +122,9 @@ def _finish_kernel(kernel: dict[str, Any], output: str) -> tuple[str, str]:
 
 def _digest(kernel: dict[str, Any]) -> str:
     """Return the SHA-256 of a kernel's metadata and code."""
+    metadata = json.dumps(kernel).encode()
     code = Path(kernel["code_file"]).read_bytes()
-    return hashlib.sha256(json.dumps(kernel).encode() + code).hexdigest()
+    return hashlib.sha256(metadata + code).hexdigest()
 
 
 def _push(kernel: dict[str, Any]) -> None:

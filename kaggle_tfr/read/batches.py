@@ -265,20 +265,16 @@ def decode_record(
     spec = {name: known[name] for name in names if name}
     values = tf.io.parse_single_example(record, spec)
     image, label = _decode_values(values, schema, size, training=training)
-
     if flip:
-        is_flipped = tf.random.uniform([]) < 0.5
-        image = _flip_if(is_flipped, image)
-        if schema.kind == "masks":
-            label = _flip_if(is_flipped, label)
+        image, label = _flip_half(image, label, schema.kind)
 
     example = (image, label) if training else (image, label, 1.0)
+    if not ids:
+        return example
     if id_key:
         return (*example, values[id_key])
-    if ids:
-        name = tf.strings.split(file, "/")[-1]
-        return (*example, name + "#" + tf.strings.as_string(number))
-    return example
+    name = tf.strings.split(file, "/")[-1]
+    return (*example, name + "#" + tf.strings.as_string(number))
 
 
 def _decode_values(
@@ -307,6 +303,17 @@ def _join_labels(label_values: list[tf.Tensor], kind: str) -> tf.Tensor:
         flags = [tf.reshape(value, [-1]) for value in label_values]
         return tf.concat([tf.cast(flag, tf.float32) for flag in flags], 0)
     return label_values[0] if label_values else tf.constant(-1, tf.int64)
+
+
+def _flip_half(
+    image: tf.Tensor, label: tf.Tensor, kind: str
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Mirror half of the images, and their masks, from left to right."""
+    is_flipped = tf.random.uniform([]) < 0.5
+    image = _flip_if(is_flipped, image)
+    if kind == "masks":
+        label = _flip_if(is_flipped, label)
+    return image, label
 
 
 def _flip_if(condition: tf.Tensor, image: tf.Tensor) -> tf.Tensor:
@@ -367,7 +374,8 @@ def fit_to_size(pixels: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
 
     def resize() -> tf.Tensor:
         # Antialiasing takes four times as long, and matters in a strong reduction only.
-        is_strong = tf.reduce_any(2 * tf.shape(pixels)[:2] > 3 * tf.constant(size))
+        sides = tf.shape(pixels)[:2]
+        is_strong = tf.reduce_any(2 * sides > 3 * tf.constant(size))
         resized = tf.cond(
             is_strong,
             lambda: tf.image.resize(pixels, size, antialias=True),
@@ -376,4 +384,5 @@ def fit_to_size(pixels: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
         return tf.cast(tf.round(resized), pixels.dtype)
 
     has_size = tf.reduce_all(tf.shape(pixels)[:2] == size)
-    return tf.ensure_shape(tf.cond(has_size, lambda: pixels, resize), (*size, 3))
+    fitted = tf.cond(has_size, lambda: pixels, resize)
+    return tf.ensure_shape(fitted, (*size, 3))

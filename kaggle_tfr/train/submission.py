@@ -34,12 +34,12 @@ def fill_submission(
     filled = _fill_missing(scores, rows)
 
     submission = template.copy()
-    columns = list(template.columns.drop(id_column))
-    names = [str(name) for name in classes]
+    columns = template.columns.drop(id_column)
+    names = np.array(list(map(str, classes)), object)
     if len(columns) != 1:
         submission[columns] = filled[:, _find_positions(columns, names)]
-    elif names:
-        submission[columns[0]] = np.array(names, object)[filled.argmax(axis=1)]
+    elif len(names):
+        submission[columns[0]] = names[filled.argmax(axis=1)]
     else:
         submission[columns[0]] = filled[:, 0]
     return submission
