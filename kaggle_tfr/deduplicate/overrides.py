@@ -81,7 +81,7 @@ def _read_rows(file: str) -> pd.DataFrame:
             f"The header of OVERRIDES '{file}' must be image_id,action,value."
         )
     rows = table[COLUMNS]
-    return rows[(rows != "").any(axis=1)].copy()
+    return rows[(rows != "").any(axis=1)].reset_index(drop=True)
 
 
 def correct_images(

@@ -2,10 +2,8 @@
 
 from collections import Counter
 
-import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
 from kaggle_tfr.deduplicate import search
 from kaggle_tfr.deduplicate.search import TooManyPairs, choose_keys, near_pairs
@@ -39,25 +37,6 @@ def test_whatever_bits_differ_some_key_has_none_of_them(n, radius):
         worst = max(counts, key=counts.get, default=-1)
         keys = [key for key in keys if worst not in key]
     assert keys
-
-
-@settings(max_examples=12)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    radius=st.integers(0, 25),
-    spread=st.sampled_from([0.0, 0.01, 0.04, 0.2]),
-)
-def test_tables_find_exactly_the_pairs_of_brute_force(seed, radius, spread):
-    """No pair is missed, added or repeated, although some bits never change."""
-    codes = draw_codes(seed, 40, spread)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            search, "choose_keys", lambda _, radius: choose_keys(4000, radius)
-        )
-        found = near_pairs(codes, radius)
-
-    assert found.T.tolist() == compare_all(codes, radius)
 
 
 @pytest.mark.parametrize(

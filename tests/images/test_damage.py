@@ -70,13 +70,9 @@ def test_too_many_pixels_are_rejected_by_the_header(monkeypatch):
     """The limit is ours, also where Pillow's is switched off for the whole process."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
     reason = "over MAX_PIXELS: 100 × 100 pixels, at most 9999"
+    monkeypatch.setattr(header, "MAX_PIXELS", 9_999)
     for kind in ("JPEG", "PNG"):
         data = saved(scene(100, 100), kind)
-        monkeypatch.setattr(header, "MAX_PIXELS", 10_000)
-        assert check_image(data)[0].height == 100
-        assert convert(data, RECODED).height == 100
-
-        monkeypatch.setattr(header, "MAX_PIXELS", 9_999)
         for read in (*READERS, read_header):
             with pytest.raises(RejectedImage, match=reason):
                 read(data)

@@ -41,7 +41,6 @@ from kaggle_tfr.images.masks import decode_mask, encode_mask
 from kaggle_tfr.parameters import PARAMETERS
 from kaggle_tfr.schema import Field, RecordSchema, encode
 
-LANCZOS = Image.Resampling.LANCZOS
 SIDE = st.integers(1, 90)
 SIZES = st.tuples(SIDE, SIDE)
 KINDS = ["JPEG", "PNG", "WEBP", "TIFF"]
@@ -287,24 +286,6 @@ def test_the_record_has_the_announced_size(shape, size, resize, resample):
     assert (record.height, record.width) == (height, width)
     if resize in ("stretch", "fill", "center_crop"):
         assert (height, width) == size
-
-
-@pytest.mark.parametrize(
-    ("height", "width"),
-    [
-        (100, 100),
-        (60, 150),
-        (150, 60),
-    ],
-)
-def test_the_middle_is_kept_as_by_pillow(height, width):
-    """Fill is ImageOps.fit."""
-    image = scene(300, 500)
-    data = saved(image, "PNG")
-    fill = ImageSettings((height, width), "fill", resample="lanczos")
-    filled = np.ascontiguousarray(record_pixels(data, fill))
-    fitted = ImageOps.fit(image, (width, height), LANCZOS)
-    assert cv2.PSNR(filled, np.asarray(fitted)) > 26
 
 
 @pytest.mark.parametrize("resize", RESIZES)
