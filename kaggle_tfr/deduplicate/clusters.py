@@ -83,12 +83,14 @@ def _list_members(
     is_dropped = is_leak | (images["decision"] == "drop")
 
     ends = pairs[["a", "b"]].to_numpy(np.int64).T
-    is_member = images.index.isin(ends.ravel()) | (is_dropped & ~is_fixed)
+    is_paired = images.index.isin(ends.ravel())
+    is_member = is_paired | (is_dropped & ~is_fixed)
     edges = (np.ones(len(pairs), bool), tuple(ends))
     graph = coo_matrix(edges, shape=(len(images), len(images)))
     _, component = csgraph.connected_components(graph, directed=False)
     members = images.assign(is_test=is_test, is_fixed=is_fixed, is_leak=is_leak)
-    return members[is_member].assign(cluster=pd.factorize(component[is_member])[0])
+    cluster, _ = pd.factorize(component[is_member])
+    return members[is_member].assign(cluster=cluster)
 
 
 def _compare_labels(members: pd.DataFrame, conflicts: str) -> pd.DataFrame:
@@ -180,7 +182,7 @@ def _decide(members: pd.DataFrame, keep: str) -> pd.DataFrame:
     }
     return members.assign(
         keep=is_chosen | user_keeps | members["is_fixed"],
-        reason=np.select([*reasons.values()], [*reasons], BEST),
+        reason=np.select(list(reasons.values()), list(reasons), BEST),
     )
 
 
@@ -197,7 +199,9 @@ def find_leaks(clusters: pd.DataFrame, codes: np.ndarray) -> pd.DataFrame:
     firsts = members.sort_values("keep", ascending=False, kind="stable")
     firsts = firsts.drop_duplicates(["cluster", "rank"])
     join = partial(pd.merge, on="cluster", suffixes=("_a", ""))
-    leaks = pd.concat([join(members, firsts), join(firsts, members)])
+    as_a = join(members, firsts)
+    as_b = join(firsts, members)
+    leaks = pd.concat([as_a, as_b])
     leaks = leaks.drop_duplicates(["row_a", "row"])
     leaks = leaks[leaks["rank_a"] < leaks["rank"]]
     leaks["distance"] = count_bits(codes, leaks["row_a"], leaks["row"])

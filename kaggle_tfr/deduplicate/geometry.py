@@ -54,10 +54,11 @@ def verify_geometry(
     inliers = verified["inliers"].fillna(-1).astype(np.int64)
     is_verified = inliers >= MIN_INLIERS
     orientation = verified["orientation"].where(is_verified, pairs["orientation"])
+    verdict = np.select([is_near, is_verified], ["hash", "geometry"], "rejected")
     return pairs.assign(
         orientation=orientation.astype(np.int64),
         inliers=inliers,
-        verdict=np.select([is_near, is_verified], ["hash", "geometry"], "rejected"),
+        verdict=verdict,
         accepted=is_verified | is_near,
     )
 
@@ -91,7 +92,8 @@ def _compare_places(
 def _compare_block(table: pd.DataFrame) -> list[tuple[int, int]]:
     """Return inliers and orientation of each pair."""
     results = []
-    for path_a, path_b in table[["path_a", "path_b"]].to_numpy().tolist():
+    paths = table[["path_a", "path_b"]]
+    for path_a, path_b in paths.itertuples(index=False):
         transform, inliers = find_transform(path_a, path_b)
         # The complex number by which it multiplies x + yi; 0 if there is none.
         factor = complex(*transform[:, 0])
@@ -126,10 +128,10 @@ def find_features(path: str) -> Features:
     # Half of OpenCV's contrast threshold, because small images have few features.
     sift = cv2.SIFT.create(400, contrastThreshold=0.02)
     points, descriptors = sift.detectAndCompute(_load_grey(path), None)
-    places = np.array(cv2.KeyPoint.convert(points), np.float32).reshape(-1, 2)
+    places = np.array(cv2.KeyPoint.convert(points), np.float32)
     if descriptors is None:
         descriptors = np.empty((0, 128))
-    return places, descriptors.astype(np.uint8)
+    return places.reshape(-1, 2), descriptors.astype(np.uint8)
 
 
 def _load_grey(path: str) -> np.ndarray:
@@ -137,7 +139,8 @@ def _load_grey(path: str) -> np.ndarray:
     pixels = load_pixels(path, SIDE)
     grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
     # Without the limit a narrow strip would become a huge image.
-    scale = min(SIDE / min(grey.shape), 4 * SIDE / max(grey.shape))
+    short, long = sorted(grey.shape)
+    scale = min(SIDE / short, 4 * SIDE / long)
     method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
     return cv2.resize(grey, None, fx=scale, fy=scale, interpolation=method)
 
@@ -178,8 +181,10 @@ def _match(features: Features, others: Features) -> tuple[np.ndarray, np.ndarray
     # Lowe's ratio test: the best match must be clearly nearer than the second best.
     matched = np.flatnonzero(distance < 0.8**2 * second_distance)
     # Each feature of the other image is matched once, or it would count several times.
-    matched = matched[np.argsort(distance[matched], kind="stable")]
-    matched = matched[np.unique(nearest[matched], return_index=True)[1]]
+    order = np.argsort(distance[matched], kind="stable")
+    matched = matched[order]
+    _, first = np.unique(nearest[matched], return_index=True)
+    matched = matched[first]
     return places[matched], other_places[nearest[matched]]
 
 

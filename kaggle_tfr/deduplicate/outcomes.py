@@ -126,5 +126,6 @@ def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, in
         "test records": table["keep"] & (table["split"] == "test"),
         "labelled records": table["keep"],
     }
-    outcome = np.select([*outcomes.values()], [*outcomes], word.map(REASONS))
+    dropped = word.map(REASONS)
+    outcome = np.select(list(outcomes.values()), list(outcomes), dropped)
     return pd.Series(outcome).value_counts().to_dict()

@@ -51,9 +51,11 @@ def read_overrides(file: str, images: pd.DataFrame, labels: Labels) -> pd.DataFr
 def _check_rows(rows: pd.DataFrame, labels: Labels, file: str) -> None:
     """Raise a ValueError that lists the rows that cannot be applied."""
     classes = labels.classes if labels.kind == "single" else ()
-    is_class = rows["value"].isin(classes) | (rows["action"] != "label")
+    is_label = rows["action"] == "label"
+    is_class = rows["value"].isin(classes) | ~is_label
     is_action = rows["action"].isin(ACTIONS)
-    wrong = rows[COLUMNS][~is_class | ~is_action | (rows["a"] < 0)]
+    is_right = is_class & is_action & (rows["a"] >= 0)
+    wrong = rows[COLUMNS][~is_right]
     if len(wrong):
         raise ValueError(
             f"OVERRIDES '{file}' cannot be applied, {len(wrong):,} of its rows are "
@@ -95,7 +97,8 @@ def correct_images(
     images = images.assign(decision="")
     is_recorded = mark_recorded(images)
     label_of = number_names(labels.classes)
-    for row, action, value in decisions[["a", "action", "value"]].to_numpy().tolist():
+    actions = decisions[["a", "action", "value"]]
+    for row, action, value in actions.itertuples(index=False):
         if action in ("keep", "drop"):
             images.loc[row, "decision"] = action
         elif action == "group":
@@ -122,7 +125,8 @@ def correct_pairs(
         verdict="user",
         accepted=decided["action"] == "same",
     )
-    pairs = pd.concat([table, pairs]).drop_duplicates(["a", "b"])
+    pairs = pd.concat([table, pairs])
+    pairs = pairs.drop_duplicates(["a", "b"])
     return pairs.sort_values(["a", "b"], ignore_index=True)
 
 
@@ -137,5 +141,6 @@ def load_corrected(
     images, labels = load_images(work_dir)
     decisions = storage.read_parquet(storage.join(work_dir, FILE))
     cut = decisions[decisions["action"] == "different"]
-    cut_pairs = images["path"].to_numpy()[cut[["a", "b"]]].tolist()
+    paths = images["path"].to_numpy()
+    cut_pairs = paths[cut[["a", "b"]]].tolist()
     return correct_images(images, decisions, labels), labels, cut_pairs

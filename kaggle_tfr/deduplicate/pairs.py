@@ -121,7 +121,8 @@ def find_pairs(
         radius = max_bits if orientation == 1 else rotated_bits
         near = _search(codes[searched], orientation, radius)
         tables.append(_list_pairs(codes, searched[near], orientation))
-    pairs = pd.concat(tables).sort_values(["a", "b", "distance", "orientation"])
+    pairs = pd.concat(tables)
+    pairs = pairs.sort_values(["a", "b", "distance", "orientation"])
     return pairs.drop_duplicates(["a", "b"], ignore_index=True)
 
 
@@ -170,14 +171,17 @@ def count_bits(codes: np.ndarray, a: Rows, b: Rows) -> np.ndarray:
     columns, the first orientation counts.
     """
     orientations = range(1, 2 if codes.shape[1] == 32 else 9)
-    return np.min([_count_differing(codes, a, b, n) for n in orientations], axis=0)
+    distances = [_count_differing(codes, a, b, number) for number in orientations]
+    return np.min(distances, axis=0)
 
 
 def _count_differing(
     codes: np.ndarray, a: Rows, b: Rows, orientation: int
 ) -> np.ndarray:
     """Return the bits between rows a and rows b in this orientation: int64 (n,)."""
-    differing = _rotate(codes[a], 1) ^ _rotate(codes[b], orientation)
+    codes_a = _rotate(codes[a], 1)
+    codes_b = _rotate(codes[b], orientation)
+    differing = codes_a ^ codes_b
     return np.bitwise_count(differing).sum(axis=1, dtype=np.int64)
 
 
@@ -185,5 +189,6 @@ def _rotate(codes: np.ndarray, orientation: int) -> np.ndarray:
     """Return the hashes that the images have when rotated: uint8 (n, 32)."""
     if orientation == 1:
         return np.ascontiguousarray(codes[:, :32])
-    bits = np.unpackbits(codes, axis=1)[:, BITS_BY_ORIENTATION[orientation - 1]]
-    return np.packbits(bits, axis=1)
+    positions = BITS_BY_ORIENTATION[orientation - 1]
+    bits = np.unpackbits(codes, axis=1)
+    return np.packbits(bits[:, positions], axis=1)

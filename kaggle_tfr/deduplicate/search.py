@@ -95,7 +95,8 @@ def search_table(codes: np.ndarray, key_bits: list[int], *, radius: int) -> np.n
     """
     key = np.zeros(len(codes), np.uint32)
     for bit in key_bits:
-        key = 2 * key + (codes[:, bit // 8] >> (7 - bit % 8) & 1)
+        byte = codes[:, bit // 8]
+        key = 2 * key + (byte >> (7 - bit % 8) & 1)
 
     # Keys are below 2**32, so the size decides first: the largest bucket comes first.
     size = np.bincount(key)[key]

@@ -40,7 +40,8 @@ def run(values: Values) -> Found:
     images, labels = explore.load_images(work)
     file = find_beside(values["OVERRIDES"], work)
     decisions = read_overrides(file, images, labels)
-    others = read_datasets([find_beside(part, work) for part in values["COMPARE_WITH"]])
+    parts = [find_beside(part, work) for part in values["COMPARE_WITH"]]
+    others = read_datasets(parts)
     hashes = explore.load_hashes(images, work)
     codes = read_codes(hashes)[:, : 80 if settings.mirrored else 32]
 
@@ -51,7 +52,8 @@ def run(values: Values) -> Found:
     images["is_elsewhere"] = images.index.isin(overlap["row"])
     clusters = find_clusters(images, pairs[pairs["accepted"]], codes, settings)
     leaks = find_leaks(clusters, codes)
-    overlap = overlap.join(match_clusters(images[FACTS], clusters), on="row")
+    facts = match_clusters(images[FACTS], clusters)
+    overlap = overlap.join(facts, on="row")
 
     storage.write_parquet(decisions, storage.join(work, FILE))
     save_clusters(clusters, pd.concat([leaks, overlap]), settings, work)

@@ -121,7 +121,8 @@ def find_code_problem(code: str, height: int, width: int) -> str:
     if (numbers < 1).any():
         return f"run-length code counts from 1, but contains {numbers.min()}"
     # Unsigned, because the sum of two numbers below 2**63 may need one bit more.
-    starts, lengths = numbers.astype(np.uint64).reshape(-1, 2).T
+    runs = numbers.astype(np.uint64).reshape(-1, 2)
+    starts, lengths = runs.T
     last = starts + lengths - 1
     n_pixels = height * width
     if last.max(initial=0) > n_pixels:
@@ -133,7 +134,8 @@ def find_code_problem(code: str, height: int, width: int) -> str:
 
 def _split_code(code: str) -> np.ndarray:
     """Return the first pixel of each run, from 0, and the pixel after its last."""
-    runs = np.array(code.split(), np.int64).reshape(-1, 2)
+    numbers = np.array(code.split(), np.int64)
+    runs = numbers.reshape(-1, 2)
     return runs.cumsum(axis=1) - 1
 
 

@@ -78,7 +78,8 @@ def list_folds(shards: pd.DataFrame, fold: int | str = "all") -> list[int]:
     Raises: ValueError: there is no such fold.
     """
     training = shards[shards["split"].map(SPLIT_NAMES) == "train"]
-    folds = sorted(set(training["fold"].tolist()) - {-1})
+    numbers = set(training["fold"].tolist())
+    folds = sorted(numbers - {-1})
     if len(folds) < 2:
         folds = [0]
     if fold == "all":
@@ -301,7 +302,8 @@ def _join_labels(label_values: list[tf.Tensor], kind: str) -> tf.Tensor:
     """Return the class or quantity, −1 without one, or flags of several, float32."""
     if kind == "multi":
         flags = [tf.reshape(value, [-1]) for value in label_values]
-        return tf.concat([tf.cast(flag, tf.float32) for flag in flags], 0)
+        floats = [tf.cast(flag, tf.float32) for flag in flags]
+        return tf.concat(floats, 0)
     return label_values[0] if label_values else tf.constant(-1, tf.int64)
 
 
