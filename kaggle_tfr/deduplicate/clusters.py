@@ -73,24 +73,39 @@ def find_clusters(
 def _list_members(
     images: pd.DataFrame, pairs: pd.DataFrame, *, drops_leaks: bool
 ) -> pd.DataFrame:
-    """Return the images in clusters; new columns: cluster, is_test, is_fixed, is_leak.
+    """Return the images in clusters; new columns: cluster, and those named is_….
 
-    is_fixed: kept in any case. is_leak: no labelled image of its cluster may be kept.
+    is_fixed: has a record, or is a test image, and is kept in any case. is_always_kept:
+    labelled, and kept in any case. is_leak: no labelled image of its cluster may be
+    kept.
     """
     is_test = images["split"] == "test"
-    is_fixed = is_test | mark_recorded(images)
+    is_recorded = mark_recorded(images)
+    is_fixed = is_test | is_recorded
+    is_always_kept = ~is_test & (is_recorded | (images["decision"] == "keep"))
     is_leak = drops_leaks & (is_test | images["is_elsewhere"])
     is_dropped = is_leak | (images["decision"] == "drop")
 
     ends = pairs[["a", "b"]].to_numpy(np.int64).T
     is_paired = images.index.isin(ends.ravel())
     is_member = is_paired | (is_dropped & ~is_fixed)
-    edges = (np.ones(len(pairs), bool), tuple(ends))
-    graph = coo_matrix(edges, shape=(len(images), len(images)))
-    _, component = csgraph.connected_components(graph, directed=False)
-    members = images.assign(is_test=is_test, is_fixed=is_fixed, is_leak=is_leak)
+    component = _find_components(ends, len(images))
+    members = images.assign(
+        is_test=is_test,
+        is_fixed=is_fixed,
+        is_always_kept=is_always_kept,
+        is_leak=is_leak,
+    )
     cluster, _ = pd.factorize(component[is_member])
     return members[is_member].assign(cluster=cluster)
+
+
+def _find_components(ends: np.ndarray, n_images: int) -> np.ndarray:
+    """Return the component of each image. ends: of pairs, int64 (2, n)."""
+    is_edge = np.ones(ends.shape[1], bool)
+    graph = coo_matrix((is_edge, tuple(ends)), shape=(n_images, n_images))
+    _, component = csgraph.connected_components(graph, directed=False)
+    return component
 
 
 def _compare_labels(members: pd.DataFrame, conflicts: str) -> pd.DataFrame:
@@ -139,20 +154,18 @@ def _choose_kept(
     paired with the original or with an image that is kept in any case: if it is
     farther, geometry or the user has confirmed the pair.
     """
-    is_always_kept = ranked["is_fixed"] | (ranked["decision"] == "keep")
-    always_kept = ranked.index[is_always_kept & ~ranked["is_test"]]
+    always_kept = ranked.index[ranked["is_always_kept"]]
     ranked = ranked.assign(original=-1, distance=0)
-    cluster = ranked["cluster"]
-    while len(cluster):
-        row = cluster.index.to_series()
-        original = row.groupby(cluster).transform("first")
+    row = ranked.index.to_series()
+    while len(row):
+        original = row.groupby(ranked["cluster"]).transform("first")
         distance = count_bits(codes, original, row)
-        equal = row[distance == 0]
-        confirmed = _list_partners(pairs, equal.index.union(always_kept))
+        equal = row.index[distance == 0]
+        confirmed = _list_partners(pairs, equal.union(always_kept))
         is_copy = (distance <= 2 * max_bits) | row.isin(confirmed)
         copies = pd.DataFrame({"original": original, "distance": distance})[is_copy]
         ranked.loc[copies.index, [*copies]] = copies
-        cluster = cluster[~is_copy]
+        row = row[~is_copy]
     return ranked
 
 

@@ -46,7 +46,7 @@ def verify_geometry(
     work_dir: `geometry.parquet` in it is saved during the work; a rerun reads it and
     verifies new pairs only.
     """
-    is_near = are_near(pairs, settings.max_bits)
+    is_near = are_near(pairs, settings)
     n_witnessed = MAX_WITNESSED if settings.second_look else 0
     is_compared = ~is_near | (np.cumsum(is_near) <= n_witnessed)
     compared = pairs[is_compared & pairs["orientation"].isin(ROTATED)]
@@ -102,21 +102,6 @@ def _compare_block(table: pd.DataFrame) -> list[tuple[int, int]]:
     return results
 
 
-def align(path_a: str, path_b: str) -> np.ndarray | None:
-    """Return the transform that moves image b onto image a, None without 12 inliers.
-
-    A transform, float64 (2, 3), moves the point (x, y) of b to the point of a in row
-    and column: transform @ (x, y, 1). Both are measured from the upper left corner, in
-    units of the short side of their image.
-    """
-    transform, inliers = find_transform(path_a, path_b)
-    if inliers < MIN_INLIERS:
-        return None
-    onto_a = np.array(cv2.invertAffineTransform(transform), np.float64)
-    onto_a[:, 2] /= SIDE
-    return onto_a
-
-
 # At most 56 kB each, mostly half of it. Unit vectors would need four times as much, and
 # are computed from these in a hundredth of the time that the features take.
 @lru_cache(1 << 15)
@@ -149,7 +134,8 @@ def find_transform(path_a: str, path_b: str) -> tuple[np.ndarray, int]:
     """Return the transform of places of image a to those of b, and its inliers.
 
     The transform, float64 (2, 3), is a shift, rotation and scale as in
-    `cv2.warpAffine`; it is 0 where none is found.
+    `cv2.warpAffine`, in images with a short side of `SIDE` pixels; it is 0 where none
+    is found.
     """
     features = find_features(path_a)
     others = find_features(path_b)

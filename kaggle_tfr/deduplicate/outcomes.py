@@ -45,7 +45,11 @@ class DuplicateSettings(JsonDataclass):
 
     @property
     def rotated_bits(self) -> int:
-        """Return the radius of mirrored and rotated copies, -1 without a search."""
+        """Return the radius of mirrored and rotated copies, -1 without a search.
+
+        It is smaller, because eight orientations are eight chances for two different
+        images to have similar hashes.
+        """
         return self.max_bits * 4 // 5 if self.mirrored else -1
 
 

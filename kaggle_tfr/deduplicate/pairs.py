@@ -54,7 +54,7 @@ def find_candidates(
         if len(hashes) <= MAX_IMAGES:
             with suppress(TooManyPairs):
                 pairs = find_pairs(hashes, radius, settings.rotated_bits)
-                return _choose_likeliest(pairs, hashes, settings.max_bits)
+                return _choose_likeliest(pairs, hashes, settings)
         print(
             f'SECOND_LOOK = "auto" verifies nothing: {len(hashes):,} images have too '
             "many candidates. Set SECOND_LOOK = True to verify all, however long it "
@@ -64,13 +64,13 @@ def find_candidates(
 
 
 def _choose_likeliest(
-    pairs: pd.DataFrame, hashes: pd.DataFrame, max_bits: int
+    pairs: pd.DataFrame, hashes: pd.DataFrame, settings: DuplicateSettings
 ) -> tuple[pd.DataFrame, str]:
     """Return the near pairs, and the others that are likeliest: "all" or "nearest".
 
     These have the lowest distance, of which the fine hash is a third.
     """
-    far_pairs = pairs[~are_near(pairs, max_bits)]
+    far_pairs = pairs[~are_near(pairs, settings)]
     fine_words = hashes[[*FINE_HASH]].to_numpy(np.uint64)
     differing = fine_words[far_pairs["a"]] ^ fine_words[far_pairs["b"]]
     fine_distance = np.bitwise_count(differing).sum(axis=1)
@@ -84,14 +84,11 @@ def _choose_likeliest(
     return chosen, "nearest" if len(left_out) else "all"
 
 
-def are_near(pairs: pd.DataFrame, max_bits: int) -> pd.Series:
-    """Return which pairs count without verification: bool, with the index of `pairs`.
-
-    The radius of rotated pairs is four fifths of `max_bits`, because eight orientations
-    are eight chances for two different images to have similar hashes.
-    """
+def are_near(pairs: pd.DataFrame, settings: DuplicateSettings) -> np.ndarray:
+    """Return which pairs count without verification: bool (n,)."""
     is_rotated = pairs["orientation"] != 1
-    return 5 * pairs["distance"] <= max_bits * (5 - is_rotated)
+    radius = np.where(is_rotated, settings.rotated_bits, settings.max_bits)
+    return pairs["distance"].to_numpy() <= radius
 
 
 def find_pairs(
@@ -121,8 +118,7 @@ def find_pairs(
         radius = max_bits if orientation == 1 else rotated_bits
         near = _search(codes[searched], orientation, radius)
         tables.append(_list_pairs(codes, searched[near], orientation))
-    pairs = pd.concat(tables)
-    pairs = pairs.sort_values(["a", "b", "distance", "orientation"])
+    pairs = pd.concat(tables).sort_values(["a", "b", "distance", "orientation"])
     return pairs.drop_duplicates(["a", "b"], ignore_index=True)
 
 

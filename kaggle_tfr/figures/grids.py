@@ -71,16 +71,16 @@ def plot_images(
     _call_each(Axes.set_title, axes[::together], headings)
     _call_each(Axes.set_ylabel, axes[::columns], row_names, fontweight="bold")
     _add_captions(axes, captions, colors, WIDTH / columns)
-    _add_title(figure, title, 1 + above / figure.get_figheight())
+    _add_title(figure, title, above)
     return figure
 
 
-def _add_title(figure: Figure, title: str, bottom: float) -> None:
-    """Write a title above a figure. bottom: as a share of the figure's height."""
+def _add_title(figure: Figure, title: str, above: float) -> None:
+    """Write a title, `above` inches above a figure."""
     figure.suptitle(
         textwrap.fill(title, TITLE_CHARACTERS),
         x=0,
-        y=bottom,
+        y=1 + above / figure.get_figheight(),
         ha="left",
         va="bottom",
     )

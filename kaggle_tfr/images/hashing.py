@@ -214,11 +214,9 @@ def _weigh_by_lanczos(length: int, size: int, n_means: int) -> np.ndarray:
     is_inside = np.abs(distance) < 3  # lobes
     taps = distance[is_inside]
     weights = np.zeros((size, length))
-    lanczos = np.sinc(taps) * np.sinc(taps / 3)
-    weights[is_inside] = lanczos
+    weights[is_inside] = np.sinc(taps) * np.sinc(taps / 3)
     weights /= weights.sum(axis=1, keepdims=True)
-    groups = weights.reshape(n_means, -1, length)
-    means = groups.mean(axis=1)
+    means = weights.reshape(n_means, -1, length).mean(axis=1)
     running_sums = np.cumsum(means, axis=1)
     rounded = np.rint(running_sums * ONE) / ONE
     return np.diff(rounded, axis=1, prepend=0)

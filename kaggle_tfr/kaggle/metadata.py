@@ -73,7 +73,7 @@ def list_kernels(folder: str) -> list[str]:
     Raises: FileNotFoundError: there is none.
     """
     top = Path(folder)
-    files = [*top.glob(KERNEL_FILE), *sorted(top.glob(f"*/{KERNEL_FILE}"))]
+    files = list(top.glob(KERNEL_FILE)) or sorted(top.glob(f"*/{KERNEL_FILE}"))
     if not files:
         raise FileNotFoundError(
             f"'{folder}' has no kernel. Make one: kaggle-tfr kernel RECIPE --out DIR"

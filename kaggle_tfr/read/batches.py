@@ -260,14 +260,14 @@ def decode_record(
     flip, ids: see `read_batches`.
     """
     id_key = schema.key_of("image_id") if ids else ""
-    known = feature_spec(schema)
-    # The features that a batch needs, and no others.
-    names = [schema.image_key, *schema.label_keys, id_key]
-    spec = {name: known[name] for name in names if name}
+    spec = _choose_features(schema, id_key)
     values = tf.io.parse_single_example(record, spec)
     image, label = _decode_values(values, schema, size, training=training)
     if flip:
-        image, label = _flip_half(image, label, schema.kind)
+        is_flipped = tf.random.uniform([]) < 0.5
+        image = _flip_if(is_flipped, image)
+        if schema.kind == "masks":
+            label = _flip_if(is_flipped, label)
 
     example = (image, label) if training else (image, label, 1.0)
     if not ids:
@@ -276,6 +276,13 @@ def decode_record(
         return (*example, values[id_key])
     name = tf.strings.split(file, "/")[-1]
     return (*example, name + "#" + tf.strings.as_string(number))
+
+
+def _choose_features(schema: RecordSchema, id_key: str) -> dict[str, Any]:
+    """Return the specifications of the features that a batch needs, and no others."""
+    known = feature_spec(schema)
+    names = [schema.image_key, *schema.label_keys, id_key]
+    return {name: known[name] for name in names if name}
 
 
 def _decode_values(
@@ -305,17 +312,6 @@ def _join_labels(label_values: list[tf.Tensor], kind: str) -> tf.Tensor:
         floats = [tf.cast(flag, tf.float32) for flag in flags]
         return tf.concat(floats, 0)
     return label_values[0] if label_values else tf.constant(-1, tf.int64)
-
-
-def _flip_half(
-    image: tf.Tensor, label: tf.Tensor, kind: str
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Mirror half of the images, and their masks, from left to right."""
-    is_flipped = tf.random.uniform([]) < 0.5
-    image = _flip_if(is_flipped, image)
-    if kind == "masks":
-        label = _flip_if(is_flipped, label)
-    return image, label
 
 
 def _flip_if(condition: tf.Tensor, image: tf.Tensor) -> tf.Tensor:
