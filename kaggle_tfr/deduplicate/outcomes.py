@@ -1,5 +1,6 @@
 """Save the clusters, and report which images are kept and dropped because of them."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -132,4 +133,4 @@ def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, in
     }
     dropped = word.map(REASONS)
     outcome = np.select(list(outcomes.values()), list(outcomes), dropped)
-    return pd.Series(outcome).value_counts().to_dict()
+    return dict(Counter(outcome).most_common())

@@ -18,7 +18,7 @@ _TIME = re.compile(r"(\d{4}):(\d\d):(\d\d \d\d:\d\d:\d\d)")
 
 
 # The origin of an image file, as its header states it:
-NO_FACTS = {
+NO_FACTS: dict[str, int | str] = {
     "jpeg_quality": 0,  # 1 to 100, estimated; 0 for other formats
     "exif_camera": "",  # make and model
     "exif_time": "",  # when the photograph was taken, "2026-05-01 10:22:33"

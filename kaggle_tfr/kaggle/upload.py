@@ -71,11 +71,10 @@ def push_kernels(
     username = read_username()
     kernels = [read_kernel(folder, username) for folder in folders]
     names = {kernel["id"] for kernel in kernels}
-    readers = []  # of the output of others
-    others = []
-    for kernel in kernels:
-        reads = names.intersection(kernel.get("kernel_sources", []))
-        (readers if reads else others).append(kernel)
+    readers = [
+        kernel for kernel in kernels if names & set(kernel.get("kernel_sources", []))
+    ]
+    others = [kernel for kernel in kernels if kernel not in readers]
     run = partial(_run_kernel, output=output)
     with ThreadPool(at_once) as threads:
         rows = threads.map(run, others)

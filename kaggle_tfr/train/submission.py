@@ -34,12 +34,12 @@ def fill_submission(
     filled = _fill_missing(scores, rows)
 
     submission = template.copy()
-    columns = template.columns.drop(id_column)
-    names = np.array(list(map(str, classes)), object)
+    columns = list(template.columns.drop(id_column))
+    names = list(map(str, classes))
     if len(columns) != 1:
         submission[columns] = filled[:, _find_positions(columns, names)]
-    elif len(names):
-        submission[columns[0]] = names[filled.argmax(axis=1)]
+    elif names:
+        submission[columns[0]] = np.take(names, filled.argmax(axis=1))
     else:
         submission[columns[0]] = filled[:, 0]
     return submission
