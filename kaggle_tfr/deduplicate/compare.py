@@ -16,7 +16,7 @@ from kaggle_tfr.find import find_input
 from kaggle_tfr.shards import list_parts
 
 # Columns of an image of another dataset in `find_overlap`, with the ending "_a".
-COLUMNS = ["image_id", "split", "label_name", "digest"]
+COLUMNS = ["image_id", "split", "label_name"]
 
 
 def read_datasets(compare_with: Sequence[str]) -> pd.DataFrame:
