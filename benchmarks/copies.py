@@ -24,10 +24,9 @@ from PIL import Image, ImageEnhance, ImageOps
 
 from benchmarks.duplicates import list_photos
 from kaggle_tfr import explore, parallel
-from kaggle_tfr.deduplicate.candidates import find_candidates
 from kaggle_tfr.deduplicate.geometry import verify_geometry
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
-from kaggle_tfr.deduplicate.pairs import find_first
+from kaggle_tfr.deduplicate.pairs import find_candidates, find_first
 
 T = Image.Transpose
 # One flower of each pair that shows the same scene twice.
@@ -82,9 +81,7 @@ def find(images, hashes, work, settings):
     """Return the accepted pairs, as notebook 02 finds them, and the seconds."""
     start = time.perf_counter()
     candidates, _ = find_candidates(hashes, settings)
-    verified = verify_geometry(
-        images, candidates, work, max_bits=settings.max_bits, most_near=0
-    )
+    verified = verify_geometry(images, candidates, settings, work)
     pairs = expand(verified[verified["accepted"]], find_first(hashes))
     return pairs, time.perf_counter() - start
 

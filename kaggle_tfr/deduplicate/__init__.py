@@ -2,11 +2,10 @@
 copies in other datasets.
 """
 
-from kaggle_tfr.deduplicate.clusters import find_clusters
-from kaggle_tfr.deduplicate.compare import name_dataset, read_datasets
+from kaggle_tfr.deduplicate.clusters import count_leaks, find_clusters
+from kaggle_tfr.deduplicate.compare import read_datasets
 from kaggle_tfr.deduplicate.findings import Found
-from kaggle_tfr.deduplicate.geometry import align
-from kaggle_tfr.deduplicate.leaks import count_leaks, rank_splits
+from kaggle_tfr.deduplicate.geometry import find_transform
 from kaggle_tfr.deduplicate.outcomes import (
     DuplicateSettings,
     choose_rows,

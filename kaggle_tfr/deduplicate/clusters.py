@@ -9,7 +9,11 @@ remain, as in a slow fade, the best of these is kept, too, and so on.
 Test images are always kept, and do not influence which labelled images are kept, unless
 leaks are dropped. An image that the user drops has no vote on the label of its cluster.
 Images with a record in an earlier part are always kept.
+
+A cluster with images of two splits, such as test and train, is a leak.
 """
+
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -18,6 +22,7 @@ from scipy.sparse import coo_matrix, csgraph
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.deduplicate.pairs import count_bits
 from kaggle_tfr.earlier import mark_recorded
+from kaggle_tfr.naming import SPLIT_NAMES
 
 COLUMNS = [
     "image_id",
@@ -30,6 +35,7 @@ COLUMNS = [
     "split",
     "conflict",
 ]
+ORDER = {"test": 0, "validation": 1, "train": 2}  # of the two splits of a leak
 BEST = "kept: best of its copies"
 
 
@@ -57,22 +63,49 @@ def find_clusters(
     order of the table. distance: bits to the image of which it is a copy.
     conflict: the cluster has several labels; never true for a test image.
     """
-    is_test = images["split"] == "test"
-    is_fixed = is_test | mark_recorded(images)
-    is_leak = settings.leaks == "drop" and (is_test | images["is_elsewhere"])
-    is_dropped = is_leak | (images["decision"] == "drop")
-    is_single = is_dropped & ~is_fixed
-    ends = pairs[["a", "b"]].to_numpy(np.int64).T
-    edges = (np.ones(len(pairs), bool), tuple(ends))
-    graph = coo_matrix(edges, shape=(len(images), len(images)))
-    _, component = csgraph.connected_components(graph, directed=False)
-    members = images.assign(is_test=is_test, is_fixed=is_fixed, is_leak=is_leak)
-    is_member = is_single | images.index.isin(ends.ravel())
-    members = members[is_member].assign(cluster=pd.factorize(component[is_member])[0])
+    members = _list_members(images, pairs, drops_leaks=settings.leaks == "drop")
     members = _compare_labels(members, settings.conflicts)
     members = _rank(members, settings.keep)
     members = _choose_kept(members, pairs, codes, settings.max_bits)
     return _decide(members.sort_index(), settings.keep)[COLUMNS]
+
+
+def _list_members(
+    images: pd.DataFrame, pairs: pd.DataFrame, *, drops_leaks: bool
+) -> pd.DataFrame:
+    """Return the images in clusters; new columns: cluster, and those named is_….
+
+    is_fixed: has a record, or is a test image, and is kept in any case. is_always_kept:
+    labelled, and kept in any case. is_leak: no labelled image of its cluster may be
+    kept.
+    """
+    is_test = images["split"] == "test"
+    is_recorded = mark_recorded(images)
+    is_fixed = is_test | is_recorded
+    is_always_kept = ~is_test & (is_recorded | (images["decision"] == "keep"))
+    is_leak = drops_leaks & (is_test | images["is_elsewhere"])
+    is_dropped = is_leak | (images["decision"] == "drop")
+
+    ends = pairs[["a", "b"]].to_numpy(np.int64).T
+    is_paired = images.index.isin(ends.ravel())
+    is_member = is_paired | (is_dropped & ~is_fixed)
+    component = _find_components(ends, len(images))
+    members = images.assign(
+        is_test=is_test,
+        is_fixed=is_fixed,
+        is_always_kept=is_always_kept,
+        is_leak=is_leak,
+    )
+    cluster, _ = pd.factorize(component[is_member])
+    return members[is_member].assign(cluster=cluster)
+
+
+def _find_components(ends: np.ndarray, n_images: int) -> np.ndarray:
+    """Return the component of each image. ends: of pairs, int64 (2, n)."""
+    is_edge = np.ones(ends.shape[1], bool)
+    graph = coo_matrix((is_edge, tuple(ends)), shape=(n_images, n_images))
+    _, component = csgraph.connected_components(graph, directed=False)
+    return component
 
 
 def _compare_labels(members: pd.DataFrame, conflicts: str) -> pd.DataFrame:
@@ -121,23 +154,26 @@ def _choose_kept(
     paired with the original or with an image that is kept in any case: if it is
     farther, geometry or the user has confirmed the pair.
     """
-    is_always_kept = ranked["is_fixed"] | (ranked["decision"] == "keep")
-    always_kept = ranked.index[is_always_kept & ~ranked["is_test"]]
-    ends = np.append(pairs["a"], pairs["b"])
-    other_ends = np.append(pairs["b"], pairs["a"])
+    always_kept = ranked.index[ranked["is_always_kept"]]
     ranked = ranked.assign(original=-1, distance=0)
-    cluster = ranked["cluster"]
-    while len(cluster):
-        row = cluster.index.to_series()
-        original = row.groupby(cluster).transform("first")
+    row = ranked.index.to_series()
+    while len(row):
+        original = row.groupby(ranked["cluster"]).transform("first")
         distance = count_bits(codes, original, row)
-        kept = row[distance == 0].index.union(always_kept)
-        paired = ends[np.isin(other_ends, kept)]
-        is_copy = (distance <= 2 * max_bits) | row.isin(paired)
-        ranked.loc[row[is_copy], "original"] = original
-        ranked.loc[row[is_copy], "distance"] = distance[is_copy]
-        cluster = cluster[~is_copy]
+        equal = row.index[distance == 0]
+        confirmed = _list_partners(pairs, equal.union(always_kept))
+        is_copy = (distance <= 2 * max_bits) | row.isin(confirmed)
+        copies = pd.DataFrame({"original": original, "distance": distance})[is_copy]
+        ranked.loc[copies.index, [*copies]] = copies
+        row = row[~is_copy]
     return ranked
+
+
+def _list_partners(pairs: pd.DataFrame, rows: pd.Index) -> np.ndarray:
+    """Return the rows that are paired with one of these."""
+    later = pairs["b"][pairs["a"].isin(rows)]
+    earlier = pairs["a"][pairs["b"].isin(rows)]
+    return np.append(later, earlier)
 
 
 def _decide(members: pd.DataFrame, keep: str) -> pd.DataFrame:
@@ -159,5 +195,41 @@ def _decide(members: pd.DataFrame, keep: str) -> pd.DataFrame:
     }
     return members.assign(
         keep=is_chosen | user_keeps | members["is_fixed"],
-        reason=np.select([*reasons.values()], [*reasons], BEST),
+        reason=np.select(list(reasons.values()), list(reasons), BEST),
+    )
+
+
+def find_leaks(clusters: pd.DataFrame, codes: np.ndarray) -> pd.DataFrame:
+    """Pair each image of a leak with the first one of another split in its cluster.
+
+    clusters: of `find_clusters`. codes: of `read_codes`.
+    Columns: distance (bits), dataset (""), and those of both images, of the test image
+    (or the validation image of a pair with train) with the ending _a. Of several first
+    images, one that is kept counts.
+    """
+    members = clusters.rename_axis("row").reset_index()
+    members["rank"] = members["split"].map(SPLIT_NAMES).map(ORDER)
+    firsts = members.sort_values("keep", ascending=False, kind="stable")
+    firsts = firsts.drop_duplicates(["cluster", "rank"])
+    join = partial(pd.merge, on="cluster", suffixes=("_a", ""))
+    as_a = join(members, firsts)
+    as_b = join(firsts, members)
+    leaks = pd.concat([as_a, as_b])
+    leaks = leaks.drop_duplicates(["row_a", "row"])
+    leaks = leaks[leaks["rank_a"] < leaks["rank"]]
+    leaks["distance"] = count_bits(codes, leaks["row_a"], leaks["row"])
+    leaks = leaks.sort_values(["row_a", "distance", "row"], ignore_index=True)
+    return leaks.assign(dataset="")
+
+
+def count_leaks(leaks: pd.DataFrame) -> pd.DataFrame:
+    """Count the images of each two splits that have a copy in the other one.
+
+    leaks: of `find_leaks`. Columns: split_a, split, images (of split_a), other_images,
+    and kept: whether one of the other images is kept although it leaks.
+    """
+    return leaks.groupby(["split_a", "split"], as_index=False).agg(
+        images=("image_id_a", "nunique"),
+        other_images=("image_id", "nunique"),
+        kept=("keep", "any"),
     )

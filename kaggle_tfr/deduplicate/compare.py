@@ -16,7 +16,7 @@ from kaggle_tfr.find import find_input
 from kaggle_tfr.shards import list_parts
 
 # Columns of an image of another dataset in `find_overlap`, with the ending "_a".
-COLUMNS = ["image_id", "split", "label_name", "digest"]
+COLUMNS = ["image_id", "split", "label_name"]
 
 
 def read_datasets(compare_with: Sequence[str]) -> pd.DataFrame:
@@ -61,18 +61,32 @@ def find_overlap(
     """
     if others.empty:
         hashes = hashes.head(0)  # nothing is searched
+    n_images = len(hashes)
     table = pd.concat([hashes, others.assign(problem="")], ignore_index=True)
-    first = pd.Series(find_first(table))
-    mine = first[: len(hashes)].rename("a").rename_axis("row").reset_index()
-    theirs = first[len(hashes) :].rename("b").rename_axis("row_a").reset_index()
-    theirs["dataset"] = others["dataset"]
+    first = find_first(table)
+    mine = pd.DataFrame({"row": range(n_images), "a": first[:n_images]})
+    theirs = (
+        others[COLUMNS]
+        .add_suffix("_a")
+        .assign(
+            row_a=range(len(others)),
+            dataset=others["dataset"],
+            b=first[n_images:],
+        )
+    )
     theirs = theirs.drop_duplicates(["b", "dataset"])
-    # Only the first images with equal hashes are in near pairs.
     near = find_pairs(table, settings.max_bits, settings.rotated_bits)
-    swapped = near.rename(columns={"a": "b", "b": "a"})
-    equal = theirs[["b"]].assign(a=theirs["b"], distance=0, orientation=1)
-    pairs = pd.concat([near, swapped, equal])
-    overlap = mine.merge(pairs, on="a").merge(theirs, on="b")
-    overlap = overlap.join(table[COLUMNS].add_suffix("_a"), on="row_a")
+    overlap = mine.merge(_mirror_pairs(near, theirs["b"]), on="a")
+    overlap = overlap.merge(theirs, on="b")
     overlap = overlap.sort_values(["row", "distance", "dataset", "row_a"])
     return overlap.drop_duplicates(["row", "dataset"], ignore_index=True)
+
+
+def _mirror_pairs(near: pd.DataFrame, rows: pd.Series) -> pd.DataFrame:
+    """Return pairs in both directions, and each of `rows` with itself.
+
+    Only the first images with equal hashes are in near pairs.
+    """
+    swapped = near.rename(columns={"a": "b", "b": "a"})
+    equal = pd.DataFrame({"a": rows, "b": rows, "distance": 0, "orientation": 1})
+    return pd.concat([near, swapped, equal])

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from kaggle_tfr.deduplicate.leaks import count_leaks
+from kaggle_tfr.deduplicate.clusters import count_leaks
 from kaggle_tfr.notebook import count_of, note
 
 
@@ -38,18 +38,23 @@ class Found:
 def note_findings(found: Found, others: pd.DataFrame) -> None:
     """Note the copies, conflicts and leaks. others: of `read_datasets`."""
     images = found.images[found.images["problem"] == ""]
+    total = count_of(len(images), "image")
     size = found.clusters.groupby("cluster")["keep"].transform("size")
     copied = found.clusters[size > 1].join(images["label"])
-    n_clusters = copied["cluster"].nunique()
-    total = count_of(len(images), "image")
-    text = f"None of {total} has a near-duplicate."
-    if n_clusters:
-        counted = count_of(n_clusters, "cluster")
-        text = f"{len(copied):,} of {total} have a near-duplicate ({counted})."
-    note("·" if n_clusters else "✓", text, "copies")
+    _note_copies(copied, total)
     _note_conflicts(copied)
     _note_leaks(found.leaks, images["split"].value_counts())
     _note_overlap(found.overlap, others, total)
+
+
+def _note_copies(copied: pd.DataFrame, total: str) -> None:
+    """Note how many images have a near-duplicate."""
+    if copied.empty:
+        note("✓", f"None of {total} has a near-duplicate.", "copies")
+        return
+    counted = count_of(copied["cluster"].nunique(), "cluster")
+    text = f"{len(copied):,} of {total} have a near-duplicate ({counted})."
+    note("·", text, "copies")
 
 
 def _note_conflicts(copied: pd.DataFrame) -> None:

@@ -15,11 +15,14 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
+from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
+from kaggle_tfr.deduplicate.pairs import are_near
 from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.images.convert import load_pixels
 
 SIDE = 192  # pixels of the short side: more costs time and blurs small images
 MIN_INLIERS = 12
+MAX_WITNESSED = 500  # pairs within MAX_BITS that are compared
 CACHE = "geometry.parquet"  # in WORK_DIR
 ROTATED = (1, 8, 3, 6)  # EXIF orientations after 0 to 3 quarter turns to the right
 
@@ -30,33 +33,32 @@ Features = tuple[np.ndarray, np.ndarray]
 def verify_geometry(
     images: pd.DataFrame,
     pairs: pd.DataFrame,
+    settings: DuplicateSettings,
     work_dir: str = "",
-    *,
-    max_bits: int = 25,
-    most_near: int = 500,
 ) -> pd.DataFrame:
     """Return the pairs with the columns inliers (int64), verdict and accepted.
 
     images: columns path and n_bytes; `pairs` contains its row numbers.
-    verdict: "hash" within `max_bits` (see `are_near`), "geometry" with 12 inliers, else
-    "rejected". The first `most_near` near pairs are compared, too, as a second witness;
-    the others and mirrored ones have -1 inliers. The orientation of a pair with 12
-    inliers becomes that of the transform.
+    verdict: "hash" within MAX_BITS (see `are_near`), "geometry" with 12 inliers, else
+    "rejected". With SECOND_LOOK, the first 500 near pairs are compared, too, as a
+    second witness; the others and mirrored ones have -1 inliers. The orientation of a
+    pair with 12 inliers becomes that of the transform.
     work_dir: `geometry.parquet` in it is saved during the work; a rerun reads it and
     verifies new pairs only.
     """
-    is_near = are_near(pairs, max_bits)
-    is_mirrored = ~pairs["orientation"].isin(ROTATED)
-    is_compared = ~is_near | (np.cumsum(is_near) <= most_near)
-    compared = pairs[is_compared & ~is_mirrored]
+    is_near = are_near(pairs, settings)
+    n_witnessed = MAX_WITNESSED if settings.second_look else 0
+    is_compared = ~is_near | (np.cumsum(is_near) <= n_witnessed)
+    compared = pairs[is_compared & pairs["orientation"].isin(ROTATED)]
     verified = _compare_places(images, compared, work_dir).reindex(pairs.index)
     inliers = verified["inliers"].fillna(-1).astype(np.int64)
     is_verified = inliers >= MIN_INLIERS
     orientation = verified["orientation"].where(is_verified, pairs["orientation"])
+    verdict = np.select([is_near, is_verified], ["hash", "geometry"], "rejected")
     return pairs.assign(
         orientation=orientation.astype(np.int64),
         inliers=inliers,
-        verdict=np.select([is_near, is_verified], ["hash", "geometry"], "rejected"),
+        verdict=verdict,
         accepted=is_verified | is_near,
     )
 
@@ -87,41 +89,17 @@ def _compare_places(
     return table.set_axis(pairs.index)
 
 
-def are_near(pairs: pd.DataFrame, max_bits: int) -> pd.Series:
-    """Return which pairs count without verification: bool, with the index of `pairs`.
-
-    The radius of rotated pairs is four fifths of `max_bits`, because eight orientations
-    are eight chances for two different images to have similar hashes.
-    """
-    is_rotated = pairs["orientation"] != 1
-    return 5 * pairs["distance"] <= max_bits * (5 - is_rotated)
-
-
 def _compare_block(table: pd.DataFrame) -> list[tuple[int, int]]:
     """Return inliers and orientation of each pair."""
     results = []
-    for path_a, path_b in table[["path_a", "path_b"]].to_numpy().tolist():
+    paths = table[["path_a", "path_b"]]
+    for path_a, path_b in paths.itertuples(index=False):
         transform, inliers = find_transform(path_a, path_b)
         # The complex number by which it multiplies x + yi; 0 if there is none.
         factor = complex(*transform[:, 0])
         quarters = round(np.angle(factor, deg=True) / 90) % 4
         results.append((inliers, ROTATED[quarters]))
     return results
-
-
-def align(path_a: str, path_b: str) -> np.ndarray | None:
-    """Return the transform that moves image b onto image a, None without 12 inliers.
-
-    A transform, float64 (2, 3), moves the point (x, y) of b to the point of a in row
-    and column: transform @ (x, y, 1). Both are measured from the upper left corner, in
-    units of the short side of their image.
-    """
-    transform, inliers = find_transform(path_a, path_b)
-    if inliers < MIN_INLIERS:
-        return None
-    onto_a = np.array(cv2.invertAffineTransform(transform), np.float64)
-    onto_a[:, 2] /= SIDE
-    return onto_a
 
 
 # At most 56 kB each, mostly half of it. Unit vectors would need four times as much, and
@@ -132,26 +110,32 @@ def find_features(path: str) -> Features:
 
     Their places are those in the image with a short side of `SIDE` pixels.
     """
-    pixels = load_pixels(path, SIDE)  # one colour if it cannot be read
-    grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
-    # Without the limit a narrow strip would become a huge image.
-    scale = min(SIDE / min(grey.shape), 4 * SIDE / max(grey.shape))
-    method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
-    grey = cv2.resize(grey, None, fx=scale, fy=scale, interpolation=method)
     # Half of OpenCV's contrast threshold, because small images have few features.
     sift = cv2.SIFT.create(400, contrastThreshold=0.02)
-    points, descriptors = sift.detectAndCompute(grey, None)
-    places = np.array(cv2.KeyPoint.convert(points), np.float32).reshape(-1, 2)
+    points, descriptors = sift.detectAndCompute(_load_grey(path), None)
+    places = np.array(cv2.KeyPoint.convert(points), np.float32)
     if descriptors is None:
         descriptors = np.empty((0, 128))
-    return places, descriptors.astype(np.uint8)
+    return places.reshape(-1, 2), descriptors.astype(np.uint8)
+
+
+def _load_grey(path: str) -> np.ndarray:
+    """Return an image in grey, uint8 (h, w); one shade if it cannot be read."""
+    pixels = load_pixels(path, SIDE)
+    grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
+    # Without the limit a narrow strip would become a huge image.
+    short, long = sorted(grey.shape)
+    scale = min(SIDE / short, 4 * SIDE / long)
+    method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
+    return cv2.resize(grey, None, fx=scale, fy=scale, interpolation=method)
 
 
 def find_transform(path_a: str, path_b: str) -> tuple[np.ndarray, int]:
     """Return the transform of places of image a to those of b, and its inliers.
 
     The transform, float64 (2, 3), is a shift, rotation and scale as in
-    `cv2.warpAffine`; it is 0 where none is found.
+    `cv2.warpAffine`, in images with a short side of `SIDE` pixels; it is 0 where none
+    is found.
     """
     features = find_features(path_a)
     others = find_features(path_b)
@@ -183,8 +167,10 @@ def _match(features: Features, others: Features) -> tuple[np.ndarray, np.ndarray
     # Lowe's ratio test: the best match must be clearly nearer than the second best.
     matched = np.flatnonzero(distance < 0.8**2 * second_distance)
     # Each feature of the other image is matched once, or it would count several times.
-    matched = matched[np.argsort(distance[matched], kind="stable")]
-    matched = matched[np.unique(nearest[matched], return_index=True)[1]]
+    order = np.argsort(distance[matched], kind="stable")
+    matched = matched[order]
+    _, first = np.unique(nearest[matched], return_index=True)
+    matched = matched[first]
     return places[matched], other_places[nearest[matched]]
 
 

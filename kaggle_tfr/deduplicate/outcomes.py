@@ -1,7 +1,6 @@
 """Save the clusters, and report which images are kept and dropped because of them."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,15 +28,13 @@ LEAK_COLUMNS = [
     "keep",
     "dataset",
 ]
-# The outcomes that are listed without an image, too.
-USUAL = ("labelled records", "duplicates dropped", "conflicts dropped", "rejected")
 
 
 @dataclass(frozen=True)
 class DuplicateSettings(JsonDataclass):
     """The parameters of 02, as saved in duplicates.json. Radii are in bits of 256.
 
-    second_look: the parameter, or, in the file, what was done, as in `Candidates`.
+    second_look: the parameter; in the file, what `find_candidates` did.
     """
 
     max_bits: int = 25
@@ -49,7 +46,11 @@ class DuplicateSettings(JsonDataclass):
 
     @property
     def rotated_bits(self) -> int:
-        """Return the radius of mirrored and rotated copies, -1 without a search."""
+        """Return the radius of mirrored and rotated copies, -1 without a search.
+
+        It is smaller, because eight orientations are eight chances for two different
+        images to have similar hashes.
+        """
         return self.max_bits * 4 // 5 if self.mirrored else -1
 
 
@@ -95,7 +96,7 @@ def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
     """
     table = match_clusters(images, clusters)
     # No columns of records.
-    table = table.drop(columns=["input_dir", "decision"], errors="ignore")
+    table = table.drop(columns=["input_dir", "decision", "reason"], errors="ignore")
     is_kept = (table["problem"] == "") & table.pop("keep")
     if not is_kept.any():
         raise ValueError(
@@ -105,28 +106,24 @@ def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
     return table[is_kept]
 
 
-def match_clusters(
-    images: pd.DataFrame, clusters: pd.DataFrame, columns: Sequence[str] = ()
-) -> pd.DataFrame:
-    """Return the table with columns cluster (-1: none) and keep.
+def match_clusters(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with columns cluster (-1: none), keep and reason (NA: none).
 
-    images, clusters: have the same index. columns: others of `clusters` to add; they
-    are missing (NA) without a cluster.
+    images, clusters: have the same index.
     """
-    table = images.join(clusters[["cluster", "keep", *columns]])
+    table = images.join(clusters[["cluster", "keep", "reason"]])
     table["cluster"] = table["cluster"].fillna(-1).astype("int64")
     table["keep"] = table["keep"].ne(False)
     return table
 
 
 def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, int]:
-    """Count the images by outcome; each image is counted once.
+    """Count the images by outcome, the most frequent first; each image counts once.
 
-    Keys: those of `USUAL`, of which rejected counts labelled and test images; and, if
-    an image has them, test records, in earlier parts, and other ones of `REASONS`.
-    Records are images to be written.
+    Keys: labelled records, test records, in earlier parts, rejected (labelled and test
+    images), and those of `REASONS`; none is 0. Records are images to be written.
     """
-    table = match_clusters(images, clusters, ["reason"])
+    table = match_clusters(images, clusters)
     word = table["reason"].astype(str).str.extract(r"^(\w+)", expand=False)
     outcomes = {
         "rejected": table["problem"] != "",
@@ -134,6 +131,6 @@ def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, in
         "test records": table["keep"] & (table["split"] == "test"),
         "labelled records": table["keep"],
     }
-    outcome = np.select([*outcomes.values()], [*outcomes], word.map(REASONS))
-    counts = Counter(outcome)
-    return {name: counts[name] for name in dict.fromkeys([*USUAL, *sorted(counts)])}
+    dropped = word.map(REASONS)
+    outcome = np.select(list(outcomes.values()), list(outcomes), dropped)
+    return dict(Counter(outcome).most_common())

@@ -39,27 +39,40 @@ def read_overrides(file: str, images: pd.DataFrame, labels: Labels) -> pd.DataFr
     Raises: OSError: the file cannot be read. ValueError: it lists the wrong rows.
     """
     rows = _read_rows(file) if file else pd.DataFrame(columns=COLUMNS, dtype=str)
-    other = rows["value"].where(rows["action"].isin(PAIR_ACTIONS), rows["image_id"])
-    good = images[images["problem"] == ""]
-    ids = good["image_id"]
-    names = pd.concat([good["split"] + "/" + ids, ids.drop_duplicates(keep=False)])
-    row_of = pd.Series(names.index, names)
-    row_of = row_of[~row_of.index.duplicated()]
-    found = [
-        row_of.reindex(texts, fill_value=-1) for texts in (rows["image_id"], other)
-    ]
-    rows["a"], rows["b"] = np.sort(found, axis=0)
-    problem = _find_problems(rows, labels)
-    lines = [
-        "\n  " + ",".join(row[COLUMNS]) + f": {problem[number]}"
-        for number, row in rows[problem != ""].iterrows()
-    ]
-    if lines:
-        raise ValueError(
-            f"OVERRIDES '{file}' cannot be applied, {len(lines):,} of its rows are "
-            f"wrong:{''.join(lines)}"
-        )
+    is_pair = rows["action"].isin(PAIR_ACTIONS)
+    other = rows["value"].where(is_pair, rows["image_id"])
+    ends = [_find_rows(ids, images) for ids in (rows["image_id"], other)]
+    rows["a"], rows["b"] = np.sort(ends, axis=0)
+
+    _check_rows(rows, labels, file)
     return rows
+
+
+def _check_rows(rows: pd.DataFrame, labels: Labels, file: str) -> None:
+    """Raise a ValueError that lists the rows that cannot be applied."""
+    classes = labels.classes if labels.kind == "single" else ()
+    is_label = rows["action"] == "label"
+    is_class = rows["value"].isin(classes) | ~is_label
+    is_action = rows["action"].isin(ACTIONS)
+    is_right = is_class & is_action & (rows["a"] >= 0)
+    wrong = rows[COLUMNS][~is_right]
+    if len(wrong):
+        raise ValueError(
+            f"OVERRIDES '{file}' cannot be applied, {len(wrong):,} of its rows are "
+            f"wrong. An action is one of {', '.join(ACTIONS)}; an image_id that of one "
+            "image that can be read (train/ID or test/ID if two have it); a label one "
+            f"of the classes.\n{wrong.to_csv(index=False)}"
+        )
+
+
+def _find_rows(ids: pd.Series, images: pd.DataFrame) -> np.ndarray:
+    """Return the row of each id; -1 if no image that can be read has it, or two."""
+    good = images[images["problem"] == ""]
+    full_names = good["split"] + "/" + good["image_id"]
+    unique_ids = good["image_id"].drop_duplicates(keep=False)
+    names = pd.concat([full_names, unique_ids])
+    rows = np.append(names.index, -1)  # find_texts returns -1 for an unknown name
+    return rows[find_texts(ids, names)]
 
 
 def _read_rows(file: str) -> pd.DataFrame:
@@ -70,23 +83,7 @@ def _read_rows(file: str) -> pd.DataFrame:
             f"The header of OVERRIDES '{file}' must be image_id,action,value."
         )
     rows = table[COLUMNS]
-    rows = rows[(rows != "").any(axis=1)].reset_index(drop=True)
-    return rows.assign(action=rows["action"].str.strip())
-
-
-def _find_problems(rows: pd.DataFrame, labels: Labels) -> np.ndarray:
-    """Return why each row cannot be applied, "" if it can."""
-    action = rows["action"]
-    value = rows["value"]
-    classes = labels.classes if labels.kind == "single" else ()
-    problems = {
-        f"the action is not one of {', '.join(ACTIONS)}": ~action.isin(ACTIONS),
-        "no image that can be read has this id, or two (write train/ID, test/ID)": (
-            rows["a"] < 0
-        ),
-        "no image can have this class": (action == "label") & ~value.isin(classes),
-    }
-    return np.select([*problems.values()], [*problems], "")
+    return rows[(rows != "").any(axis=1)].reset_index(drop=True)
 
 
 def correct_images(
@@ -100,7 +97,8 @@ def correct_images(
     images = images.assign(decision="")
     is_recorded = mark_recorded(images)
     label_of = number_names(labels.classes)
-    for row, action, value in decisions[["a", "action", "value"]].to_numpy().tolist():
+    actions = decisions[["a", "action", "value"]]
+    for row, action, value in actions.itertuples(index=False):
         if action in ("keep", "drop"):
             images.loc[row, "decision"] = action
         elif action == "group":
@@ -127,7 +125,8 @@ def correct_pairs(
         verdict="user",
         accepted=decided["action"] == "same",
     )
-    pairs = pd.concat([table, pairs]).drop_duplicates(["a", "b"])
+    pairs = pd.concat([table, pairs])
+    pairs = pairs.drop_duplicates(["a", "b"])
     return pairs.sort_values(["a", "b"], ignore_index=True)
 
 
@@ -142,5 +141,6 @@ def load_corrected(
     images, labels = load_images(work_dir)
     decisions = storage.read_parquet(storage.join(work_dir, FILE))
     cut = decisions[decisions["action"] == "different"]
-    cut_pairs = images["path"].to_numpy()[cut[["a", "b"]]].tolist()
+    paths = images["path"].to_numpy()
+    cut_pairs = paths[cut[["a", "b"]]].tolist()
     return correct_images(images, decisions, labels), labels, cut_pairs

@@ -6,28 +6,99 @@ and it alone with other images: the clusters are those of all pairs. With rotati
 hashes of each image are also compared with the hashes that each other image would have
 if it were mirrored or rotated by right angles. `search` explains how near hashes are
 found.
+
+The hashes of crops and of framed or recoloured copies differ in 26 to 70 of 256 bits.
+So do those of many pairs of different images, and their number grows with the square
+of the number of images. SECOND_LOOK = "auto" verifies the likeliest of them. Its limits
+were measured on 4,317 photographs of flowers and on 15 copies of each of 1,000
+photographs: see docs/duplicates.md.
 """
+
+from contextlib import suppress
 
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr.deduplicate.search import MAX_PAIRS, near_pairs
-from kaggle_tfr.images.hashing import BITS_BY_ORIENTATION, FLAT, HASHES, ROTATION_BITS
+from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
+from kaggle_tfr.deduplicate.search import TooManyPairs, near_pairs
+from kaggle_tfr.images.hashing import (
+    BITS_BY_ORIENTATION,
+    FINE_HASH,
+    FLAT,
+    HASHES,
+    ROTATION_BITS,
+)
+
+CANDIDATE_BITS = 70
+MAX_IMAGES = 50_000  # their hashes are compared, all with all, in half a minute
+MAX_VERIFIED = 100_000  # pairs, in minutes: 0.5 ms each, and 7 ms for each image
 
 Rows = np.ndarray | pd.Series  # row numbers
 
 
+def find_candidates(
+    hashes: pd.DataFrame, settings: DuplicateSettings
+) -> tuple[pd.DataFrame, str]:
+    """Find the pairs within MAX_BITS, and those that SECOND_LOOK verifies.
+
+    hashes: of `load_hashes`.
+    Return the pairs, as `find_pairs` does, and which pairs beyond MAX_BITS are among
+    them: "all" within 70 bits, "nearest" for the likeliest of them, "" for none.
+    Raises: TooManyPairs.
+    """
+    radius = max(settings.max_bits, CANDIDATE_BITS)
+    if settings.second_look is True:
+        return find_pairs(hashes, radius, settings.rotated_bits), "all"
+
+    if settings.second_look == "auto":
+        if len(hashes) <= MAX_IMAGES:
+            with suppress(TooManyPairs):
+                pairs = find_pairs(hashes, radius, settings.rotated_bits)
+                return _choose_likeliest(pairs, hashes, settings)
+        print(
+            f'SECOND_LOOK = "auto" verifies nothing: {len(hashes):,} images have too '
+            "many candidates. Set SECOND_LOOK = True to verify all, however long it "
+            "takes."
+        )
+    return find_pairs(hashes, settings.max_bits, settings.rotated_bits), ""
+
+
+def _choose_likeliest(
+    pairs: pd.DataFrame, hashes: pd.DataFrame, settings: DuplicateSettings
+) -> tuple[pd.DataFrame, str]:
+    """Return the near pairs, and the others that are likeliest: "all" or "nearest".
+
+    These have the lowest distance, of which the fine hash is a third.
+    """
+    far_pairs = pairs[~are_near(pairs, settings)]
+    fine_words = hashes[[*FINE_HASH]].to_numpy(np.uint64)
+    differing = fine_words[far_pairs["a"]] ^ fine_words[far_pairs["b"]]
+    fine_distance = np.bitwise_count(differing).sum(axis=1)
+    bits = 2 * far_pairs["distance"] + fine_distance
+    left_out = bits.sort_values(kind="stable").index[MAX_VERIFIED:]
+    print(
+        f"SECOND_LOOK verifies the likeliest {len(bits) - len(left_out):,} of "
+        f"{len(bits):,} pairs within {CANDIDATE_BITS} bits."
+    )
+    chosen = pairs.drop(index=left_out).reset_index(drop=True)
+    return chosen, "nearest" if len(left_out) else "all"
+
+
+def are_near(pairs: pd.DataFrame, settings: DuplicateSettings) -> np.ndarray:
+    """Return which pairs count without verification: bool (n,)."""
+    is_rotated = pairs["orientation"] != 1
+    radius = np.where(is_rotated, settings.rotated_bits, settings.max_bits)
+    return pairs["distance"].to_numpy() <= radius
+
+
 def find_pairs(
-    hashes: pd.DataFrame,
-    max_bits: int,
-    rotated_bits: int = -1,
-    limit: int = MAX_PAIRS,
+    hashes: pd.DataFrame, max_bits: int, rotated_bits: int = -1
 ) -> pd.DataFrame:
     """Find all pairs of images within `max_bits` of 256 bits, one row per pair.
 
     hashes: of `load_hashes`.
     rotated_bits: radius for mirrored and rotated copies; -1: they are not searched.
-    Raises: TooManyPairs: more than `limit` pairs of different hashes.
+    Raises: TooManyPairs: see `near_pairs`.
     Columns: a < b (row numbers of `hashes`); distance, the sum over the four hashes
     (bits); orientation (EXIF), which rotates image b as image a is. Sorted by a and b.
 
@@ -40,18 +111,26 @@ def find_pairs(
     first = find_first(hashes)
     is_copy = (first >= 0) & (first < rows)
     copies = np.stack([first[is_copy], rows[is_copy]])
+    tables = [_list_pairs(codes, copies, 1)]
+
     searched = rows[(first == rows) & (hashes["texture"] >= FLAT)]
-    plain = _rotate(codes[searched], 1)
-    near = searched[near_pairs(plain, max_bits, limit)]
-    tables = [_list_pairs(codes, np.hstack([copies, near]), 1)]
-    for orientation in range(2, 2 if rotated_bits < 0 else 9):
-        both = np.concatenate([plain, _rotate(codes[searched], orientation)])
-        a, b = near_pairs(both, rotated_bits, limit)
-        b -= len(plain)
-        ends = searched[np.stack([a, b])[:, a < b]]
-        tables.append(_list_pairs(codes, ends, orientation))
+    for orientation in range(1, 2 if rotated_bits < 0 else 9):
+        radius = max_bits if orientation == 1 else rotated_bits
+        near = _search(codes[searched], orientation, radius)
+        tables.append(_list_pairs(codes, searched[near], orientation))
     pairs = pd.concat(tables).sort_values(["a", "b", "distance", "orientation"])
     return pairs.drop_duplicates(["a", "b"], ignore_index=True)
+
+
+def _search(codes: np.ndarray, orientation: int, radius: int) -> np.ndarray:
+    """Find pairs of rows a < b that are near when b is rotated: int64 (2, n)."""
+    plain = _rotate(codes, 1)
+    if orientation == 1:
+        return near_pairs(plain, radius)
+    both = np.concatenate([plain, _rotate(codes, orientation)])
+    a, b = near_pairs(both, radius)
+    b -= len(plain)
+    return np.stack([a, b])[:, a < b]
 
 
 def _list_pairs(codes: np.ndarray, ends: np.ndarray, orientation: int) -> pd.DataFrame:
@@ -88,14 +167,17 @@ def count_bits(codes: np.ndarray, a: Rows, b: Rows) -> np.ndarray:
     columns, the first orientation counts.
     """
     orientations = range(1, 2 if codes.shape[1] == 32 else 9)
-    return np.min([_count_differing(codes, a, b, n) for n in orientations], axis=0)
+    distances = [_count_differing(codes, a, b, number) for number in orientations]
+    return np.min(distances, axis=0)
 
 
 def _count_differing(
     codes: np.ndarray, a: Rows, b: Rows, orientation: int
 ) -> np.ndarray:
     """Return the bits between rows a and rows b in this orientation: int64 (n,)."""
-    differing = _rotate(codes[a], 1) ^ _rotate(codes[b], orientation)
+    codes_a = _rotate(codes[a], 1)
+    codes_b = _rotate(codes[b], orientation)
+    differing = codes_a ^ codes_b
     return np.bitwise_count(differing).sum(axis=1, dtype=np.int64)
 
 
@@ -103,5 +185,6 @@ def _rotate(codes: np.ndarray, orientation: int) -> np.ndarray:
     """Return the hashes that the images have when rotated: uint8 (n, 32)."""
     if orientation == 1:
         return np.ascontiguousarray(codes[:, :32])
-    bits = np.unpackbits(codes, axis=1)[:, BITS_BY_ORIENTATION[orientation - 1]]
-    return np.packbits(bits, axis=1)
+    positions = BITS_BY_ORIENTATION[orientation - 1]
+    bits = np.unpackbits(codes, axis=1)
+    return np.packbits(bits[:, positions], axis=1)

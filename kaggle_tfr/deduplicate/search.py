@@ -19,6 +19,7 @@ Source: Norouzi, Punjani, Fleet, "Fast Exact Search in Hamming Space with Multi-
 Hashing".
 """
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import combinations
 from math import comb
@@ -28,22 +29,22 @@ import numpy as np
 from kaggle_tfr import parallel
 
 BITS = 256
-MAX_PAIRS = 50_000_000
+MAX_PAIRS = 10_000_000  # of different hashes; more fill the memory
 
 
 class TooManyPairs(ValueError):  # noqa: N818 - the caller may do without them
     """There are more pairs within the radius than the caller can use."""
 
 
-def near_pairs(codes: np.ndarray, radius: int, limit: int = MAX_PAIRS) -> np.ndarray:
+def near_pairs(codes: np.ndarray, radius: int) -> np.ndarray:
     """Find all pairs of codes within `radius` bits: int64 (2, m), rows a < b, sorted.
 
     codes: uint8 (n, 32).
-    Raises: TooManyPairs: more than `limit`. 50 million are too many for any images.
+    Raises: TooManyPairs: more than `MAX_PAIRS`.
     """
     n_codes = max(1, len(codes))
     tables = parallel.run(
-        partial(search_table, codes, radius=radius, limit=limit),
+        partial(search_table, codes, radius=radius),
         choose_keys(n_codes, radius),
         label="Looking for pairs",
         local_only=True,  # every task reads all codes, too much for a cluster
@@ -51,9 +52,9 @@ def near_pairs(codes: np.ndarray, radius: int, limit: int = MAX_PAIRS) -> np.nda
     found = np.empty(0, np.int64)
     for a, b in tables:
         found = np.union1d(found, a * n_codes + b)
-        if len(found) > limit:
+        if len(found) > MAX_PAIRS:
             raise TooManyPairs(
-                f"There are more than {limit:,} pairs of images within {radius} bits. "
+                f"There are over {MAX_PAIRS:,} pairs of images within {radius} bits. "
                 'Set MAX_BITS lower, and SECOND_LOOK to "auto".'
             )
     return np.stack(np.divmod(found, n_codes))
@@ -72,40 +73,42 @@ def choose_keys(n_codes: int, radius: int) -> list[list[int]]:
         n_blocks = BITS * key_size // key_bits
         # n_blocks - n_groups * (key_size - 1) > radius: see above.
         n_groups = (n_blocks - radius - 1) // (key_size - 1)
-        if n_groups > 0:
-            groups = [range(first, n_blocks, n_groups) for first in range(n_groups)]
-            n_tables = sum(comb(len(group), key_size) for group in groups)
+        groups = [range(first, n_blocks, n_groups) for first in range(n_groups)]
+        n_tables = sum(comb(len(group), key_size) for group in groups)
+        if groups:
             designs.append((n_tables, key_size, n_blocks, groups))
 
     _, key_size, n_blocks, groups = min(designs)
     keys = [key for group in groups for key in combinations(group, key_size)]
-    return [
-        [bit for block in key for bit in range(block, BITS, n_blocks)] for key in keys
-    ]
+    return [_list_bits(key, n_blocks) for key in keys]
 
 
-def search_table(
-    codes: np.ndarray, key_bits: list[int], *, radius: int, limit: int
-) -> np.ndarray:
+def _list_bits(blocks: Sequence[int], n_blocks: int) -> list[int]:
+    """Return the numbers of the bits in some of `n_blocks` blocks."""
+    return [bit for block in blocks for bit in range(block, BITS, n_blocks)]
+
+
+def search_table(codes: np.ndarray, key_bits: list[int], *, radius: int) -> np.ndarray:
     """Find pairs in the radius with equal bits of the key: int64 (2, m), a < b.
 
-    If there are more pairs than `limit`, some of them are missing.
+    If there are more pairs than `MAX_PAIRS`, some of them are missing.
     """
     key = np.zeros(len(codes), np.uint32)
     for bit in key_bits:
-        key = 2 * key + (codes[:, bit // 8] >> (7 - bit % 8) & 1)
+        byte = codes[:, bit // 8]
+        key = 2 * key + (byte >> (7 - bit % 8) & 1)
 
     # Keys are below 2**32, so the size decides first: the largest bucket comes first.
     size = np.bincount(key)[key]
     bucket = key - (size << 32)
     order = np.argsort(bucket)
     words = codes.view(np.uint64)[order].T.copy()
-    pairs = order[_compare_neighbours(words, bucket[order], radius, limit)]
+    pairs = order[_compare_neighbours(words, bucket[order], radius)]
     return np.sort(pairs, axis=0)
 
 
 def _compare_neighbours(
-    words: np.ndarray, bucket: np.ndarray, radius: int, limit: int
+    words: np.ndarray, bucket: np.ndarray, radius: int
 ) -> np.ndarray:
     """Find pairs in the radius that share a bucket: int64 (2, m) of places.
 
@@ -113,27 +116,32 @@ def _compare_neighbours(
     far as the largest bucket reaches.
     bucket: the bucket's number minus 2**32 times its size, ascending.
     """
-    # Two words of 64 bits rule out most pairs of a radius up to 47, three up to 71.
-    first_words = words[: 1 + radius // 24]
     found = [np.empty((2, 0), np.int64)]
     n_found = 0
     offset = 1
-    while n_found <= limit:
+    while n_found <= MAX_PAIRS:
         # The codes in buckets that are larger than the offset come first.
         stop = np.searchsorted(bucket, -offset << 32)
         if stop == 0:
             break
-        # 256 overflows to 0: the distance of all words decides.
-        distance = sum(
-            np.bitwise_count(word[: stop - offset] ^ word[offset:stop])
-            for word in first_words
-        )
-        near = np.flatnonzero(distance <= radius)
-        near = near[bucket[near] == bucket[near + offset]]
-        if len(near):
-            differing = np.bitwise_count(words[:, near] ^ words[:, near + offset])
-            near = near[differing.sum(axis=0) <= radius]
-            found.append(np.stack([near, near + offset]))
-            n_found += len(near)
+        near = _compare_at_offset(words[:, :stop], bucket, offset, radius)
+        found.append(np.stack([near, near + offset]))
+        n_found += len(near)
         offset += 1
     return np.hstack(found)
+
+
+def _compare_at_offset(
+    words: np.ndarray, bucket: np.ndarray, offset: int, radius: int
+) -> np.ndarray:
+    """Return the places of codes near the code `offset` places later in the bucket."""
+    # Two words of 64 bits rule out most pairs of a radius up to 47, three up to 71.
+    first_words = words[: 1 + radius // 24]
+    # 256 overflows to 0: the distance of all words decides.
+    distance = sum(
+        np.bitwise_count(word[:-offset] ^ word[offset:]) for word in first_words
+    )
+    near = np.flatnonzero(distance <= radius)
+    near = near[bucket[near] == bucket[near + offset]]
+    differing = np.bitwise_count(words[:, near] ^ words[:, near + offset])
+    return near[differing.sum(axis=0) <= radius]

@@ -5,12 +5,10 @@ from dataclasses import replace
 import pandas as pd
 
 from kaggle_tfr import explore, notebook, storage
-from kaggle_tfr.deduplicate.candidates import find_candidates
-from kaggle_tfr.deduplicate.clusters import find_clusters
+from kaggle_tfr.deduplicate.clusters import find_clusters, find_leaks
 from kaggle_tfr.deduplicate.compare import find_overlap, read_datasets
 from kaggle_tfr.deduplicate.findings import Found, note_findings
 from kaggle_tfr.deduplicate.geometry import verify_geometry
-from kaggle_tfr.deduplicate.leaks import find_leaks
 from kaggle_tfr.deduplicate.outcomes import (
     DuplicateSettings,
     count_outcomes,
@@ -23,7 +21,7 @@ from kaggle_tfr.deduplicate.overrides import (
     correct_pairs,
     read_overrides,
 )
-from kaggle_tfr.deduplicate.pairs import read_codes
+from kaggle_tfr.deduplicate.pairs import find_candidates, read_codes
 from kaggle_tfr.find import find_beside
 from kaggle_tfr.parameters import Values, make_settings
 
@@ -42,41 +40,37 @@ def run(values: Values) -> Found:
     images, labels = explore.load_images(work)
     file = find_beside(values["OVERRIDES"], work)
     decisions = read_overrides(file, images, labels)
-    others = read_datasets([find_beside(part, work) for part in values["COMPARE_WITH"]])
+    parts = [find_beside(part, work) for part in values["COMPARE_WITH"]]
+    others = read_datasets(parts)
     hashes = explore.load_hashes(images, work)
     codes = read_codes(hashes)[:, : 80 if settings.mirrored else 32]
 
-    candidates, second_look = find_candidates(hashes, settings)
-    settings = replace(settings, second_look=second_look)
-    pairs = verify_geometry(
-        images,
-        candidates,
-        work,
-        max_bits=settings.max_bits,
-        most_near=500 if second_look else 0,
-    )
+    pairs, settings = _find_pairs(images, hashes, settings, work)
     pairs = correct_pairs(pairs, decisions, codes)
     overlap = find_overlap(hashes, others, settings)
     images = correct_images(images, decisions, labels)
     images["is_elsewhere"] = images.index.isin(overlap["row"])
-
     clusters = find_clusters(images, pairs[pairs["accepted"]], codes, settings)
     leaks = find_leaks(clusters, codes)
-    overlap = overlap.join(match_clusters(images[FACTS], clusters), on="row")
+    facts = match_clusters(images[FACTS], clusters)
+    overlap = overlap.join(facts, on="row")
 
     storage.write_parquet(decisions, storage.join(work, FILE))
     save_clusters(clusters, pd.concat([leaks, overlap]), settings, work)
-    found = Found(
-        images=images,
-        pairs=_describe_pairs(pairs, images),
-        clusters=clusters,
-        leaks=leaks,
-        overlap=overlap,
-        decisions=decisions,
-        counts=count_outcomes(images, clusters),
-    )
+    pairs = _describe_pairs(pairs, images)
+    counts = count_outcomes(images, clusters)
+    found = Found(images, pairs, clusters, leaks, overlap, decisions, counts)
     note_findings(found, others)
     return found
+
+
+def _find_pairs(
+    images: pd.DataFrame, hashes: pd.DataFrame, settings: DuplicateSettings, work: str
+) -> tuple[pd.DataFrame, DuplicateSettings]:
+    """Return the pairs of `verify_geometry`, and the settings that were used."""
+    candidates, second_look = find_candidates(hashes, settings)
+    settings = replace(settings, second_look=second_look)
+    return verify_geometry(images, candidates, settings, work), settings
 
 
 def _describe_pairs(pairs: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.explore.files import explain_unreadable
 from kaggle_tfr.explore.inputs import note_rejects
 from kaggle_tfr.images.convert import check_image
-from kaggle_tfr.images.facts import FileFacts, measure_quality, read_facts
+from kaggle_tfr.images.facts import NO_FACTS, measure_quality, read_facts
 from kaggle_tfr.images.hashing import ALL_HASHES, hash_image
 from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.images.masks import find_code_problem, transpose_code
@@ -30,7 +30,7 @@ MEASURED: dict = {
     "digest": "",
     "brightness": np.float32(0),
     "sharpness": np.float32(0),
-    **vars(FileFacts()),
+    **NO_FACTS,
 }
 HASHED: dict = {
     **dict.fromkeys(ALL_HASHES, np.uint64(0)),
@@ -50,7 +50,7 @@ def measure(
     """Read every image; return the table with the columns `MEASURED` and new problems.
 
     height, width: in pixels as displayed; digest: of the file; brightness, sharpness:
-    of `measure_quality`; jpeg_quality, exif_camera, exif_time: see `FileFacts`.
+    of `measure_quality`; jpeg_quality, exif_camera, exif_time: see `NO_FACTS`.
     An image that cannot be used, or whose run-length code does not fit, has the reason
     as its problem. Rows with a problem are not opened.
     work_dir: hashes.parquet in it keeps the results and hashes, so that a rerun opens
@@ -117,7 +117,7 @@ def _read_image(content: bytes | OSError, image: Any) -> dict[str, Any]:
         "sharpness": sharpness,
         "texture": texture,
         **vars(header),
-        **vars(read_facts(content)),
+        **read_facts(content),
         **dict(hashes),
     }
 

@@ -5,7 +5,6 @@ has printed a line where there is nothing to draw.
 """
 
 from kaggle_tfr.figures.folds import plot_folds
-from kaggle_tfr.figures.grids import cut_square, load, plot_images
-from kaggle_tfr.figures.pairs import plot_aligned, plot_pairs
+from kaggle_tfr.figures.grids import load, plot_images, plot_pairs
 from kaggle_tfr.figures.style import RED, set_log_ticks
 from kaggle_tfr.figures.words import shorten

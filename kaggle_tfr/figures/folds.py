@@ -5,6 +5,7 @@ import textwrap
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kaggle_tfr.figures.grids import WIDTH
@@ -46,18 +47,24 @@ def _draw_bars(counts: pd.DataFrame, compared: pd.Index) -> Figure:
     compared: the columns in which a 0 is red. The bars of the others are grey.
     """
     n_rows, n_columns = counts.shape
-    size = (max(WIDTH, 2.2 + 0.85 * n_columns), 1.2 + 0.25 * n_rows)
+    width = max(WIDTH, 2.2 + 0.85 * n_columns)
+    size = (width, 1.2 + 0.25 * n_rows)
     figure, axes = plt.subplots(1, n_columns, sharex=True, sharey=True, figsize=size)
     plt.close(figure)
     axes[0].set_yticks(range(n_rows), map(shorten, counts.index))
     axes[0].invert_yaxis()
     for axis, (name, column) in zip(axes, counts.items(), strict=True):
-        bars = axis.barh(range(n_rows), column, color=GREY)
-        numbers = axis.bar_label(bars, column.map("{:,}".format), padding=3)
-        if name in compared:
-            plt.setp(bars, color=BLUE)
-            plt.setp([numbers[row] for row in np.flatnonzero(column == 0)], color=RED)
+        _draw_column(axis, column, is_compared=name in compared)
         axis.set_title(name)
         axis.set_frame_on(False)
         axis.tick_params(length=0, labelbottom=False)
     return figure
+
+
+def _draw_column(axis: Axes, column: pd.Series, *, is_compared: bool) -> None:
+    """Draw a bar with its number for each value."""
+    bars = axis.barh(range(len(column)), column, color=BLUE if is_compared else GREY)
+    numbers = axis.bar_label(bars, column.map("{:,}".format), padding=3)
+    if is_compared:
+        zeros = np.flatnonzero(column == 0)
+        plt.setp([numbers[row] for row in zeros], color=RED)

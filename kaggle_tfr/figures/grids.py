@@ -1,20 +1,30 @@
-"""Images in rows, with captions, headings and names of rows."""
+"""Images in rows, with captions, headings and names of rows; pairs of images."""
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from PIL import Image
+from matplotlib.text import Text
+from PIL import Image, ImageOps
 
-from kaggle_tfr.figures.style import CHARACTER_INCHES, GREY, TITLE_CHARACTERS
+from kaggle_tfr.figures.style import (
+    BLUE,
+    CHARACTER_INCHES,
+    GREY,
+    ORANGE,
+    TITLE_CHARACTERS,
+)
 from kaggle_tfr.figures.words import shorten
+from kaggle_tfr.images.orientation import apply_orientation
 
 WIDTH = 7.2  # inches of a figure
 GAP = 0.08  # between images, as a share of their width; within a group half as much
+CAPTION = ("image_id", "split", "label_name")  # of an image of a pair
 LINE = 0.165  # inches of a line of text
 
 
@@ -28,15 +38,6 @@ def load(path: str, side: int = 400) -> np.ndarray:
     image = Image.fromarray(load_pixels(path, side))
     image.thumbnail((side, side), Image.Resampling.LANCZOS)
     return np.asarray(image)
-
-
-def cut_square(image: np.ndarray) -> np.ndarray:
-    """Return the middle square of an image."""
-    height, width = image.shape[:2]
-    side = min(height, width)
-    top = (height - side) // 2
-    left = (width - side) // 2
-    return image[top : top + side, left : left + side]
 
 
 def plot_images(
@@ -62,11 +63,20 @@ def plot_images(
         print("There is nothing to show.")
         return None
 
-    pixels = [_to_rgb(image) for image in images]
-    if square:
-        pixels = [cut_square(image) for image in pixels]
+    pixels = [_to_rgb(image, square=square) for image in images]
     above = _measure_text(headings)
     figure = _make_figure(pixels, columns, together, above + _measure_text(captions))
+    axes = figure.axes
+    _call_each(Axes.imshow, axes, pixels, interpolation="lanczos")
+    _call_each(Axes.set_title, axes[::together], headings)
+    _call_each(Axes.set_ylabel, axes[::columns], row_names, fontweight="bold")
+    _add_captions(axes, captions, colors, WIDTH / columns)
+    _add_title(figure, title, above)
+    return figure
+
+
+def _add_title(figure: Figure, title: str, above: float) -> None:
+    """Write a title, `above` inches above a figure."""
     figure.suptitle(
         textwrap.fill(title, TITLE_CHARACTERS),
         x=0,
@@ -74,14 +84,14 @@ def plot_images(
         ha="left",
         va="bottom",
     )
-    for axis, image in zip(figure.axes, pixels, strict=False):
-        axis.imshow(image, interpolation="lanczos")
-    _add_captions(figure.axes, captions, colors, WIDTH / columns)
-    for axis, heading in zip(figure.axes[::together], headings, strict=False):
-        axis.set_title(heading)
-    for axis, name in zip(figure.axes[::columns], row_names, strict=False):
-        axis.set_ylabel(name, fontweight="bold")
-    return figure
+
+
+def _call_each(
+    method: Callable[..., Any], objects: Sequence[Any], values: Any, **options: Any
+) -> None:
+    """Call the method of each object with its value; there may be fewer values."""
+    for each, value in zip(objects, values, strict=False):
+        method(each, value, **options)
 
 
 def _add_captions(
@@ -92,8 +102,7 @@ def _add_captions(
     for axis, caption in zip(axes, captions, strict=False):
         lines = [shorten(line, longest) for line in caption.split("\n")]
         axis.set_xlabel("\n".join(lines))
-    for axis, color in zip(axes, colors, strict=False):
-        axis.xaxis.label.set_color(color)
+    _call_each(Text.set_color, [axis.xaxis.label for axis in axes], colors)
 
 
 def _make_figure(
@@ -129,16 +138,52 @@ def _make_figure(
 def _measure_rows(images: Sequence[np.ndarray], columns: int) -> list[float]:
     """Return the height of the highest image of each row, in inches."""
     width = (1 - GAP) * WIDTH / columns
-    heights = [width * image.shape[0] / image.shape[1] for image in images]
+    heights = [width / image.shape[1] * image.shape[0] for image in images]
     starts = range(0, len(images), columns)
     return [max(heights[start : start + columns]) for start in starts]
 
 
-def _to_rgb(image: Any) -> np.ndarray:
-    pixels = np.asarray(image)
-    return pixels if pixels.ndim == 3 else np.dstack([pixels] * 3)
+def _to_rgb(pixels: Any, *, square: bool) -> np.ndarray:
+    """Return an image in colours, or its middle square."""
+    image = Image.fromarray(np.asarray(pixels)).convert("RGB")
+    if square:
+        side = min(image.size)
+        image = ImageOps.fit(image, (side, side))
+    return np.asarray(image)
 
 
 def _measure_text(texts: Sequence[str]) -> float:
     """Return the height of the longest text with a small margin, in inches."""
-    return LINE * (0.6 + max((text.count("\n") + 1 for text in texts), default=0))
+    n_lines = [text.count("\n") + 1 for text in texts]
+    return LINE * (0.6 + max(n_lines, default=0))
+
+
+def plot_pairs(pairs: pd.DataFrame, most: int = 12, title: str = "") -> Figure | None:
+    """Plot the first pairs: both images with id, split and label, below their distance.
+
+    pairs: rows of `deduplicate.Found.pairs`. The second image is rotated as the first
+    one is. Two labels that contradict each other have two colours.
+    """
+    images: list[np.ndarray] = []
+    captions: list[str] = []
+    colors: list[str] = []
+    headings: list[str] = []
+    for pair in pairs.head(most).to_dict("records"):
+        second = load(pair["path_b"])
+        images += [load(pair["path_a"]), apply_orientation(second, pair["orientation"])]
+        captions += [_format_caption(pair, "a"), _format_caption(pair, "b")]
+        labels = {pair["label_name_a"], pair["label_name_b"]} - {""}
+        colors += [BLUE, ORANGE] if len(labels) == 2 else ["black", "black"]
+        headings.append(f"{pair['bits']} of 256 bits")
+    return plot_images(
+        images,
+        captions,
+        colors=colors,
+        together=2,
+        headings=headings,
+        title=title,
+    )
+
+
+def _format_caption(pair: Any, end: str) -> str:
+    return "\n".join(pair[f"{name}_{end}"] for name in CAPTION)

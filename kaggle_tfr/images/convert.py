@@ -5,7 +5,7 @@ Inside this module pixels are (height, width, 3) with blue first, as in OpenCV.
 
 import re
 from dataclasses import dataclass
-from math import ceil, inf
+from math import ceil
 
 import cv2
 import numpy as np
@@ -20,7 +20,7 @@ from kaggle_tfr.images.header import (
     read_rgb,
     to_srgb,
 )
-from kaggle_tfr.images.orientation import ORIENTATIONS, Size, transpose_size
+from kaggle_tfr.images.orientation import Size, apply_orientation, transpose_size
 from kaggle_tfr.records import read_image_bytes
 
 # The largest ratios of sides, by PSNR against Lanczos, for one cubic step; for one
@@ -194,7 +194,8 @@ def _decode(
         return decoded
     mode = "L" if color == "GRAYSCALE" else None
     # Profiles of RGB are applied later, when the image is small.
-    rgb, extent = read_rgb(data, header.own_profile, bit_depth, at_least[::-1], mode)
+    width_first = at_least[::-1]
+    rgb, extent = read_rgb(data, header.own_profile, bit_depth, width_first, mode)
     if mode:
         return np.asarray(rgb.convert(mode)), extent
     return cv2.cvtColor(np.asarray(rgb), cv2.COLOR_RGB2BGR), extent
@@ -208,8 +209,9 @@ def _decode_scan(
     if end is None:
         return None
     rows, columns = transpose_size((header.height, header.width), header.orientation)
-    ratio = min(rows // at_least[0], columns // at_least[1], 8)
-    scale = 1 << max(0, ratio.bit_length() - 1)  # 1, 2, 4 or 8
+    least_rows, least_columns = at_least
+    ratio = min(rows // least_rows, columns // least_columns)
+    scale = next((scale for scale in (8, 4, 2) if ratio >= scale), 1)
     extent = (rows / scale, columns / scale)
     pixels = _decode_reduced(data, color, scale)
     if pixels is None or pixels.shape[:2] != tuple(map(ceil, extent)):
@@ -224,8 +226,9 @@ def _decode_reduced(data: bytes, color: str, scale: int) -> Pixels | None:
     size = f"REDUCED_{color}_{scale}" if scale > 1 else color
     # OpenCV versions differ in what they rotate, so we rotate.
     flags = getattr(cv2, f"IMREAD_{size}") | cv2.IMREAD_IGNORE_ORIENTATION
+    buffer = np.frombuffer(data, np.uint8)
     try:
-        return cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+        return cv2.imdecode(buffer, flags)
     except cv2.error:
         return None
 
@@ -254,8 +257,10 @@ def _ran_out(scan: bytes, pixels: Pixels, scale: int) -> bool:
         return False
     # Grey in the data takes two bits or more for 64 pixels, and these repeat. The last
     # bytes of a truncated scan do not: 18 of 32 differ.
-    is_colored = (pixels[::-1] != 128).reshape(len(pixels), -1).any(axis=1)
-    grey_bytes = int(is_colored.argmax()) * pixels.shape[1] * scale**2 // 256
+    height, width = pixels.shape[:2]
+    is_colored = (pixels != 128).reshape(height, -1).any(axis=1)
+    n_grey_rows = int(is_colored[::-1].argmax())
+    grey_bytes = n_grey_rows * width * scale**2 // 256
     n_checked = min(32, grey_bytes)
     scan = scan.replace(b"\xff\0", b"\xff")
     last_bytes = scan[-n_checked - 1 : -1]
@@ -268,30 +273,43 @@ def _resize(pixels: Pixels, extent: Extent, size: Size, resample: str) -> Pixels
         return pixels
     rows, columns = extent
     height, width = size
+    if resample == "area":
+        return _resize_by_area(pixels, extent, size)
+    image = Image.fromarray(pixels)
+    box = (0, 0, columns, rows)
+    resized = image.resize((width, height), Image.Resampling.LANCZOS, box)
+    return np.asarray(resized)
+
+
+def _resize_by_area(pixels: Pixels, extent: Extent, size: Size) -> Pixels:
+    """Return what `_resize` does, as nearly as OpenCV's fast filters can."""
+    rows, columns = extent
+    height, width = size
     ratio = max(rows / height, columns / width)
-    if resample == "lanczos":
-        image = Image.fromarray(pixels)
-        box = (0, 0, columns, rows)
-        return np.asarray(image.resize((width, height), Image.Resampling.LANCZOS, box))
+    if ratio <= CUBIC_LIMIT:
+        return _resize_to(pixels, extent, size, cv2.INTER_CUBIC)
     if ratio <= LINEAR_LIMIT:
-        method = cv2.INTER_CUBIC if ratio <= CUBIC_LIMIT else cv2.INTER_LINEAR
-        return _resize_to(pixels, extent, size, method)
+        return _resize_to(pixels, extent, size, cv2.INTER_LINEAR)
     if ratio <= WHOLE_LIMIT:
-        multiple = (ceil(rows / height) * height, ceil(columns / width) * width)
-        pixels = _resize_to(pixels, extent, multiple, cv2.INTER_CUBIC)
+        whole_rows = ceil(rows / height) * height
+        whole_columns = ceil(columns / width) * width
+        whole = (whole_rows, whole_columns)
+        pixels = _resize_to(pixels, extent, whole, cv2.INTER_CUBIC)
     return cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)
 
 
 def _resize_to(pixels: Pixels, extent: Extent, size: Size, method: int) -> Pixels:
     # By exact factors, because the last row and column may be filled in part.
     height, width = size
-    return cv2.resize(
+    rows, columns = extent
+    resized = cv2.resize(
         pixels,
         None,
-        fx=width / extent[1],
-        fy=height / extent[0],
+        fx=width / columns,
+        fy=height / rows,
         interpolation=method,
-    )[:height, :width]
+    )
+    return resized[:height, :width]
 
 
 def _to_upright_srgb(pixels: Pixels, header: Header) -> Pixels:
@@ -303,15 +321,8 @@ def _to_upright_srgb(pixels: Pixels, header: Header) -> Pixels:
 
 
 def _rotate(pixels: Pixels, header: Header) -> Pixels:
-    """Return the pixels upright. NumPy would take ten times as long to copy them."""
-    change = ORIENTATIONS[header.orientation]
-    if change.transposes:
-        pixels = cv2.transpose(pixels)
-    if change.reverses_rows:
-        pixels = cv2.flip(pixels, 0)
-    if change.reverses_columns:
-        pixels = cv2.flip(pixels, 1)
-    return pixels
+    """Return the pixels upright."""
+    return np.ascontiguousarray(apply_orientation(pixels, header.orientation))
 
 
 def output_size(height: int, width: int, settings: ImageSettings) -> Size:
@@ -333,8 +344,10 @@ def _scaled_size(height: int, width: int, settings: ImageSettings) -> Size:
     elif settings.resize == "center_crop":
         rows = columns = max(rows, columns)
     if height * columns <= width * rows:
-        return rows, (width * rows + height // 2) // height
-    return (height * columns + width // 2) // width, columns
+        columns = (width * rows + height // 2) // height
+    else:
+        rows = (height * columns + width // 2) // width
+    return rows, columns
 
 
 def _crop_middle(pixels: Pixels, size: Size) -> Pixels:
@@ -354,9 +367,3 @@ def resize_mask(mask: Pixels, settings: ImageSettings) -> Pixels:
     rows, columns = _scaled_size(height, width, settings)
     mask = cv2.resize(mask, (columns, rows), interpolation=cv2.INTER_NEAREST_EXACT)
     return _crop_middle(mask, output_size(height, width, settings))
-
-
-def psnr(a: Pixels, b: Pixels) -> float:
-    """Return the peak signal-to-noise ratio of two uint8 arrays in dB; inf if equal."""
-    value = cv2.PSNR(a, b)  # 361 if equal, under 150 if one level differs
-    return value if value < 300 else inf

@@ -4,7 +4,6 @@ import io
 import itertools
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 
 import cv2
@@ -18,41 +17,39 @@ SIDE = 64  # pixels of a tile, at most
 _TIME = re.compile(r"(\d{4}):(\d\d):(\d\d \d\d:\d\d:\d\d)")
 
 
-@dataclass(frozen=True)
-class FileFacts:
-    """The origin of an image file, as its header states it.
-
-    jpeg_quality: 1 to 100, estimated; 0 for other formats.
-    exif_camera: make and model, "" for none.
-    exif_time: when the photograph was taken, "2026-05-01 10:22:33"; "" for none.
-    """
-
-    jpeg_quality: int = 0
-    exif_camera: str = ""
-    exif_time: str = ""
+# The origin of an image file, as its header states it:
+NO_FACTS: dict[str, int | str] = {
+    "jpeg_quality": 0,  # 1 to 100, estimated; 0 for other formats
+    "exif_camera": "",  # make and model
+    "exif_time": "",  # when the photograph was taken, "2026-05-01 10:22:33"
+}
 
 
-def read_facts(data: bytes) -> FileFacts:
+def read_facts(data: bytes) -> dict[str, int | str]:
     """Return the facts of an image file. Only JPEGs have any; damaged EXIF has none."""
-    quality = 0
-    camera = time = ""
+    facts = dict(NO_FACTS)
     # Pillow raises almost any type for damaged files.
     with suppress(Exception):
         image, _ = open_image(data)
-        if not isinstance(image, JpegImageFile):
-            return FileFacts()
-        # The quality of libjpeg with the closest table.
-        differences = np.abs(_sum_luma_tables() - sum(image.quantization[0]))
-        quality = 1 + int(differences.argmin())
-        exif = image.getexif()
-        make = exif.get(ExifTags.Base.Make, "")
-        model = exif.get(ExifTags.Base.Model, "")
-        # Some cameras fill their names up with zeros.
-        camera = " ".join(f"{make} {model}".replace("\0", " ").split())
-        taken = exif.get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.DateTimeOriginal)
-        if match := _TIME.match(str(taken)):
-            time = "-".join(match.groups())
-    return FileFacts(quality, camera, time)
+        if isinstance(image, JpegImageFile):
+            facts["jpeg_quality"] = _estimate_quality(image)
+            exif = image.getexif()
+            make = exif.get(ExifTags.Base.Make, "")
+            model = exif.get(ExifTags.Base.Model, "")
+            # Some cameras fill their names up with zeros.
+            camera = f"{make} {model}".replace("\0", " ")
+            facts["exif_camera"] = " ".join(camera.split())
+            details = exif.get_ifd(ExifTags.IFD.Exif)
+            taken = details.get(ExifTags.Base.DateTimeOriginal)
+            if match := _TIME.match(str(taken)):
+                facts["exif_time"] = "-".join(match.groups())
+    return facts
+
+
+def _estimate_quality(image: JpegImageFile) -> int:
+    """Return the quality of libjpeg, 1 to 100, with the closest luma table."""
+    differences = _sum_luma_tables() - sum(image.quantization[0])
+    return 1 + int(np.abs(differences).argmin())
 
 
 @cache
@@ -61,7 +58,8 @@ def _sum_luma_tables() -> np.ndarray:
     sums = []
     for quality in range(1, 101):
         file = io.BytesIO()
-        Image.new("L", (8, 8)).save(file, "JPEG", quality=quality)
+        image = Image.new("L", (8, 8))
+        image.save(file, "JPEG", quality=quality)
         file.seek(0)
         sums.append(sum(JpegImageFile(file).quantization[0]))
     return np.array(sums)
@@ -83,5 +81,6 @@ def measure_quality(luma: np.ndarray) -> tuple[float, float]:
         laplacian = cv2.Laplacian(tile, cv2.CV_16S)
         power = cv2.norm(laplacian, cv2.NORM_L2SQR) / laplacian.size
         highest = max(highest, power)
+    brightness, *_ = cv2.mean(luma)
     # Rounded, because processors add in different orders.
-    return round(cv2.mean(luma)[0], 2), round(highest**0.5, 2)
+    return round(brightness, 2), round(highest**0.5, 2)

@@ -16,7 +16,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from kaggle_tfr.images.orientation import ORIENTATIONS, apply_orientation
+from kaggle_tfr.images.orientation import (
+    COLUMNS_REVERSED,
+    ORIENTATIONS,
+    ROWS_REVERSED,
+    TRANSPOSED,
+    apply_orientation,
+)
 
 HASHES = ("average", "perceptual", "difference", "wavelet")
 # More bits, which the hashes of the mirrored or rotated image need: the perceptual hash
@@ -58,7 +64,8 @@ def _list_cosines(size: int, count: int) -> np.ndarray:
     """
     frequency = np.arange(count)[:, None]
     position = np.arange(size) + 0.5
-    return np.rint(np.cos(np.pi / size * frequency * position) * ONE)
+    cosines = np.cos(np.pi / size * frequency * position)
+    return np.rint(cosines * ONE)
 
 
 COSINES = _list_cosines(32, 8)
@@ -66,7 +73,8 @@ FINE_COSINES = _list_cosines(64, 16)
 
 # The parts of a plane of 32 × 32 pixels: a constant, a slope to the right and a slope
 # downwards. They are orthogonal, and whole numbers, so that all sums are exact.
-_SLOPES = 2.0 * np.indices((32, 32)).reshape(2, -1) - 31
+_ROWS_AND_COLUMNS = np.indices((32, 32)).reshape(2, -1)
+_SLOPES = 2.0 * _ROWS_AND_COLUMNS - 31
 PLANE = np.vstack([np.ones(32 * 32), _SLOPES[::-1]])
 
 
@@ -106,14 +114,17 @@ def _exceed_median(values: np.ndarray) -> np.ndarray:
     These are above the lower one of the two in the middle. np.median takes four times
     as long.
     """
-    return values > np.sort(values, axis=None)[values.size // 2 - 1]
+    ordered = np.sort(values, axis=None)
+    lower_middle = ordered[values.size // 2 - 1]
+    return values > lower_middle
 
 
 def _measure_texture(thumbnail: np.ndarray) -> float:
     """Return the standard deviation from the best plane of a thumbnail (32, 32)."""
     pixels = thumbnail.ravel().astype(np.float64)
     sums = PLANE @ pixels
-    power = pixels @ pixels - np.sum(sums**2 / np.sum(PLANE**2, axis=1))
+    power_of_plane = np.sum(sums**2 / np.sum(PLANE**2, axis=1))
+    power = pixels @ pixels - power_of_plane
     return max(0.0, power / len(pixels)) ** 0.5
 
 
@@ -126,7 +137,8 @@ def _make_thumbnails(luma: np.ndarray) -> tuple[np.ndarray, ...]:
     """
     height, width = luma.shape
     # The wavelets of `imagehash.whash` begin with a square of this side.
-    wavelet_side = max(8, 1 << min(height, width).bit_length() - 1)
+    exponent = min(height, width).bit_length() - 1
+    wavelet_side = max(8, 1 << exponent)
     rows, means = _weigh_pixels(height, wavelet_side)
     columns, _ = _weigh_pixels(width, wavelet_side)
     pixels = luma.astype(np.float32)
@@ -134,10 +146,15 @@ def _make_thumbnails(luma: np.ndarray) -> tuple[np.ndarray, ...]:
     coarse, _ = _shrink(pixels, rows[:1], columns[:1])
     fine, sums = _shrink(pixels, rows[1:], columns[1:])
     wavelets = means @ sums[:, ::EIGHTH]
-    fine = fine.reshape(8, EIGHTH, 8, EIGHTH)
-    medium = fine[:, 1:5, :, 1:5].reshape(32, 32)
-    large = fine[:, 5:, :, 5:].reshape(64, 64)
-    return coarse, medium, large, wavelets
+    return coarse, *_split_eighths(fine), wavelets
+
+
+def _split_eighths(fine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the thumbnails of 32 and of 64 pixels a side, of eighths."""
+    eighths = fine.reshape(8, EIGHTH, 8, EIGHTH)
+    medium = eighths[:, 1:5, :, 1:5]
+    large = eighths[:, 5:, :, 5:]
+    return medium.reshape(32, 32), large.reshape(64, 64)
 
 
 def _shrink(
@@ -169,14 +186,16 @@ def _weigh_pixels(length: int, wavelet_side: int) -> tuple[list[Block], np.ndarr
     """
     coarse = [_weigh_by_lanczos(length, size, size) for size in (8, 9)]
     means = _weigh_by_lanczos(length, wavelet_side, 8)
-    fine = [means, *(_weigh_by_lanczos(length, size, size) for size in (32, 64))]
-    eighths = [weights.reshape(8, -1, length) for weights in fine]
+    fine = [_weigh_by_lanczos(length, size, size) for size in (32, 64)]
+    by_eighth = [weights.reshape(8, -1, length) for weights in (means, *fine)]
+    eighths = np.concatenate(by_eighth, axis=1)
 
     blocks = []
-    for weights in (np.concatenate(coarse), *np.concatenate(eighths, axis=1)):
+    for weights in (np.concatenate(coarse), *eighths):
         pixels = np.flatnonzero(weights.any(axis=0))
         reach = slice(pixels[0], pixels[-1] + 1)
-        blocks.append((reach, weights[:, reach].astype(np.float32)))
+        reached = weights[:, reach].astype(np.float32)
+        blocks.append((reach, reached))
     return blocks, means
 
 
@@ -198,26 +217,27 @@ def _weigh_by_lanczos(length: int, size: int, n_means: int) -> np.ndarray:
     weights[is_inside] = np.sinc(taps) * np.sinc(taps / 3)
     weights /= weights.sum(axis=1, keepdims=True)
     means = weights.reshape(n_means, -1, length).mean(axis=1)
-    running_sums = np.rint(np.cumsum(means, axis=1) * ONE) / ONE
-    return np.diff(running_sums, axis=1, prepend=0)
+    running_sums = np.cumsum(means, axis=1)
+    rounded = np.rint(running_sums * ONE) / ONE
+    return np.diff(rounded, axis=1, prepend=0)
 
 
 def _find_bits(orientation: int) -> np.ndarray:
     """Return which 256 of the 640 bits are the hashes in an orientation."""
-    change = ORIENTATIONS[orientation]
     positions = np.arange(640).reshape(10, 8, 8)
     cosines = positions[[1, 4, 5, 6]]  # plain, mirrored along x, y, both
     # Brighter and darker to the right, brighter and darker downwards.
     differences = positions[[2, 7, 8, 9]]
-    if change.transposes:
+    if orientation in TRANSPOSED:
         cosines = cosines[[0, 2, 1, 3]].swapaxes(1, 2)
         differences = differences[2:]
 
-    mirror = change.reverses_columns + 2 * change.reverses_rows
+    is_darker = int(orientation in COLUMNS_REVERSED)
+    mirror = is_darker + 2 * (orientation in ROWS_REVERSED)
     bits = [
         apply_orientation(positions[0], orientation),  # average
         cosines[mirror],
-        apply_orientation(differences[int(change.reverses_columns)], orientation),
+        apply_orientation(differences[is_darker], orientation),
         apply_orientation(positions[3], orientation),  # wavelet
     ]
     return np.reshape(bits, 256)

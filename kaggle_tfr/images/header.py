@@ -36,8 +36,7 @@ FORMATS = (
     "AVIF",
 )
 PNG = b"\x89PNG"
-TIFF = (b"II*\0", b"MM\0*")
-SIGNATURES = (b"\xff\xd8\xff", PNG, b"GIF8", b"RIFF")
+SIGNATURES = (b"\xff\xd8\xff", PNG, b"GIF8", b"RIFF", b"II*\0", b"MM\0*")
 SIMPLE_MODES = ("1", "L", "P", "RGB")
 OWN_PROFILE_MODES = ("L", "CMYK")  # a colour profile of RGB does not fit their pixels
 MAX_PARTS = 99  # of metadata that are tried one by one; a file may have millions
@@ -98,7 +97,8 @@ def rejecting(data: bytes) -> Iterator[None]:
 
 def _explain(data: bytes, error: Exception) -> str:
     """Return why Pillow cannot read `data`."""
-    text, *_ = (str(error) or type(error).__name__).splitlines()
+    text = str(error) or type(error).__name__
+    text = text.splitlines()[0]
     if isinstance(error, Image.DecompressionBombError):
         return f"over MAX_PIXELS: {text}"
     if isinstance(error, EOFError) or "truncated" in text.lower():
@@ -108,11 +108,9 @@ def _explain(data: bytes, error: Exception) -> str:
     if data[4:8] == b"ftyp":
         brand = data[8:12].decode("ascii", "replace")
         return f"unsupported format: {brand} (HEIF family)"
-    if data.startswith(TIFF):
-        return (
-            "unsupported format: cut TIFF, or with unknown bits, photometric or bands"
-        )
-    return "truncated" if data.startswith(SIGNATURES) else "not an image"
+    if data.startswith(SIGNATURES):
+        return "truncated, or of an unsupported type"
+    return "not an image"
 
 
 def read_header(data: bytes) -> Header:
@@ -168,7 +166,8 @@ def _list_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
     marker = 0
     while marker != 0xDA and start + 20 < len(data) and data[start] == 0xFF:
         marker = data[start + 1]
-        end = start + 2 + int.from_bytes(data[start + 2 : start + 4])
+        length = int.from_bytes(data[start + 2 : start + 4])
+        end = start + 2 + length
         yield marker, start, end
         start = end
 
@@ -184,7 +183,9 @@ def _read_by_pillow(data: bytes, scan: int) -> Header:
     orientation = _find_orientation(image)
     # As stored: versions of Pillow differ in whether the size of a TIFF is rotated.
     tags = getattr(image, "tag_v2", {})
-    size = (tags.get(256, image.width), tags.get(257, image.height))
+    stored_width = tags.get(256, image.width)
+    stored_height = tags.get(257, image.height)
+    size = (stored_width, stored_height)
     width, height = transpose_size(size, orientation)
     if image.format == "TIFF":  # Pillow rotates TIFFs itself
         orientation = 1
@@ -231,7 +232,8 @@ def open_image(data: bytes) -> tuple[Image.Image, bool]:
 
 def _join(*parts: bytes) -> Image.Image:
     # A single part is not copied.
-    return Image.open(io.BytesIO(b"".join(filter(None, parts))))
+    data = b"".join(filter(None, parts))
+    return Image.open(io.BytesIO(data))
 
 
 def _split(data: bytes) -> list[bytes]:
@@ -260,7 +262,8 @@ def _list_metadata(data: bytes) -> Iterator[tuple[int, int]]:
             yield start, end
     start = 33 if data.startswith(PNG) else len(data)
     while (name := data[start + 4 : start + 8]) not in (b"", b"IEND"):
-        end = start + 12 + int.from_bytes(data[start : start + 4])
+        length = int.from_bytes(data[start : start + 4])
+        end = start + 12 + length
         if name[:1].islower() and name not in PIXEL_CHUNKS:
             yield start, end
         start = end
@@ -290,10 +293,12 @@ def _srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | N
     except (ImageCms.PyCMSError, OSError, TypeError):
         return None
     # It may change each colour by 3 of 255 levels.
-    colors = np.indices((18, 18, 18), np.uint8).T.reshape(18, -1, 3) * 15
+    grid = np.indices((18, 18, 18), np.uint8).T
+    colors = 15 * grid.reshape(18, -1, 3)
     samples = Image.fromarray(colors).convert(mode)
     converted = transform.apply(samples)
-    differences = ImageChops.difference(converted, samples.convert("RGB"))
+    unchanged = samples.convert("RGB")
+    differences = ImageChops.difference(converted, unchanged)
     return transform if np.asarray(differences).max() > 3 else None
 
 
@@ -338,9 +343,9 @@ def read_rgb(
         image, _ = open_image(data)
         drafted = image.draft(mode, size)
         image.load()
+        columns, rows = drafted[1][2:] if drafted else image.size
         rgb = _over_white(image)
         rgb = _convert_16_bits(image, data, bit_depth) or rgb
-        _, _, columns, rows = drafted[1] if drafted else (0, 0, *image.size)
         return to_srgb(rgb, profile), (rows, columns)
 
 
@@ -374,13 +379,15 @@ def _convert_16_bits(
     values = _read_16_bits(image, data)
     if values is None:
         return None
-    colors = values if values.ndim == 2 else values[..., 2::-1]  # red first
+    is_grey = values.ndim == 2
+    colors = values if is_grey else values[..., 2::-1]  # red first
     levels = _reduce_to_8_bits(colors, bit_depth)
     transparency: np.ndarray | int = 0  # to 1
-    if values.ndim == 2:
+    if is_grey:
         transparency = values == image.info.get("transparency", -1)
     elif values.shape[2] == 4 and image.has_transparency_data:
         transparency = 1 - values[..., 3:] / np.float32(65535)
+
     over_white = levels + (255 - levels) * transparency
     pixels = over_white.round().astype(np.uint8)
     return Image.fromarray(pixels).convert("RGB")
@@ -389,25 +396,28 @@ def _convert_16_bits(
 def _read_16_bits(image: Image.Image, data: bytes) -> np.ndarray | None:
     """Return uint16 (h, w), or (h, w, 3 or 4) with blue first; None for 8 bits."""
     tags = getattr(image, "tag_v2", {262: 1})
-    if image.mode.startswith(("I", "F")):
+    if image.mode[0] in "IF":
         grey = _read_16_bit_grey(image)
         return grey if tags.get(262) else 65535 - grey  # white is zero
-    bits = data[24] if image.format == "PNG" else tags.get(258, (8,))[0]
-    if bits != 16 or image.mode == "CMYK":
+    bits = (data[24],) if image.format == "PNG" else tags.get(258, ())
+    if 16 not in bits[:1] or image.mode == "CMYK":
         return None
-    if tags.get(284) == 2 or 1 in tags.get(338, ()):
+    has_planes = tags.get(284) == 2
+    if has_planes or 1 in tags.get(338, ()):
         raise RejectedImage(
             "unsupported format: 16 bits in planes, or with premultiplied alpha"
         )
     import cv2  # Pillow keeps only 8 bits of colours
 
-    values = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    buffer = np.frombuffer(data, np.uint8)
+    values = cv2.imdecode(buffer, cv2.IMREAD_UNCHANGED)
     return None if values is None or values.dtype != np.uint16 else values
 
 
 def _read_16_bit_grey(image: Image.Image) -> np.ndarray:
     pixels = np.asarray(image)
-    values = np.nan_to_num(pixels).clip(0, 65535).astype(np.uint16)
+    clipped = np.nan_to_num(pixels).clip(0, 65535)
+    values = clipped.astype(np.uint16)
     if (values != pixels).any():
         raise _unsupported_mode(image)
     return values
@@ -425,7 +435,8 @@ def _reduce_to_8_bits(values: np.ndarray, bit_depth: str) -> np.ndarray:
     if not is_dark and bit_depth != "stretch":
         return (values >> 8).astype(np.uint8)
     high = max(high, low + 1)
-    levels = np.interp(np.arange(65536), [low, high], [0, 255])
+    all_values = np.arange(65536)
+    levels = np.interp(all_values, [low, high], [0, 255])
     return levels.round().astype(np.uint8)[values]
 
 

@@ -78,11 +78,11 @@ def resize_code(code: str, height: int, width: int, settings: "ImageSettings") -
 def join_codes(codes: Sequence[str]) -> str:
     """Return the code of all the masks together, or the first broken code."""
     for code in codes:
-        if len(codes) == 1 or find_code_problem(
-            code, 1 << 31, 1 << 31
-        ):  # the size is not known here
+        # The size of the image is not known here.
+        if len(codes) == 1 or find_code_problem(code, 1 << 31, 1 << 31):
             return code
-    starts, ends = np.sort(_split_code(" ".join(codes)), axis=0).T
+    runs = _split_code(" ".join(codes))
+    starts, ends = np.sort(runs, axis=0).T
     # As many runs have ended before a gap as have started.
     is_gap = starts[1:] > ends[:-1]
     first_starts = starts[np.append(True, is_gap)]
@@ -105,7 +105,8 @@ def find_code_problem(code: str, height: int, width: int) -> str:
     if (numbers < 1).any():
         return f"run-length code counts from 1, but contains {numbers.min()}"
     # Unsigned, because the sum of two numbers below 2**63 may need one bit more.
-    starts, lengths = numbers.astype(np.uint64).reshape(-1, 2).T
+    runs = numbers.astype(np.uint64).reshape(-1, 2)
+    starts, lengths = runs.T
     last = starts + lengths - 1
     n_pixels = height * width
     if last.max(initial=0) > n_pixels:
@@ -117,14 +118,16 @@ def find_code_problem(code: str, height: int, width: int) -> str:
 
 def _split_code(code: str) -> np.ndarray:
     """Return the first pixel of each run, from 0, and the pixel after its last."""
-    runs = np.array(code.split(), np.int64).reshape(-1, 2)
+    numbers = np.array(code.split(), np.int64)
+    runs = numbers.reshape(-1, 2)
     return runs.cumsum(axis=1) - 1
 
 
 def _format_code(borders: np.ndarray) -> str:
     """Return the code of the runs that `_split_code` describes."""
     runs = np.diff(borders, axis=1, prepend=-1)
-    return " ".join(map(str, runs.ravel().tolist()))
+    numbers = runs.ravel().tolist()
+    return " ".join(map(str, numbers))
 
 
 def sample_mask(
@@ -157,9 +160,11 @@ def sample_mask(
 
 def _find_borders(code: "tf.Tensor") -> "tf.Tensor":
     """Return where the runs start and end in turn, int64, from 0."""
-    numbers = tf.strings.to_number(tf.strings.split(code), tf.int64)
+    words = tf.strings.split(code)
+    numbers = tf.strings.to_number(words, tf.int64)
     runs = tf.reshape(numbers, [-1, 2])
-    return tf.reshape(tf.cumsum(runs, axis=1) - 1, [-1])
+    borders = tf.cumsum(runs, axis=1) - 1
+    return tf.reshape(borders, [-1])
 
 
 def _find_sources(

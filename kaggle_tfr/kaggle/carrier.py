@@ -4,7 +4,6 @@ import base64
 import io
 import lzma
 import tarfile
-from functools import cache
 from pathlib import Path
 
 from kaggle_tfr.version import __version__
@@ -42,7 +41,6 @@ session.prepare()  # before TensorFlow is imported
 print(f"kaggle_tfr from {{package_dir}}")'''
 
 
-@cache
 def format_carrier() -> str:
     """Return the source of the cell that makes `import kaggle_tfr` work on Kaggle."""
     text = base64.encodebytes(_pack()).decode().rstrip()

@@ -40,15 +40,15 @@ def format_notebook(
     Equal arguments give equal bytes.
     """
     cells_of_steps = [_read_cells(step) for step in steps]
-    header = jinja2.Template(HEADER.read_text(), trim_blocks=True).render(
-        headings=[cells[0].source.partition("\n")[0] for cells in cells_of_steps],
-        metadata=metadata,
-    )
+    headings = [cells[0].source.splitlines()[0] for cells in cells_of_steps]
+    template = jinja2.Template(HEADER.read_text(), trim_blocks=True)
+    header = template.render(headings=headings, metadata=metadata)
+    slug = Path(metadata["id"]).name
     cells = [
         new_markdown_cell(header),
         *_make_settings(steps, values),
         new_code_cell(format_carrier(), metadata=_HIDDEN),
-        new_code_cell(_OPENING.format(slug=Path(metadata["id"]).name, more=opening)),
+        new_code_cell(_OPENING.format(slug=slug, more=opening)),
         *chain(*cells_of_steps),
     ]
     for number, cell in enumerate(cells):

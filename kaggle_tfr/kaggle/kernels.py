@@ -118,7 +118,8 @@ def _list_inputs(values: Values, sources: Sequence[str]) -> list[str]:
         return list(sources)
     more = [settings["INPUT_DIR"] for settings in values.get("MORE_INPUTS", [])]
     # A plain name is a folder below INPUT_DIR.
-    inputs = list(sources) or [input_dir, *(name for name in more if "/" in name)]
+    further = [name for name in more if "/" in name]
+    inputs = list(sources) or [input_dir, *further]
     for parameter in ("OVERRIDES", "COMPARE_WITH", "FOLDS_FROM"):
         names = values.get(parameter, [])
         inputs += [names] if isinstance(names, str) else names

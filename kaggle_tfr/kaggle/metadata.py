@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kaggle_tfr.find import OWNER_PLACEHOLDER, to_slug
+from kaggle_tfr.find import OWNER_PLACEHOLDER
 from kaggle_tfr.shards import SUMS, find_changed_files, read_sums
 from kaggle_tfr.storage import parse_json, read_text, write_atomically
 
@@ -22,18 +22,10 @@ def read_metadata(path: Path, username: str) -> dict[str, Any]:
 
 
 def read_kernel(folder: str, username: str) -> dict[str, Any]:
-    """Return the metadata of a kernel, with the absolute path of its code_file.
-
-    Raises: ValueError: Kaggle makes another slug of its title than that of its id.
-    """
-    path = Path(folder, KERNEL_FILE)
-    metadata = read_metadata(path, username)
-    name = f"{username}/{to_slug(str(metadata.get('title')))}"
-    if metadata.get("id") != name:
-        raise ValueError(
-            f"'{path}': Kaggle makes the id '{name}' of this title. Set it."
-        )
-    metadata["code_file"] = str(Path(folder, metadata["code_file"]).resolve())
+    """Return the metadata of a kernel, with the absolute path of its code_file."""
+    metadata = read_metadata(Path(folder, KERNEL_FILE), username)
+    code_file = Path(folder, metadata["code_file"])
+    metadata["code_file"] = str(code_file.resolve())
     return metadata
 
 

@@ -13,8 +13,9 @@ def copy_output(kernel: str, folder: str) -> None:
     kernel: a slug, of another kernel or of an earlier session of this one.
     """
     source = find_folder(kernel)
-    paths = sorted(Path(source).rglob("*")) if source else []
-    for path in paths:
+    if not source:
+        return
+    for path in Path(source).rglob("*"):
         target = Path(folder, path.relative_to(source))
         if path.is_file() and not target.exists():
             write_atomically(target, path.read_bytes())

@@ -66,8 +66,7 @@ def push_kernels(
     The same call resumes after an interruption: finished kernels are not pushed again,
     running ones are waited for, unfinished ones continue from their own output.
     output: the folder for their outputs. at_once: sessions at a time.
-    Raises: ValueError, FileNotFoundError: a kernel's metadata is wrong; nothing was
-    pushed.
+    Raises: ValueError: a kernel's metadata is not JSON; nothing was pushed.
     """
     username = read_username()
     kernels = [read_kernel(folder, username) for folder in folders]
@@ -122,8 +121,9 @@ def _finish_kernel(kernel: dict[str, Any], output: str) -> tuple[str, str]:
 
 def _digest(kernel: dict[str, Any]) -> str:
     """Return the SHA-256 of a kernel's metadata and code."""
+    metadata = json.dumps(kernel).encode()
     code = Path(kernel["code_file"]).read_bytes()
-    return hashlib.sha256(json.dumps(kernel).encode() + code).hexdigest()
+    return hashlib.sha256(metadata + code).hexdigest()
 
 
 def _push(kernel: dict[str, Any]) -> None:

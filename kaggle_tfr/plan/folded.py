@@ -187,7 +187,7 @@ def list_folds(
     keep: whether the image is written, or an earlier part has it and its file is here.
     reason: why, or why not.
     """
-    table = match_clusters(images, clusters, ["reason"])
+    table = match_clusters(images, clusters)
     is_good = images["problem"] == ""
     reason = table["reason"].fillna("kept: no copy found")
     reason = reason.mask(~is_good, "rejected: " + images["problem"])

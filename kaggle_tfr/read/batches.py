@@ -78,7 +78,8 @@ def list_folds(shards: pd.DataFrame, fold: int | str = "all") -> list[int]:
     Raises: ValueError: there is no such fold.
     """
     training = shards[shards["split"].map(SPLIT_NAMES) == "train"]
-    folds = sorted(set(training["fold"].tolist()) - {-1})
+    numbers = set(training["fold"].tolist())
+    folds = sorted(numbers - {-1})
     if len(folds) < 2:
         folds = [0]
     if fold == "all":
@@ -259,13 +260,9 @@ def decode_record(
     flip, ids: see `read_batches`.
     """
     id_key = schema.key_of("image_id") if ids else ""
-    known = feature_spec(schema)
-    # The features that a batch needs, and no others.
-    names = [schema.image_key, *schema.label_keys, id_key]
-    spec = {name: known[name] for name in names if name}
+    spec = _choose_features(schema, id_key)
     values = tf.io.parse_single_example(record, spec)
     image, label = _decode_values(values, schema, size, training=training)
-
     if flip:
         is_flipped = tf.random.uniform([]) < 0.5
         image = _flip_if(is_flipped, image)
@@ -273,12 +270,19 @@ def decode_record(
             label = _flip_if(is_flipped, label)
 
     example = (image, label) if training else (image, label, 1.0)
+    if not ids:
+        return example
     if id_key:
         return (*example, values[id_key])
-    if ids:
-        name = tf.strings.split(file, "/")[-1]
-        return (*example, name + "#" + tf.strings.as_string(number))
-    return example
+    name = tf.strings.split(file, "/")[-1]
+    return (*example, name + "#" + tf.strings.as_string(number))
+
+
+def _choose_features(schema: RecordSchema, id_key: str) -> dict[str, Any]:
+    """Return the specifications of the features that a batch needs, and no others."""
+    known = feature_spec(schema)
+    names = [schema.image_key, *schema.label_keys, id_key]
+    return {name: known[name] for name in names if name}
 
 
 def _decode_values(
@@ -305,7 +309,8 @@ def _join_labels(label_values: list[tf.Tensor], kind: str) -> tf.Tensor:
     """Return the class or quantity, −1 without one, or flags of several, float32."""
     if kind == "multi":
         flags = [tf.reshape(value, [-1]) for value in label_values]
-        return tf.concat([tf.cast(flag, tf.float32) for flag in flags], 0)
+        floats = [tf.cast(flag, tf.float32) for flag in flags]
+        return tf.concat(floats, 0)
     return label_values[0] if label_values else tf.constant(-1, tf.int64)
 
 
@@ -367,7 +372,8 @@ def fit_to_size(pixels: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
 
     def resize() -> tf.Tensor:
         # Antialiasing takes four times as long, and matters in a strong reduction only.
-        is_strong = tf.reduce_any(2 * tf.shape(pixels)[:2] > 3 * tf.constant(size))
+        sides = tf.shape(pixels)[:2]
+        is_strong = tf.reduce_any(2 * sides > 3 * tf.constant(size))
         resized = tf.cond(
             is_strong,
             lambda: tf.image.resize(pixels, size, antialias=True),
@@ -376,4 +382,5 @@ def fit_to_size(pixels: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
         return tf.cast(tf.round(resized), pixels.dtype)
 
     has_size = tf.reduce_all(tf.shape(pixels)[:2] == size)
-    return tf.ensure_shape(tf.cond(has_size, lambda: pixels, resize), (*size, 3))
+    fitted = tf.cond(has_size, lambda: pixels, resize)
+    return tf.ensure_shape(fitted, (*size, 3))

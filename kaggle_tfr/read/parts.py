@@ -71,8 +71,9 @@ def find_images(shards: pd.DataFrame, image_ids: Iterable[str]) -> list[np.ndarr
                 "their parts lists it, nor is it the place of a record, file#number."
             )
         shard = by_file.loc[file]
-        records = tf.data.TFRecordDataset(file, shard["compression"]).skip(int(number))
-        features = parse_record(next(records.as_numpy_iterator()))
+        records = tf.data.TFRecordDataset(file, shard["compression"])
+        record = next(records.skip(int(number)).as_numpy_iterator())
+        features = parse_record(record)
         (encoded,) = features[shard["schema"].image_key].bytes_list.value
         images.append(read_upright(encoded))
     return images
@@ -97,6 +98,6 @@ def find_submission(shards: pd.DataFrame) -> pd.DataFrame | None:
     for folder in shards["folder"].unique():
         text = storage.read_text(storage.join(folder, SUBMISSION))
         if text:
-            file = io.StringIO(text.lstrip("\ufeff"))
+            file = io.StringIO(text.removeprefix("\ufeff"))
             return pd.read_csv(file, dtype=str, keep_default_na=False)
     return None

@@ -62,13 +62,7 @@ class Records(Sequence[tuple[Any, Any]]):
         in GZIP or has no index; FileNotFoundError.
         """
         shards = parts if isinstance(parts, pd.DataFrame) else find_shards(parts)
-        if split is not None:
-            shards = _choose_split(shards, split, fold or 0)
-        elif fold is not None:
-            raise ValueError(
-                f"fold is {fold}, but there is no split. Set split to 'train' or to "
-                "'validation'."
-            )
+        shards = _choose_shards(shards, split, fold)
         self.schema = one_schema(shards)
         self.classes = shards["labels"].iloc[0].classes
         self.decode = decode
@@ -107,14 +101,22 @@ class Records(Sequence[tuple[Any, Any]]):
             return pixels, _join_labels(labels, self.schema.kind)
 
 
-def _choose_split(shards: pd.DataFrame, split: Split, fold: int) -> pd.DataFrame:
+def _choose_shards(
+    shards: pd.DataFrame, split: Split | None, fold: int | None
+) -> pd.DataFrame:
     """Return the shards of a split, by `choose_fold` where there are folds.
 
-    Raises: ValueError: there is none.
+    Raises: ValueError: there is none, or a fold of no split.
     """
+    if split is None:
+        if fold is not None:
+            raise ValueError(f"fold is {fold}, but split is None, which has no folds.")
+        return shards
+
     # Without folds there may be training shards alone, which `choose_fold` refuses.
-    if split == "validation" or (split == "train" and len(list_folds(shards)) > 1):
-        training, validation = choose_fold(shards, fold)
+    has_folds = len(list_folds(shards)) > 1
+    if split == "validation" or (split == "train" and has_folds):
+        training, validation = choose_fold(shards, fold or 0)
         return training if split == "train" else validation
 
     chosen = shards[shards["split"].map(SPLIT_NAMES) == split]
@@ -131,7 +133,8 @@ def _join_labels(labels: list[Any], kind: str) -> Any:
     if kind == "masks":
         return tuple(labels)
     if kind == "multi":
-        return np.concatenate([np.ravel(label) for label in labels]).astype(np.float32)
+        flags = np.concatenate(list(map(np.ravel, labels)))
+        return flags.astype(np.float32)
     label = labels[0] if labels else -1
     return label.decode(errors="replace") if isinstance(label, bytes) else label
 
@@ -139,7 +142,8 @@ def _join_labels(labels: list[Any], kind: str) -> Any:
 def _decode_masks(codes: list[bytes], pixels: np.ndarray) -> np.ndarray:
     """Return masks, uint8 (height, width, classes), of the size of an image."""
     height, width, _ = pixels.shape
-    return np.stack([decode_mask(code.decode(), height, width) for code in codes], -1)
+    masks = [decode_mask(code.decode(), height, width) for code in codes]
+    return np.stack(masks, -1)
 
 
 def _open_index(row: Any) -> ShardIndex:

@@ -30,16 +30,16 @@ def fill_submission(
     if template is None:
         template = pd.DataFrame({"image_id": list(ids), "label": ""})
     id_column, rows = _match_ids(template, ids)
-    _print_missing(template.loc[rows < 0, id_column].unique())
+    _print_missing(template[id_column][rows < 0])
     filled = _fill_missing(scores, rows)
 
     submission = template.copy()
     columns = list(template.columns.drop(id_column))
-    names = [str(name) for name in classes]
+    names = list(map(str, classes))
     if len(columns) != 1:
         submission[columns] = filled[:, _find_positions(columns, names)]
     elif names:
-        submission[columns[0]] = np.array(names, object)[filled.argmax(axis=1)]
+        submission[columns[0]] = np.take(names, filled.argmax(axis=1))
     else:
         submission[columns[0]] = filled[:, 0]
     return submission
@@ -87,12 +87,11 @@ def _match_ids(template: pd.DataFrame, ids: Sequence[str]) -> tuple[str, np.ndar
     )
 
 
-def _print_missing(ids: np.ndarray) -> None:
+def _print_missing(ids: pd.Series) -> None:
     """Name the test images that have no prediction, ten at most."""
-    if not len(ids):
-        return
-    print(
-        f"Test images that could not be read: {len(ids):,}, such as "
-        f"{', '.join(ids[:10])}. Each gets the most frequent class, or the mean of a "
-        "quantity."
-    )
+    if len(ids):
+        print(
+            f"Test images that could not be read: {ids.nunique():,}, such as "
+            f"{', '.join(ids.unique()[:10])}. Each gets the most frequent class, or "
+            "the mean of a quantity."
+        )

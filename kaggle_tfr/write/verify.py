@@ -9,12 +9,13 @@ from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 import pandas as pd
 from PIL import Image, ImageOps
 
 from kaggle_tfr import parallel, storage
-from kaggle_tfr.images.convert import EncodedImage, ImageSettings, psnr, read_pixels
+from kaggle_tfr.images.convert import EncodedImage, ImageSettings, read_pixels
 from kaggle_tfr.images.header import RejectedImage, read_header, read_upright
 from kaggle_tfr.images.orientation import INVERSE, ORIENTATIONS, apply_orientation
 from kaggle_tfr.naming import is_shard_name
@@ -285,10 +286,10 @@ def compare_with_source(
     expected = np.asarray(resize(image, (width, height), METHOD))
 
     versions = {SWAPPED: pixels[..., ::-1]}
-    for number, orientation in ORIENTATIONS.items():
-        versions[orientation.name] = apply_orientation(pixels, INVERSE[number])
+    for number, name in ORIENTATIONS.items():
+        versions[name] = apply_orientation(pixels, INVERSE[number])
     fits = {
-        name: psnr(expected, version)
+        name: cv2.PSNR(expected, version)
         for name, version in versions.items()
         if version.shape == pixels.shape
     }

@@ -1,17 +1,16 @@
 """Which pairs the second look verifies, by their number and their distances."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
 from support.scenes import scene
 from support.splits import make_hashes
 
-from kaggle_tfr.deduplicate import candidates
-from kaggle_tfr.deduplicate.candidates import find_candidates
+from kaggle_tfr.deduplicate import pairs as candidates
+from kaggle_tfr.deduplicate import search
 from kaggle_tfr.deduplicate.geometry import verify_geometry
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
+from kaggle_tfr.deduplicate.pairs import find_candidates
 from kaggle_tfr.images.hashing import FINE_HASH
 
 SETTINGS = DuplicateSettings()
@@ -46,7 +45,7 @@ def test_few_candidates_are_all_verified(hashes):
 
     assert second_look == "all"
     assert list_partners(pairs) == [1, 2, 3, 4, 5]
-    always, _ = find_candidates(hashes, replace(SETTINGS, second_look=True))
+    always, _ = find_candidates(hashes, DuplicateSettings(second_look=True))
     pd.testing.assert_frame_equal(pairs, always)
 
 
@@ -63,13 +62,14 @@ def test_of_many_candidates_the_likeliest_are_verified(hashes, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("limit", "value"), [("MAX_CANDIDATES", 1), ("MAX_IMAGES", 19)]
+    ("module", "limit", "value"),
+    [(search, "MAX_PAIRS", 1), (candidates, "MAX_IMAGES", 19)],
 )
-def test_too_many_candidates_are_not_verified(
-    hashes, monkeypatch, capsys, limit, value
+def test_too_many_candidates_are_not_verified(  # noqa: PLR0917
+    hashes, monkeypatch, capsys, module, limit, value
 ):
     """The pairs within MAX_BITS remain, and a line names the alternative."""
-    monkeypatch.setattr(candidates, limit, value)
+    monkeypatch.setattr(module, limit, value)
 
     pairs, second_look = find_candidates(hashes, SETTINGS)
 
@@ -85,6 +85,6 @@ def test_files_that_cannot_be_read_only_pair_within_max_bits(hashes, tmp_path):
     images.loc[[1, 3], "path"] = "earlier:part-1/train/scene.jpg"
 
     pairs, _ = find_candidates(hashes, SETTINGS)
-    verified = verify_geometry(images, pairs)
+    verified = verify_geometry(images, pairs, SETTINGS)
 
     assert list_partners(verified[verified["accepted"]]) == [1, 2, 4, 5]

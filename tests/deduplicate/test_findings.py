@@ -4,9 +4,8 @@ import pandas as pd
 import pytest
 from support.splits import make_codes, make_images, make_pairs
 
-from kaggle_tfr.deduplicate.clusters import find_clusters
+from kaggle_tfr.deduplicate.clusters import find_clusters, find_leaks
 from kaggle_tfr.deduplicate.findings import Found, note_findings
-from kaggle_tfr.deduplicate.leaks import find_leaks
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 
 NOTHING = pd.DataFrame({"dataset": [], "keep": []})
@@ -16,14 +15,13 @@ NOTHING = pd.DataFrame({"dataset": [], "keep": []})
 def list_notes(capsys):
     """Return the lines that are printed for images with these pairs."""
 
-    def run(images, pairs, places=None, overlap=NOTHING, **more):
-        codes = make_codes(*(places or [0] * len(images)))
-        others = more.pop("others", NOTHING)
-        clusters = find_clusters(images, pairs, codes, DuplicateSettings(**more))
+    def run(images, pairs, **rules):
+        codes = make_codes(*[0] * len(images))
+        clusters = find_clusters(images, pairs, codes, DuplicateSettings(**rules))
         leaks = find_leaks(clusters, codes)
-        tables = (images, pairs, clusters, leaks, overlap, NOTHING)
+        tables = (images, pairs, clusters, leaks, NOTHING, NOTHING)
         capsys.readouterr()
-        note_findings(Found(*tables, counts={}), others)
+        note_findings(Found(*tables, counts={}), NOTHING)
         return capsys.readouterr().out.splitlines()
 
     return run
@@ -65,17 +63,3 @@ def test_labels_of_test_images_disagree_too(list_notes):
         "! Labels disagree in 2 of 2 clusters of near-duplicates (4 images). CONFLICTS "
         "drops 2 of them"
     )
-
-
-def test_each_dataset_has_its_sentence(list_notes):
-    """The mark depends on whether such an image is kept."""
-    images = make_images("train", "train")
-    overlap = pd.DataFrame({"dataset": ["a/b", "d"], "keep": [True, False]})
-    others = pd.DataFrame({"dataset": ["a/b", "a/b", "c", "d"]})
-
-    notes = list_notes(images, make_pairs(), overlap=overlap, others=others)
-
-    first, second, third = notes[2:]
-    assert first.startswith("! a/b (2 images) contains 1 of 2 images. LEAKS")
-    assert second == "· c (1 image) contains 0 of 2 images."
-    assert third == "· d (1 image) contains 1 of 2 images."

@@ -7,7 +7,10 @@ from PIL import Image, ImageOps
 from support.scenes import saved, scene
 
 from kaggle_tfr.deduplicate import geometry
-from kaggle_tfr.deduplicate.geometry import align, verify_geometry
+from kaggle_tfr.deduplicate.geometry import find_transform, verify_geometry
+from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
+
+SETTINGS = DuplicateSettings()
 
 
 @pytest.fixture
@@ -38,11 +41,12 @@ def pairs():
     return pairs.assign(distance=60, orientation=1)
 
 
-def test_copies_are_accepted_and_other_scenes_are_not(images, pairs):
+def test_copies_are_accepted_and_other_scenes_are_not(images, pairs, monkeypatch):
     """Geometry is a second witness of the first pairs that are near by their hashes."""
     pairs.loc[[2, 5], "distance"] = 10
+    monkeypatch.setattr(geometry, "MAX_WITNESSED", 1)
 
-    verified = verify_geometry(images, pairs, most_near=1)
+    verified = verify_geometry(images, pairs, SETTINGS)
 
     accepted = verified[verified["accepted"]]
     ends = accepted[["a", "b"]].to_numpy().tolist()
@@ -62,7 +66,7 @@ def test_a_rotated_pair_is_accepted_unverified_within_a_smaller_radius(images, p
         orientation=[1, 8, 8, 2],
     )
 
-    verified = verify_geometry(images, pairs, max_bits=25)
+    verified = verify_geometry(images, pairs, DuplicateSettings(mirrored=True))
 
     assert verified["accepted"].tolist() == [True, True, False, False]
     assert verified["orientation"].tolist() == [1, 8, 8, 2]
@@ -79,29 +83,32 @@ def test_a_rerun_verifies_only_pairs_of_new_and_changed_images(
         verified_rows.extend(block.index)
         return [(7, 1)] * len(block)
 
-    first_result = verify_geometry(images, pairs, work_dir)
+    first_result = verify_geometry(images, pairs, SETTINGS, work_dir)
     monkeypatch.setattr(geometry, "_compare_block", record_block)
-    second_result = verify_geometry(images, pairs, work_dir)
+    second_result = verify_geometry(images, pairs, SETTINGS, work_dir)
 
     pd.testing.assert_frame_equal(first_result, second_result)
     assert not verified_rows
     images.loc[3, "n_bytes"] += 1
-    verify_geometry(images, pairs, work_dir)
+    verify_geometry(images, pairs, SETTINGS, work_dir)
     has_changed = (pairs["a"] == 3) | (pairs["b"] == 3)
     assert sorted(verified_rows) == np.flatnonzero(has_changed).tolist()
 
 
-def test_a_copy_is_moved_onto_its_original(tmp_path):
-    """The short side of each image is 1 long."""
+def test_a_place_of_an_image_is_found_in_its_crop(tmp_path):
+    """Both as if their short sides had 192 pixels."""
     first = scene(240, 320, seed=1)
     second = first.crop((40, 30, 320, 240))  # 280 × 210
     paths = [str(tmp_path / f"{name}.png") for name in "abc"]
     for path, image in zip(paths, (first, second, scene(240, 320, 9)), strict=True):
         image.save(path)
 
-    matrix = align(*paths[:2])
+    transform, n_inliers = find_transform(*paths[:2])
 
-    moved = np.array([(0, 0, 1), (280 / 210, 1, 1)]) @ matrix.T * 240
-    assert moved == pytest.approx(np.array([(40, 30), (320, 240)]), abs=3)
-    assert align(*paths[1:]) is None
-    assert align(paths[0], "missing") is None
+    corners = np.array([(40, 30), (320, 240)]) * 192 / 240
+    found = np.column_stack([corners, [1, 1]]) @ transform.T
+    expected = np.array([(0, 0), (280, 210)]) * 192 / 210
+    assert found == pytest.approx(expected, abs=3)
+    assert n_inliers > 100
+    assert find_transform(*paths[1:])[1] < 12
+    assert find_transform(paths[0], "missing")[1] == 0

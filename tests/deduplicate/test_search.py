@@ -2,10 +2,8 @@
 
 from collections import Counter
 
-import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
 from kaggle_tfr.deduplicate import search
 from kaggle_tfr.deduplicate.search import TooManyPairs, choose_keys, near_pairs
@@ -41,25 +39,6 @@ def test_whatever_bits_differ_some_key_has_none_of_them(n, radius):
     assert keys
 
 
-@settings(max_examples=12)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    radius=st.integers(0, 25),
-    spread=st.sampled_from([0.0, 0.01, 0.04, 0.2]),
-)
-def test_tables_find_exactly_the_pairs_of_brute_force(seed, radius, spread):
-    """No pair is missed, added or repeated, although some bits never change."""
-    codes = draw_codes(seed, 40, spread)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            search, "choose_keys", lambda _, radius: choose_keys(4000, radius)
-        )
-        found = near_pairs(codes, radius)
-
-    assert found.T.tolist() == compare_all(codes, radius)
-
-
 @pytest.mark.parametrize(
     ("n", "radius"),
     [(0, 25), (1, 25), (300, 0), (300, 25), (300, 70), (300, 256)],
@@ -75,11 +54,13 @@ def test_all_sizes_and_radii_give_the_pairs_of_brute_force(n, radius):
     assert found.T.tolist() == compare_all(codes, radius)
 
 
-def test_a_radius_that_takes_in_everything_names_the_parameter_to_lower():
+def test_a_radius_that_takes_in_everything_names_the_parameter_to_lower(monkeypatch):
     """The error comes before the pairs fill the memory."""
     codes = draw_codes(0, 200, 0.2)
     n_pairs = 200 * 199 // 2
 
-    assert near_pairs(codes, 256, limit=n_pairs).shape == (2, n_pairs)
+    monkeypatch.setattr(search, "MAX_PAIRS", n_pairs)
+    assert near_pairs(codes, 256).shape == (2, n_pairs)
+    monkeypatch.setattr(search, "MAX_PAIRS", n_pairs - 1)
     with pytest.raises(TooManyPairs, match="MAX_BITS.*lower"):
-        near_pairs(codes, 256, limit=n_pairs - 1)
+        near_pairs(codes, 256)

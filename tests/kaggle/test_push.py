@@ -154,22 +154,3 @@ def test_a_killed_push_only_waits_the_second_time(kaggle, one, tmp_path):
     kaggle.statuses[PART] = ["COMPLETE"]
     assert push(one, tmp_path) == {PART: "finished"}
     assert len(kaggle.kernels[PART]) == 1
-
-
-def test_a_title_that_makes_another_id_is_refused(kaggle, one, tmp_path):
-    """Kaggle would accept it, and run the kernel under another name."""
-    folder = make_kernel(tmp_path / "k/other", "tea-plan", title="Some other tea")
-    with pytest.raises(ValueError, match=f"the id '{USER}/some-other-tea' of this"):
-        push([*one, folder], tmp_path)
-    assert kaggle.kernels == {}
-
-
-def test_without_a_key_the_client_says_how_to_get_one(
-    monkeypatch, one, tmp_path, capsys
-):
-    """Nothing is pushed."""
-    monkeypatch.delenv("KAGGLE_USERNAME")
-    monkeypatch.delenv("KAGGLE_KEY")
-    with pytest.raises(SystemExit, match="1"):
-        push(one, tmp_path)
-    assert "kaggle auth login" in capsys.readouterr().out

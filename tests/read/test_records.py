@@ -104,7 +104,7 @@ def test_split_and_fold_choose_shards_as_choose_fold_does(part):
     [
         ({"split": "test"}, r"no shards of the split 'test', only .* \['train'\]"),
         ({"split": "train", "fold": 9}, r"FOLD is 9.*\[0, 1, 2\]"),
-        ({"fold": 1}, "fold is 1, but there is no split. Set split to 'train'"),
+        ({"fold": 1}, "fold is 1, but split is None"),
     ],
 )
 def test_a_split_or_fold_that_is_not_there_is_named(part, choice, message):

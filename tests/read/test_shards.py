@@ -31,8 +31,6 @@ def test_a_part_of_version_0_1_is_still_read(tmp_path):
 BROKEN_SIDECARS = [
     ("schema.json", b'{"fields": [{"name": "image"}]}'),
     ("labels.json", b"null"),
-    ("plan.json", b"null"),
-    ("shards.csv", b"\0" * 99),
     ("shards.csv", b"file,split,fold,count,bytes\na.tfrec,train,0,one,two\n"),
 ]
 
