@@ -15,12 +15,7 @@ from typing import Any
 
 from kaggle_tfr import storage
 from kaggle_tfr.plan.plan import Plan, read_plan
-from kaggle_tfr.shards import (
-    find_changed_files,
-    read_part_table,
-    read_sums,
-    sha256_of_text,
-)
+from kaggle_tfr.shards import find_changed_files, read_part_table, read_sums
 
 REJECT_COLUMNS = ["image_id", "path", "problem", "file"]
 DATASET_FILE = "dataset-metadata.json"
@@ -86,10 +81,8 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
 
 def _find_changes(part_dir: str, plan: Plan) -> str:
     """Return how the plan of a part differs: "QUALITY was 90", or ""."""
-    # SHA256SUMS can identify the plan of a part without plan.json.
-    is_same = read_sums(part_dir).get("plan.json") == sha256_of_text(plan.to_json())
     files = [f"{part_dir}/shards.csv", f"{part_dir}/plan.json"]
-    if is_same or not any(map(storage.exists, files)):
+    if not any(map(storage.exists, files)):
         return ""
     try:
         before = read_plan(part_dir)
@@ -103,11 +96,6 @@ def _find_changes(part_dir: str, plan: Plan) -> str:
         if value != getattr(plan.settings, name)
     ]
     return "; ".join(changes) or "the schema, or the images and their labels"
-
-
-def is_closed(part_dir: str) -> bool:
-    """Return whether the part is complete: it has shards.csv, and no journal."""
-    return storage.exists(f"{part_dir}/shards.csv") and not _list_journal(part_dir)
 
 
 def _list_journal(part_dir: str) -> list[str]:
@@ -125,7 +113,7 @@ def read_shard_rows(part_dir: str) -> list[ShardRow]:
         rejects = read_part_table(part_dir, "rejects.csv", REJECT_COLUMNS)
         for values in read_part_table(part_dir, columns=COLUMNS).to_numpy():
             of_shard = rejects[rejects["file"] == values[0]].to_dict("records")
-            rows.append(replace(ShardRow(*values), rejects=of_shard))
+            rows.append(ShardRow(*values, rejects=of_shard))
     for path in _list_journal(part_dir):
         with suppress(ValueError, TypeError):
             rows.append(ShardRow(**json.loads(storage.read_bytes(path))))
@@ -167,8 +155,7 @@ def _remove_files(part_dir: str, files: Iterable[str]) -> None:
 
 
 def remove_journal(part_dir: str) -> None:
-    """Remove the journal, and the temporary files of killed workers."""
-    storage.remove_leftovers(part_dir)
+    """Remove the journal, with the temporary files of killed workers."""
     for path in _list_journal(part_dir):
         storage.remove(path)
     shutil.rmtree(f"{part_dir}/journal", ignore_errors=True)

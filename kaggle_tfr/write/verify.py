@@ -2,10 +2,11 @@
 
 import io
 import os
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from math import nan
 from typing import Any, NamedTuple
 
@@ -20,8 +21,8 @@ from kaggle_tfr.images.orientation import INVERSE, ORIENTATIONS, apply_orientati
 from kaggle_tfr.plan.plan import Plan, read_plan
 from kaggle_tfr.records import (
     PER_IMAGE_ERRORS,
-    Features,
     ShardIndex,
+    check_frame,
     list_frames,
     parse_record,
     plain_file,
@@ -39,7 +40,7 @@ from kaggle_tfr.shards import (
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import DATASET_FILE, ShardRow
 from kaggle_tfr.write.metadata import read_metadata
-from kaggle_tfr.write.stats import Stats, Sums, sum_channels
+from kaggle_tfr.write.stats import COLUMNS, sum_channels
 
 METHOD = Image.Resampling.HAMMING
 SWAPPED = "red and blue are swapped"
@@ -51,37 +52,37 @@ KEYS = ["split", "image_id"]
 
 
 class Finding(NamedTuple):
-    """A fault of a file or a record, or a comparison of a record with its source.
+    """A fault of a file or a record, or a record without one.
 
-    record: from 0, -1 for the whole file; offset: in the decompressed file. problem: ""
-    for a source that fits. psnr, psnr_swapped: in dB, against the source, as it is and
-    with red and blue swapped. path: of the source.
+    record: from 0, -1 for the whole file. problem: "" for none. sums: `stats.COLUMNS` of the pixels, 0 for none. path: of the source.
+    psnr, psnr_swapped: in dB, against the source, as it is and with red and blue
+    swapped; NaN for a record that was not compared.
     """
 
     part: str
     file: str
     record: int = -1
-    offset: int = 0
     problem: str = ""
     split: str = ""
+    path: str = ""
     psnr: float = nan
     psnr_swapped: float = nan
-    path: str = ""
+    sums: Any = 0
 
 
 class Verification(NamedTuple):
     """faults: rows of `Finding`, and how to repair them; sources: rows of `Finding`.
 
-    stats: the sums of the pixels by part folder, then by split.
+    stats: `stats.COLUMNS`, a row for each part folder and split.
     """
 
     faults: pd.DataFrame
     sources: pd.DataFrame
-    stats: dict[str, Stats]
+    stats: pd.DataFrame
 
 
 Shard = tuple[ShardRow, pd.DataFrame]  # with the rows of its images
-Checked = tuple[list[Finding], Sums]  # the sums are of the records that are right
+Record = tuple[Finding, list[bytes], Row]  # its place, frame and row
 
 
 def verify_parts(folders: Sequence[str] | str, work_dir: str = "") -> Verification:
@@ -93,17 +94,20 @@ def verify_parts(folders: Sequence[str] | str, work_dir: str = "") -> Verificati
     work_dir: the plan's; "" to compare no sources. Of each part, one record in a
         hundred is compared, at least 6, at most about 50.
     """
-    stats: dict[str, Stats] = {}
+    stats: Any = defaultdict(int)
     findings = list[Finding]()
     for folder in [folders] if isinstance(folders, str) else folders:
         parts = {*list_parts(folder), *list_parts(folder, "plan.json")}
         for part_dir in sorted(parts) or [folder.rstrip("/")]:
-            stats[part_dir] = defaultdict(Counter)
-            findings += _verify_part(part_dir, work_dir, stats[part_dir])
-    columns = [*Finding._fields[:5]]  # of faults
+            for finding in _verify_part(part_dir, work_dir):
+                if finding.problem or finding.psnr > 0:
+                    findings.append(finding)
+                if np.any(finding.sums):
+                    stats[part_dir, finding.split] += finding.sums
+    columns = [*Finding._fields[:4]]  # of faults
     table = pd.DataFrame(findings, columns=Finding._fields).sort_values(columns)
     faults = table.loc[table["problem"] != "", columns].assign(advice=REPAIR)
-    return Verification(faults, table.dropna(), stats)
+    return Verification(faults, table.dropna(), pd.DataFrame(stats, COLUMNS).T)
 
 
 def verify_written(part_dirs: list[str], work_dir: str) -> Verification:
@@ -118,8 +122,8 @@ def verify_written(part_dirs: list[str], work_dir: str) -> Verification:
     return checked
 
 
-def _verify_part(part_dir: str, work_dir: str, stats: Stats) -> Iterator[Finding]:
-    """Yield what is found in a part, and add the sums of its pixels to `stats`."""
+def _verify_part(part_dir: str, work_dir: str) -> Iterator[Finding]:
+    """Yield the faults of a part's files, and a finding for each record."""
     plan, rows, problems = _open_part(part_dir)
     for file, problem in problems.items():
         yield Finding(part_dir, file, problem=problem)
@@ -127,18 +131,16 @@ def _verify_part(part_dir: str, work_dir: str, stats: Stats) -> Iterator[Finding
         return
     sources = _choose_sources(work_dir, rows[0].part) if work_dir else {}
     tables = _read_images(part_dir, {row.split for row in rows})
-    shards = [(row, tables.get(row.file, pd.DataFrame())) for row in rows]
-    results = parallel.run(
-        partial(check_shard, plan.for_worker(), part_dir, sources),
-        shards,
+    for blocks in parallel.run_groups(
+        partial(read_shard, part_dir, sources),
+        partial(check_records, plan.for_worker()),
+        lambda _, blocks: list(blocks),
+        [(row, tables.get(row.file, pd.DataFrame())) for row in rows],
         label=f"Verifying {part_dir}",
         total=sum(row.count for row in rows),
-        advance=lambda result: result[1]["images"],
-    )
-    for row, (findings, sums) in zip(rows, results, strict=True):
-        yield from findings
-        if sums:
-            stats[row.split].update(sums)
+        advance=lambda blocks: sum(map(len, blocks)),
+    ):
+        yield from chain.from_iterable(blocks)
 
 
 def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
@@ -147,29 +149,27 @@ def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
     The problems are those of all files but these shards, by name.
     """
     plan: Any = None
-    rows = list[ShardRow]()
+    listed = list[ShardRow]()
     problems = {}
     try:
         plan = read_plan(part_dir)
-        rows = journal.match_plan(journal.read_shard_rows(part_dir), plan)
-        if not (rows and journal.is_closed(part_dir)):
-            problems["shards.csv"] = "the part is unfinished, or this file is broken"
+        listed = journal.read_shard_rows(part_dir)
     except (*PER_IMAGE_ERRORS, ValueError) as error:
         problems["shards.csv" if plan else "plan.json"] = str(error)
-
-    sums = read_sums(part_dir)
+    rows = journal.match_plan(listed, plan)
     shards = {row.file: row.sha256 for row in rows}
+    sums = read_sums(part_dir)
     others = {name: sums[name] for name in sums.keys() - shards.keys()}
-    problems = find_changed_files(part_dir, others) | problems
+    problems |= find_changed_files(part_dir, others)
     if not rows:
-        return plan, rows, problems
+        return plan, rows, {"shards.csv": "it lists no shard of the plan"} | problems
 
     if not shards.items() <= sums.items():
         problems[SUMS] = "it is missing or broken, or lacks a shard"
-    for path in list_shard_files(part_dir):
-        file = os.path.relpath(path, part_dir)
-        if file not in shards:
-            problems[file] = "it is not in the plan, or not in shards.csv"
+    files = {os.path.relpath(path, part_dir) for path in list_shard_files(part_dir)}
+    files |= {row.file for row in listed}
+    for file in files - shards.keys():
+        problems[file] = "it is not in shards.csv, or not as in the plan"
     if not read_metadata(part_dir):
         problems[DATASET_FILE] = "it is missing or broken"
     return plan, rows, problems
@@ -200,15 +200,17 @@ def _read_images(part_dir: str, splits: Iterable[str]) -> dict[Any, pd.DataFrame
     return tables
 
 
-def check_shard(
-    plan: Plan, part_dir: str, sources: Mapping[Any, str], shard: Shard
-) -> Checked:
-    """Compare the records of a shard with their rows, and with a sample of sources."""
+def read_shard(
+    part_dir: str, sources: Mapping[Any, str], shard: Shard
+) -> Iterator[list[Record]]:
+    """Yield the records of a shard in blocks, then what is wrong with the file.
+
+    sources: of `_choose_sources`.
+    """
     row, images = shard
     rows: dict[int, Any] = dict(enumerate(images.to_dict("records")))
-    whole = Finding(part_dir, row.file, split=row.split)
-    findings = list[Finding]()
-    sums: Sums = Counter()
+    file = Finding(part_dir, row.file, split=row.split)
+    problem = ""
     try:
         with (
             storage.local_copy(f"{part_dir}/{row.file}") as local,
@@ -217,66 +219,74 @@ def check_shard(
             index = ShardIndex(row.file, plain, list_frames(plain))
             if len(index) != row.count or storage.sha256_of(local) != row.sha256:
                 problem = "its records or its sha256 are not those of shards.csv"
-                findings.append(whole._replace(problem=problem))
-            for number in range(len(index)):
-                place = whole._replace(record=number, offset=index.bounds[number])
-                values = rows.get(number, {})
-                path = sources.get((row.split, values.get("image_id")), "")
-                found, pixel_sums = _check_record(plan, index, place, values, path)
-                findings += found
-                sums.update(pixel_sums)
+            mean_bytes = row.bytes // max(1, row.count)
+            for numbers in parallel.blocks_by_bytes(range(len(index)), mean_bytes):
+                records = []
+                for number in numbers:
+                    values = rows.get(number, {})
+                    place = file._replace(
+                        record=number,
+                        path=sources.get((row.split, values.get("image_id")), ""),
+                    )
+                    records.append((place, index.read_frame(number), values))
+                yield records
     except OSError as error:
-        findings.append(whole._replace(problem=f"it cannot be read: {error}"))
-    return findings, sums
+        problem = f"it cannot be read: {error}"
+    if problem:
+        yield [(file._replace(problem=problem), [], {})]
 
 
-def _check_record(
-    plan: Plan, index: ShardIndex, place: Finding, row: Row, path: str
-) -> Checked:
-    """Compare a record with its row, and with its source if it is in the sample.
+def check_records(plan: Plan, records: list[Record]) -> list[Finding]:
+    """Compare records with their rows, and with their sources if they have a path."""
+    return [_check_record(plan, *record) for record in records]
 
-    path: of its source, which may have been removed or changed, or "".
-    """
+
+def _check_record(plan: Plan, place: Finding, frame: list[bytes], row: Row) -> Finding:
+    if place.problem:
+        return place
     try:
-        with index.open_record(place.record) as features:
-            pixels = _check_features(plan, place.split, features, row)
+        record = check_frame(*frame)
+        pixels = _check_features(plan, place.split, record, row)
     except (ValueError, KeyError) as error:
-        return [place._replace(problem=str(error))], Counter()
-    findings = []
+        return place._replace(problem=str(error))
+    place = place._replace(sums=sum_channels(pixels))
+    # The source may have been removed or changed.
     with suppress(*PER_IMAGE_ERRORS, RejectedImage):
-        if path:
-            source = read_image_bytes(path)
-            problem, fit = compare_with_source(source, pixels, plan.image)
-            findings.append(Finding(*place[:4], problem, place.split, *fit, path))
-    return findings, sum_channels(pixels)
+        if place.path:
+            source = read_image_bytes(place.path)
+            fit = compare_with_source(source, pixels, plan.image)
+            return place._replace(**fit)
+    return place
 
 
-def _check_features(plan: Plan, split: str, features: Features, row: Row) -> np.ndarray:
+def _check_features(plan: Plan, split: str, record: bytes, row: Row) -> np.ndarray:
     """Return the pixels of a record whose features are those of its row, if it has one.
 
     Raises: RejectedImage, ValueError, KeyError: what is wrong.
     """
+    features = parse_record(record)
     key = plan.schema.for_split(split).image_key
-    (image,) = features[key].bytes_list.value or [b""]
+    image = b"".join(features[key].bytes_list.value)
     header = read_header(image)
     if header.orientation != 1:
         raise ValueError(f"its image has the EXIF orientation {header.orientation}")
     if row:
         encoded = EncodedImage(image, header.height, header.width, header.format)
-        record = encode(row, encoded, plan.schema, plan.image)
-        found = dict(features)
-        expected = dict(parse_record(record))
-        names = {*found, *expected}
-        wrong = [name for name in names if found.get(name) != expected.get(name)]
-        if wrong:
-            raise ValueError(f"the features {sorted(wrong)} are not those of its row")
+        expected_record = encode(row, encoded, plan.schema, plan.image)
+        if record != expected_record:
+            expected = parse_record(expected_record)
+            names = {*features, *expected}
+            wrong = [name for name in names if features.get(name) != expected.get(name)]
+            # Or their order is another one.
+            wrong = sorted(wrong or names)
+            raise ValueError(f"the features {wrong} are not those of its row")
     return read_pixels(image)
 
 
 def compare_with_source(
     source: bytes, pixels: np.ndarray, settings: ImageSettings
-) -> tuple[str, tuple[float, float]]:
-    """Return (problem, (psnr, psnr_swapped)) of a record's pixels.
+) -> dict[str, Any]:
+    """Return psnr, psnr_swapped and problem of a record's pixels, as in `Finding`.
 
     pixels: RGB (height, width, 3). The problem is "" or the transformation that fits
     better.
@@ -290,15 +300,15 @@ def compare_with_source(
     resize = Image.Image.resize if settings.resize == "stretch" else ImageOps.fit
     expected = np.asarray(resize(image, (width, height), METHOD))
 
-    versions = {SWAPPED: pixels[..., ::-1]}
+    fits = {SWAPPED: psnr(expected, pixels[..., ::-1])}
     for number, orientation in ORIENTATIONS.items():
-        versions[orientation.name] = apply_orientation(pixels, INVERSE[number])
-    fits = {
-        name: psnr(expected, version)
-        for name, version in versions.items()
-        if version.shape == pixels.shape
-    }
+        version = apply_orientation(pixels, INVERSE[number])
+        if version.shape == pixels.shape:
+            fits[orientation.name] = psnr(expected, version)
     best = max(fits, key=fits.__getitem__)
-    upright = fits["upright"]
-    problem = best if fits[best] > upright + MARGIN_DB else ""
-    return problem, (upright, fits[SWAPPED])
+    is_wrong = fits[best] > fits["upright"] + MARGIN_DB
+    return {
+        "problem": best if is_wrong else "",
+        "psnr": fits["upright"],
+        "psnr_swapped": fits[SWAPPED],
+    }

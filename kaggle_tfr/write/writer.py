@@ -19,12 +19,7 @@ from kaggle_tfr.images.convert import convert
 from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.naming import FOLDS_FILE
 from kaggle_tfr.plan.plan import Plan, Shard, read_plan, read_rows
-from kaggle_tfr.records import (
-    FRAME_BYTES,
-    DamagedRecord,
-    format_index,
-    stream_image_bytes,
-)
+from kaggle_tfr.records import FRAME_BYTES, DamagedRecord, stream_image_bytes
 from kaggle_tfr.schema import encode
 from kaggle_tfr.session import tf
 from kaggle_tfr.shards import check_one_dataset, find_changed_files, list_parts
@@ -59,10 +54,10 @@ def write_parts(
         SystemExit: a Kaggle batch session nears its end.
     """
     plan = read_plan(work_dir)
-    numbers = [part] if part else plan.part_numbers
+    numbers = [part] if part else list(plan.part_numbers)
     parts_dir = out_dir or work_dir
     part_dirs = [storage.join(parts_dir, f"part-{number}") for number in numbers]
-    _check_plan(plan, part or plan.first_part, work_dir)
+    _check_plan(plan, numbers[0], work_dir)
     _check_folders(work_dir, parts_dir, part_dirs)
     written = list[ShardRow]()
     for number, part_dir in zip(numbers, part_dirs, strict=True):
@@ -175,27 +170,25 @@ def encode_images(plan: Plan, rows: list[Row]) -> list[bytes | Reject]:
 
     Raises: OSError: a file could not be read.
     """
-    records = list[bytes | Reject]()
     images = stream_image_bytes(row["path"] for row in rows)
-    for row, data in zip(rows, images, strict=True):
-        try:
-            records.append(_encode(plan, row, data))
-        except (RejectedImage, DamagedRecord) as error:
-            reject = {"image_id": row["image_id"], "path": row["path"]}
-            records.append(reject | {"problem": str(error)})
-    return records
+    return [_encode(plan, row, data) for row, data in zip(rows, images, strict=True)]
 
 
-def _encode(plan: Plan, row: Row, data: bytes | OSError) -> bytes:
-    if isinstance(data, DamagedRecord):
-        raise data
-    if isinstance(data, OSError):
-        raise OSError(f"an image cannot be read: {data}. {storage.RESUME_HINT}")
-    # 01 does not know size and digest of every image.
-    digests = (None, "", storage.digest(data))
-    if row["n_bytes"] not in (0, len(data)) or row.get("digest") not in digests:
-        raise RejectedImage("changed since 01_explore")
-    return encode(row, convert(data, plan.image), plan.schema, plan.image)
+def _encode(plan: Plan, row: Row, data: bytes | OSError) -> bytes | Reject:
+    try:
+        if isinstance(data, OSError):
+            raise data
+        # 01 does not know size and digest of every image.
+        digests = (None, "", storage.digest(data))
+        if row["n_bytes"] not in (0, len(data)) or row.get("digest") not in digests:
+            raise RejectedImage("changed since 01_explore")
+        return encode(row, convert(data, plan.image), plan.schema, plan.image)
+    except (RejectedImage, DamagedRecord) as error:
+        reject = {"image_id": row["image_id"], "path": row["path"]}
+        return reject | {"problem": str(error)}
+    except OSError as error:
+        hint = storage.RESUME_HINT
+        raise OSError(f"an image cannot be read: {error}. {hint}") from error
 
 
 def write_shard(
@@ -205,7 +198,7 @@ def write_shard(
     task: Task,
     blocks: Iterator[list[bytes | Reject]],
 ) -> ShardRow:
-    """Write a shard: temporary name, journal row, index, final name; return its row.
+    """Write a shard: temporary name, journal row, final name; return its row.
 
     The row comes first, so that it lists whatever else may be left behind.
     blocks: of `encode_images`.
@@ -215,21 +208,14 @@ def write_shard(
     shard, _ = task
     scratch = storage.scratch_folder(part_dir)
     temporary = os.path.join(scratch, f"{shard.number:06d}.{uuid.uuid4().hex}.tmp")
-    bounds = [0]
-    rejects = []
     try:
-        with tf.io.TFRecordWriter(temporary, plan.settings.compression) as writer:
-            for record in chain.from_iterable(blocks):
-                if isinstance(record, bytes):
-                    writer.write(record)
-                    bounds.append(bounds[-1] + len(record) + FRAME_BYTES)
-                else:
-                    rejects.append(record)
+        rejects = _write_records(temporary, plan.settings.compression, blocks)
+        count = shard.count - len(rejects)
         row = ShardRow(
-            file=plan.file_name(shard, len(bounds) - 1),
+            file=plan.file_name(shard, count),
             split=shard.split,
             fold=shard.fold,
-            count=len(bounds) - 1,
+            count=count,
             bytes=os.path.getsize(temporary),
             sha256=storage.sha256_of(temporary),
             part=shard.part,
@@ -240,17 +226,33 @@ def write_shard(
             fingerprint=plan.fingerprint,
         )
         _check_size(row, shard.bytes_high + spare_bytes)
-        if not plan.settings.compression and row.bytes != bounds[-1]:
-            raise OSError(f"'{temporary}' was truncated. {storage.RESUME_HINT}")
         path = storage.join(part_dir, row.file)
         journal.add_row(part_dir, row)
-        if not plan.settings.compression:
-            index_path = f"{part_dir}/index/{row.file}.idx"
-            storage.write_atomically(index_path, format_index(bounds).encode())
         storage.publish_file(temporary, path)
     finally:
         storage.remove(temporary)
     return row
+
+
+def _write_records(
+    path: str, compression: str, blocks: Iterator[list[bytes | Reject]]
+) -> list[Reject]:
+    """Write the records to a file, and return the rejects.
+
+    Raises: OSError: the file was truncated; tf.errors.OpError.
+    """
+    n_bytes = 0
+    rejects = []
+    with tf.io.TFRecordWriter(path, compression) as writer:
+        for record in chain.from_iterable(blocks):
+            if isinstance(record, bytes):
+                writer.write(record)
+                n_bytes += len(record) + FRAME_BYTES
+            else:
+                rejects.append(record)
+    if not compression and os.path.getsize(path) != n_bytes:
+        raise OSError(f"'{path}' was truncated. {storage.RESUME_HINT}")
+    return rejects
 
 
 def _check_size(row: ShardRow, limit_bytes: int) -> None:
@@ -289,13 +291,11 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, 
     text = table.to_csv(lineterminator="\n", float_format="%.4f")
     storage.write_atomically(f"{work_dir}/accounting.csv", text.encode())
 
-    n_parts = shards["part"].nunique()
     notebook.note(
         "✓",
-        f"Wrote {n_records:,} records, of {n_planned:,} planned images: "
-        f"{notebook.count_of(len(shards), 'shard')}, "
-        f"{storage.format_bytes(shards['bytes'].sum())}, "
-        f"{notebook.count_of(n_parts, 'part')} of {plan.n_parts}.",
+        f"Wrote {n_records:,} records, of {n_planned:,} planned images, "
+        f"{storage.format_bytes(shards['bytes'].sum())}. Shards: {len(shards):,}. "
+        f"Parts: {shards['part'].nunique()} of {plan.n_parts}.",
         "parts",
     )
     if n_refused:
