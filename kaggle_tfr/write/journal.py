@@ -14,8 +14,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from kaggle_tfr import storage
-from kaggle_tfr.plan.plan import Plan, read_plan
-from kaggle_tfr.shards import find_changed_files, read_part_table, read_sums
+from kaggle_tfr.plan.plan import Plan
+from kaggle_tfr.shards import (
+    find_changed_files,
+    read_part_table,
+    read_plan_id,
+    read_sums,
+)
 
 REJECT_COLUMNS = ["image_id", "path", "problem", "file"]
 DATASET_FILE = "dataset-metadata.json"
@@ -55,47 +60,37 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
     Raises: ValueError: the part was written from a different plan and `overwrite` is
         off, or a row names a file outside the part.
     """
-    changes = _find_changes(part_dir, plan)
-    if changes and not overwrite:
+    is_other = _is_of_another_plan(part_dir, plan)
+    if is_other and not overwrite:
         raise ValueError(
-            f"'{part_dir}' was written from a different plan: {changes}. "
-            "Set OVERWRITE = True to write it again (on the command line: "
+            f"'{part_dir}' was written from a different plan, or its plan.json is "
+            "damaged. Set OVERWRITE = True to write it again (on the command line: "
             "-p OVERWRITE=True), choose another OUT_DIR, or revert the change."
         )
     storage.remove_leftovers(part_dir)
     storage.make_folder(storage.scratch_folder(part_dir))
     rows = read_shard_rows(part_dir)
-    if changes:  # `close_part` removes the files beside the shards
-        _remove_files(part_dir, [DATASET_FILE, *(row.file for row in rows)])
-    finished = match_plan(rows, plan)
+    finished = [] if is_other else match_plan(rows, plan)
     sums = read_sums(part_dir) | {row.file: row.sha256 for row in finished}
     changed = find_changed_files(part_dir, sums)
     if "rejects.csv" in changed:
         finished = [row for row in finished if not row.refused]
     finished = [row for row in finished if row.file not in changed]
     unfinished = {row.file for row in rows} - {row.file for row in finished}
-    _remove_files(part_dir, {*changed, *unfinished})
+    for file in {*changed, *unfinished}:
+        storage.remove(storage.join(part_dir, file))
+    if is_other:  # `close_part` removes the files beside the shards
+        storage.remove(f"{part_dir}/{DATASET_FILE}")
     storage.update(f"{part_dir}/plan.json", plan.to_json().encode())
     return finished
 
 
-def _find_changes(part_dir: str, plan: Plan) -> str:
-    """Return how the plan of a part differs: "QUALITY was 90", or ""."""
+def _is_of_another_plan(part_dir: str, plan: Plan) -> bool:
+    fingerprint = ""
+    with suppress(ValueError):
+        fingerprint = read_plan_id(part_dir).fingerprint
     files = [f"{part_dir}/shards.csv", f"{part_dir}/plan.json"]
-    if not any(map(storage.exists, files)):
-        return ""
-    try:
-        before = read_plan(part_dir)
-    except (ValueError, FileNotFoundError):
-        return "its plan.json is missing or damaged"
-    if before.fingerprint == plan.fingerprint:
-        return ""
-    changes = [
-        f"{name.upper()} was {value!r:.60}"
-        for name, value in vars(before.settings).items()
-        if value != getattr(plan.settings, name)
-    ]
-    return "; ".join(changes) or "the schema, or the images and their labels"
+    return any(map(storage.exists, files)) and fingerprint != plan.fingerprint
 
 
 def _list_journal(part_dir: str) -> list[str]:
@@ -105,8 +100,7 @@ def _list_journal(part_dir: str) -> list[str]:
 def read_shard_rows(part_dir: str) -> list[ShardRow]:
     """Return the rows of a part's finished shards, without a check of their files.
 
-    The rows of a broken table are missing. Raises: ValueError: a row names a file
-    outside the part.
+    The rows of a broken table are missing.
     """
     rows = list[ShardRow]()
     with suppress(ValueError):
@@ -117,8 +111,6 @@ def read_shard_rows(part_dir: str) -> list[ShardRow]:
     for path in _list_journal(part_dir):
         with suppress(ValueError, TypeError):
             rows.append(ShardRow(**json.loads(storage.read_bytes(path))))
-    for row in rows:
-        storage.join(part_dir, row.file, f"{row.split}.csv")
     return rows
 
 
@@ -145,13 +137,6 @@ def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:
         ):
             matching[shard.number] = replace(row, number=shard.number)
     return [*matching.values()]
-
-
-def _remove_files(part_dir: str, files: Iterable[str]) -> None:
-    """Remove files, and the indices of shards."""
-    for file in files:
-        storage.remove(storage.join(part_dir, file))
-        storage.remove(f"{part_dir}/index/{file}.idx")
 
 
 def remove_journal(part_dir: str) -> None:

@@ -54,7 +54,8 @@ KEYS = ["split", "image_id"]
 class Finding(NamedTuple):
     """A fault of a file or a record, or a record without one.
 
-    record: from 0, -1 for the whole file. problem: "" for none. sums: `stats.COLUMNS` of the pixels, 0 for none. path: of the source.
+    record: from 0, -1 for the whole file. problem: "" for none. path: of the source.
+    sums: `stats.COLUMNS` of the pixels, 0 for none.
     psnr, psnr_swapped: in dB, against the source, as it is and with red and blue
     swapped; NaN for a record that was not compared.
     """
@@ -131,39 +132,42 @@ def _verify_part(part_dir: str, work_dir: str) -> Iterator[Finding]:
         return
     sources = _choose_sources(work_dir, rows[0].part) if work_dir else {}
     tables = _read_images(part_dir, {row.split for row in rows})
-    for blocks in parallel.run_groups(
-        partial(read_shard, part_dir, sources),
-        partial(check_records, plan.for_worker()),
-        lambda _, blocks: list(blocks),
+    results = parallel.run_groups(
+        partial(read_shard, part_dir),
+        partial(check_records, plan.for_worker(), sources),
+        lambda _, blocks: [*chain.from_iterable(blocks)],
         [(row, tables.get(row.file, pd.DataFrame())) for row in rows],
         label=f"Verifying {part_dir}",
         total=sum(row.count for row in rows),
-        advance=lambda blocks: sum(map(len, blocks)),
-    ):
-        yield from chain.from_iterable(blocks)
+        advance=len,
+    )
+    for row, findings in zip(rows, results, strict=True):
+        yield from findings
+        if len(findings) != row.count:
+            problem = f"it has {len(findings)} records, but {row.count} in shards.csv"
+            yield Finding(part_dir, row.file, problem=problem)
 
 
 def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
     """Return a part's plan, the rows of shards that agree with it, and problems.
 
-    The problems are those of all files but these shards, by name.
+    The problems are those of files, by name.
     """
     plan: Any = None
+    rows = list[ShardRow]()
     listed = list[ShardRow]()
-    problems = {}
+    sums = read_sums(part_dir)
+    problems = find_changed_files(part_dir, sums)
     try:
         plan = read_plan(part_dir)
         listed = journal.read_shard_rows(part_dir)
+        rows = journal.match_plan(listed, plan)
     except (*PER_IMAGE_ERRORS, ValueError) as error:
         problems["shards.csv" if plan else "plan.json"] = str(error)
-    rows = journal.match_plan(listed, plan)
-    shards = {row.file: row.sha256 for row in rows}
-    sums = read_sums(part_dir)
-    others = {name: sums[name] for name in sums.keys() - shards.keys()}
-    problems |= find_changed_files(part_dir, others)
     if not rows:
-        return plan, rows, {"shards.csv": "it lists no shard of the plan"} | problems
+        return plan, rows, problems or {"shards.csv": "it has no shard of the plan"}
 
+    shards = {row.file: row.sha256 for row in rows}
     if not shards.items() <= sums.items():
         problems[SUMS] = "it is missing or broken, or lacks a shard"
     files = {os.path.relpath(path, part_dir) for path in list_shard_files(part_dir)}
@@ -200,62 +204,46 @@ def _read_images(part_dir: str, splits: Iterable[str]) -> dict[Any, pd.DataFrame
     return tables
 
 
-def read_shard(
-    part_dir: str, sources: Mapping[Any, str], shard: Shard
-) -> Iterator[list[Record]]:
-    """Yield the records of a shard in blocks, then what is wrong with the file.
-
-    sources: of `_choose_sources`.
-    """
+def read_shard(part_dir: str, shard: Shard) -> Iterator[list[Record]]:
+    """Yield the records of a shard in blocks; none if it is missing."""
     row, images = shard
     rows: dict[int, Any] = dict(enumerate(images.to_dict("records")))
-    file = Finding(part_dir, row.file, split=row.split)
-    problem = ""
-    try:
-        with (
-            storage.local_copy(f"{part_dir}/{row.file}") as local,
-            plain_file(local) as plain,
-        ):
-            index = ShardIndex(row.file, plain, list_frames(plain))
-            if len(index) != row.count or storage.sha256_of(local) != row.sha256:
-                problem = "its records or its sha256 are not those of shards.csv"
-            mean_bytes = row.bytes // max(1, row.count)
-            for numbers in parallel.blocks_by_bytes(range(len(index)), mean_bytes):
-                records = []
-                for number in numbers:
-                    values = rows.get(number, {})
-                    place = file._replace(
-                        record=number,
-                        path=sources.get((row.split, values.get("image_id")), ""),
-                    )
-                    records.append((place, index.read_frame(number), values))
-                yield records
-    except OSError as error:
-        problem = f"it cannot be read: {error}"
-    if problem:
-        yield [(file._replace(problem=problem), [], {})]
+    with (
+        suppress(*PER_IMAGE_ERRORS),
+        plain_file(f"{part_dir}/{row.file}") as plain,
+    ):
+        index = ShardIndex(row.file, plain, list_frames(plain))
+        mean_bytes = row.bytes // max(1, row.count)
+        for numbers in parallel.blocks_by_bytes(range(len(index)), mean_bytes):
+            records = []
+            for number in numbers:
+                place = Finding(part_dir, row.file, number, split=row.split)
+                record = place, index.read_frame(number), rows.get(number, {})
+                records.append(record)
+            yield records
 
 
-def check_records(plan: Plan, records: list[Record]) -> list[Finding]:
-    """Compare records with their rows, and with their sources if they have a path."""
-    return [_check_record(plan, *record) for record in records]
+def check_records(
+    plan: Plan, sources: Mapping[Any, str], records: list[Record]
+) -> list[Finding]:
+    """Compare records with their rows, and with their sources, if these are given."""
+    return [_check_record(plan, sources, *record) for record in records]
 
 
-def _check_record(plan: Plan, place: Finding, frame: list[bytes], row: Row) -> Finding:
-    if place.problem:
-        return place
+def _check_record(
+    plan: Plan, sources: Mapping[Any, str], place: Finding, frame: list[bytes], row: Row
+) -> Finding:
     try:
         record = check_frame(*frame)
         pixels = _check_features(plan, place.split, record, row)
     except (ValueError, KeyError) as error:
         return place._replace(problem=str(error))
     place = place._replace(sums=sum_channels(pixels))
+    path = sources.get((place.split, row.get("image_id")), "")
     # The source may have been removed or changed.
     with suppress(*PER_IMAGE_ERRORS, RejectedImage):
-        if place.path:
-            source = read_image_bytes(place.path)
-            fit = compare_with_source(source, pixels, plan.image)
-            return place._replace(**fit)
+        fit = path and compare_with_source(read_image_bytes(path), pixels, plan.image)
+        return place._replace(path=path, **fit or {})
     return place
 
 

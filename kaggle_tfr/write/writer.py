@@ -181,7 +181,7 @@ def _encode(plan: Plan, row: Row, data: bytes | OSError) -> bytes | Reject:
         # 01 does not know size and digest of every image.
         digests = (None, "", storage.digest(data))
         if row["n_bytes"] not in (0, len(data)) or row.get("digest") not in digests:
-            raise RejectedImage("changed since 01_explore")
+            raise RejectedImage("changed since 01_explore")  # noqa: TRY301
         return encode(row, convert(data, plan.image), plan.schema, plan.image)
     except (RejectedImage, DamagedRecord) as error:
         reject = {"image_id": row["image_id"], "path": row["path"]}
