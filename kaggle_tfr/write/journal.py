@@ -32,7 +32,7 @@ class ShardRow:
 
     shard: index among the shards of its split and fold; refused: number of rejects.
     rejects: `REJECT_COLUMNS` of the images that could not be written.
-    number: among all shards of the plan, -1 while unknown. fingerprint: of the plan.
+    number: among all shards of the plan, -1 while unknown.
     """
 
     file: str
@@ -46,7 +46,6 @@ class ShardRow:
     refused: int
     rejects: Sequence[dict[Any, str]] = ()
     number: int = -1
-    fingerprint: str = ""
 
 
 COLUMNS = [field.name for field in fields(ShardRow)][:9]  # of shards.csv
@@ -68,7 +67,6 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
             "-p OVERWRITE=True), choose another OUT_DIR, or revert the change."
         )
     storage.remove_leftovers(part_dir)
-    storage.make_folder(storage.scratch_folder(part_dir))
     rows = read_shard_rows(part_dir)
     finished = [] if is_other else match_plan(rows, plan)
     sums = read_sums(part_dir) | {row.file: row.sha256 for row in finished}
@@ -81,7 +79,9 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
         storage.remove(storage.join(part_dir, file))
     if is_other:  # `close_part` removes the files beside the shards
         storage.remove(f"{part_dir}/{DATASET_FILE}")
+    # The journal of an unfinished part has no other plan than this.
     storage.update(f"{part_dir}/plan.json", plan.to_json().encode())
+    storage.make_folder(storage.scratch_folder(part_dir))
     return finished
 
 
@@ -89,8 +89,8 @@ def _is_of_another_plan(part_dir: str, plan: Plan) -> bool:
     fingerprint = ""
     with suppress(ValueError):
         fingerprint = read_plan_id(part_dir).fingerprint
-    files = [f"{part_dir}/shards.csv", f"{part_dir}/plan.json"]
-    return any(map(storage.exists, files)) and fingerprint != plan.fingerprint
+    paths = [f"{part_dir}/{name}" for name in ("shards.csv", "plan.json", "journal")]
+    return fingerprint != plan.fingerprint and any(map(storage.exists, paths))
 
 
 def _list_journal(part_dir: str) -> list[str]:
@@ -131,7 +131,6 @@ def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:
         shard = shards.get((row.split, row.fold, row.shard))
         if (
             shard
-            and row.fingerprint in ("", plan.fingerprint)
             and row.file == plan.file_name(shard, row.count)
             and shard.count - row.count == row.refused == len(row.rejects)
         ):

@@ -81,7 +81,7 @@ def _list_texts(
         texts["rejects.csv"] = storage.format_csv(pd.DataFrame(rejects)[REJECT_COLUMNS])
     if any(row.split == "test" for row in rows):
         texts[SUBMISSION] = storage.read_text(f"{work_dir}/{SUBMISSION}")
-    if plan.folds_sha256 and rows[0].part == plan.first_part:
+    if rows[0].part == plan.first_part:
         texts[FOLDS_FILE] = storage.read_text(f"{work_dir}/{FOLDS_FILE}")
     for row in [] if compression else rows:
         with storage.local_copy(f"{part_dir}/{row.file}") as local:

@@ -87,13 +87,12 @@ def _check_plan(plan: Plan, part: int, work_dir: str) -> None:
             "Set PART to one of them, or to 0 for all."
         )
     sums = {FOLDS_FILE: plan.folds_sha256}
-    is_first = part == plan.first_part
-    if plan.folds_sha256 and is_first and find_changed_files(work_dir, sums):
+    if part == plan.first_part and find_changed_files(work_dir, sums):
         raise ValueError(
             f"'{work_dir}/{FOLDS_FILE}' has changed since 03_plan. Run 03_plan again."
         )
     versions = parallel.package_versions()
-    if plan.versions not in ({}, versions):
+    if plan.versions != versions:
         warnings.warn(
             f"planned with {plan.versions}, now with {versions}: parts written with "
             "different versions can differ in their bytes, but not in their images.",
@@ -223,7 +222,6 @@ def write_shard(
             refused=len(rejects),
             rejects=rejects,
             number=shard.number,
-            fingerprint=plan.fingerprint,
         )
         _check_size(row, shard.bytes_high + spare_bytes)
         path = storage.join(part_dir, row.file)
