@@ -315,7 +315,7 @@ def _apportion(counts: pd.Series, n_shards: int) -> pd.Series:
 
     Source: Adams' method of apportionment (smallest divisors).
     """
-    n_shards_of = counts * 0.0
+    n_shards_of: Any = counts * 0.0
     for _ in range(n_shards):
         n_shards_of[(counts / n_shards_of).idxmax()] += 1
     return n_shards_of

@@ -79,9 +79,8 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
         storage.remove(storage.join(part_dir, file))
     if is_other:  # `close_part` removes the files beside the shards
         storage.remove(f"{part_dir}/{DATASET_FILE}")
-    # The journal of an unfinished part has no other plan than this.
-    storage.update(f"{part_dir}/plan.json", plan.to_json().encode())
     storage.make_folder(storage.scratch_folder(part_dir))
+    storage.update(f"{part_dir}/plan.json", plan.to_json().encode())
     return finished
 
 
@@ -89,8 +88,9 @@ def _is_of_another_plan(part_dir: str, plan: Plan) -> bool:
     fingerprint = ""
     with suppress(ValueError):
         fingerprint = read_plan_id(part_dir).fingerprint
-    paths = [f"{part_dir}/{name}" for name in ("shards.csv", "plan.json", "journal")]
-    return fingerprint != plan.fingerprint and any(map(storage.exists, paths))
+    files = [f"{part_dir}/shards.csv", f"{part_dir}/plan.json"]
+    is_begun = any(map(storage.exists, files)) or bool(_list_journal(part_dir))
+    return is_begun and fingerprint != plan.fingerprint
 
 
 def _list_journal(part_dir: str) -> list[str]:
@@ -107,7 +107,7 @@ def read_shard_rows(part_dir: str) -> list[ShardRow]:
         rejects = read_part_table(part_dir, "rejects.csv", REJECT_COLUMNS)
         for values in read_part_table(part_dir, columns=COLUMNS).to_numpy():
             of_shard = rejects[rejects["file"] == values[0]].to_dict("records")
-            rows.append(ShardRow(*values, rejects=of_shard))
+            rows.append(ShardRow(*values, of_shard))
     for path in _list_journal(part_dir):
         with suppress(ValueError, TypeError):
             rows.append(ShardRow(**json.loads(storage.read_bytes(path))))

@@ -63,7 +63,7 @@ def run(values: Values) -> Written:
     notebook.note("✓", text, "verification")
 
     for part_dir, stats_of_part in checked.stats.groupby(level=0):
-        save_stats(stats_of_part.droplevel(0), part_dir)
+        save_stats(stats_of_part.droplevel(0), str(part_dir))
     stats = checked.stats.groupby(level=1).sum()
     if values["MEAN_RGB"]:
         originals = storage.read_parquet(f"{work}/plan.parquet", ["path", "split"])

@@ -10,9 +10,10 @@ import pytest
 from support.chain import run_values, write_small_sample
 from support.plans import digests
 
+from kaggle_tfr import storage
 from kaggle_tfr.parameters import load_recipe
 from kaggle_tfr.plan import read_plan
-from kaggle_tfr.plan.folded import COLUMNS, list_folds, save_folds
+from kaggle_tfr.plan.folded import COLUMNS, list_folds
 from kaggle_tfr.write import write_parts
 
 STRANGE = ["=1+1", "a,b", 'a"b', "a\nb", "a\rb", " a ", "", "NA", "007", "ä\u2028;\t'"]
@@ -115,7 +116,7 @@ def strange():
 def test_strange_names_are_read_back(strange, tmp_path):
     """By pandas, and by Python's csv module."""
     images, folds = strange
-    save_folds(folds, str(tmp_path))
+    (tmp_path / "folds.csv").write_bytes(storage.format_csv(folds).encode())
 
     table = read_folds(tmp_path)
     assert [*table] == [*COLUMNS, "dog"]

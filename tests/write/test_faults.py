@@ -145,19 +145,6 @@ def test_a_call_that_fails_costs_no_byte(root, whole, step):
     assert n_failed >= 0.9 * n_faults
 
 
-def test_a_table_has_its_columns_once(root, whole):
-    """Also if the disk reports no file where one was begun."""
-    empty(root)
-    exists = os.path.exists
-
-    def hide_tables(path):
-        return not re.search("/journal/.*[.]csv$", str(path)) and exists(path)
-
-    with mock.patch.object(os.path, "exists", hide_tables):
-        run_steps(root)
-    assert digests(root / "run") == whole[1]
-
-
 def restore(root, state):
     """Replace the files of a run by those of a state of the disk."""
     shutil.rmtree(root / "run" / "out", ignore_errors=True)
