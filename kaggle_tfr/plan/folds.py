@@ -206,41 +206,25 @@ def _choose_bins(
         entries = slice(*counts.indptr.data[number : number + 2])
         labels = counts.indices.data[entries]
         classes = list(zip(labels, counts.data.data[entries], strict=True))
-        deficits = _add_group(classes, shares, lacking, sizes_of_classes)
-        _, n_images = classes[-1]
+        deficits = [0.0] * len(shares)
+        for label, images in classes:
+            for k, share in enumerate(shares):
+                lacking[label][k] += images * share
+                deficits[k] += lacking[label][k] / sizes_of_classes[label]
+        # Here, `images` are all of the group.
         overall = lacking[-1].copy()
         if is_rounded[number]:
-            deficits = _round_up(deficits, overall, n_images - max_excess)
-        overall[-1] += phase * min(n_images, max_shifted)
+            unit = sum(deficits) or 1  # 0 for a group without a class
+            for k, lack in enumerate(overall):
+                has_room = lack >= images - max_excess
+                deficits[k] = ceil(deficits[k] / unit - 1e-9) if has_room else -inf
+        overall[-1] += phase * min(images, max_shifted)
         ranks = list(zip(deficits, overall, strict=True))
         chosen = ranks.index(max(ranks))
         bins[number] = chosen
         for label, images in classes:
             lacking[label][chosen] -= images * sum(shares)
     return bins
-
-
-def _add_group(
-    classes: list, shares: list[float], lacking: list, sizes_of_classes: list
-) -> list[float]:
-    """Add a group's images to what the bins lack; return the deficit of each bin."""
-    deficits = [0.0] * len(shares)
-    for label, images in classes:
-        for k, share in enumerate(shares):
-            lacking[label][k] += images * share
-            deficits[k] += lacking[label][k] / sizes_of_classes[label]
-    return deficits
-
-
-def _round_up(
-    deficits: list[float], overall: list[float], min_lack: float
-) -> list[float]:
-    """Return the deficits in whole groups; no bin that lacks fewer images is chosen."""
-    unit = sum(deficits) or 1  # 0 for a group without a class
-    return [
-        ceil(deficit / unit - 1e-9) if lack >= min_lack else -inf
-        for deficit, lack in zip(deficits, overall, strict=True)
-    ]
 
 
 def _draw_order(

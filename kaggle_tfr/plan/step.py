@@ -98,8 +98,8 @@ def check_growth(earlier: dict, settings: PlanSettings, schema: RecordSchema) ->
 
     earlier: of `load_earlier`.
     """
-    before = earlier["settings"]
-    before["schema"] = RecordSchema.from_dict(earlier["schema"])
+    schema_before = RecordSchema.from_dict(earlier["schema"])
+    before = earlier["settings"] | {"schema": schema_before}
     for name, value in {**vars(settings), "schema": schema}.items():
         if name not in FREE and before.get(name, value) != value:
             raise ValueError(

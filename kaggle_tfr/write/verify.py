@@ -227,24 +227,23 @@ def check_records(
     plan: Plan, sources: Mapping[Any, str], records: list[Record]
 ) -> list[Finding]:
     """Compare records with their rows, and with their sources, if these are given."""
-    return [_check_record(plan, sources, *record) for record in records]
-
-
-def _check_record(
-    plan: Plan, sources: Mapping[Any, str], place: Finding, frame: list[bytes], row: Row
-) -> Finding:
-    try:
-        record = check_frame(*frame)
-        pixels = _check_features(plan, place.split, record, row)
-    except (ValueError, KeyError) as error:
-        return place._replace(problem=str(error))
-    place = place._replace(sums=sum_channels(pixels))
-    path = sources.get((place.split, row.get("image_id")), "")
-    # The source may have been removed or changed.
-    with suppress(*PER_IMAGE_ERRORS, RejectedImage):
-        fit = path and compare_with_source(read_image_bytes(path), pixels, plan.image)
-        return place._replace(path=path, **fit or {})
-    return place
+    findings = []
+    for place, frame, row in records:
+        path = sources.get((place.split, row.get("image_id")), "")
+        found: dict[str, Any] = {"path": path}
+        try:
+            pixels = _check_features(plan, place.split, check_frame(*frame), row)
+            found["sums"] = sum_channels(pixels)
+        except (ValueError, KeyError) as error:
+            found["problem"] = str(error)
+            path = ""
+        # The source may have been removed or changed.
+        with suppress(*PER_IMAGE_ERRORS, RejectedImage):
+            if path:
+                source = read_image_bytes(path)
+                found |= compare_with_source(source, pixels, plan.image)
+        findings.append(place._replace(**found))
+    return findings
 
 
 def _check_features(plan: Plan, split: str, record: bytes, row: Row) -> np.ndarray:
