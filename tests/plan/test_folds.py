@@ -280,16 +280,6 @@ def test_the_leakage_check_stops_at_clusters_and_pairs_across_folds():
     assert check_leakage(by_class)["max_share_deviation"] == 0.5
 
 
-def test_the_leakage_check_finds_what_a_wrong_number_of_groups_would_hide():
-    """It does not share the code that finds the groups."""
-    table = make_four_images(fold=[0, 0, 0, 1], site=["", "", "x", "x"])
-    table["override_group"] = [None, None, "y", "y"]
-
-    with pytest.raises(ValueError, match="2 clusters or groups are in two"):
-        check_leakage(table, "site")
-    assert check_leakage(table.drop(columns="override_group"))
-
-
 def test_the_leakage_check_counts_test_images_separately(capsys):
     """Clusters and pairs over test and train are reported, and are not an error.
 
