@@ -251,19 +251,14 @@ class ShardIndex:
         """
         if number >= len(self):
             raise FileNotFoundError(f"'{self.shard}' has only {len(self):,} records.")
-        try:
-            yield parse_record(check_frame(*self.read_frame(number)))
-        except ValueError as error:
-            raise DamagedRecord(
-                f"'{self.shard}' at byte {self.bounds[number]:,}: {error}"
-            ) from None
-
-    def read_frame(self, number: int) -> list[bytes]:
-        """Return head, record and tail of a frame, as `check_frame` takes them."""
         offset, end = self.bounds[number : number + 2]
-        # Slicing one read would copy the record, and take 20 × as long.
-        sizes = (12, max(0, end - offset - FRAME_BYTES), 4)
-        return storage.read_pieces(self.file, offset, sizes)
+        try:
+            # Slicing one read would copy the record, and take 20 × as long.
+            sizes = (12, max(0, end - offset - FRAME_BYTES), 4)
+            frame = storage.read_pieces(self.file, offset, sizes)
+            yield parse_record(check_frame(*frame))
+        except ValueError as error:
+            raise DamagedRecord(f"'{self.shard}' at byte {offset:,}: {error}") from None
 
 
 _locks = defaultdict[str, threading.Lock](threading.Lock)  # of shards
