@@ -216,12 +216,14 @@ def read_shard(part_dir: str, shard: Shard) -> Iterator[list[Record]]:
             # One read has all frames of a block: a file takes its time to open.
             sizes = np.diff(bounds[numbers.start : numbers.stop + 1])
             frames = storage.read_pieces(plain, bounds[numbers.start], sizes)
-            places = [
-                Finding(part_dir, row.file, number, split=row.split)
-                for number in numbers
+            yield [
+                (
+                    Finding(part_dir, row.file, number, split=row.split),
+                    frame,
+                    rows.get(number, {}),
+                )
+                for number, frame in zip(numbers, frames, strict=True)
             ]
-            images_of_block = [rows.get(number, {}) for number in numbers]
-            yield [*zip(places, frames, images_of_block, strict=True)]
 
 
 def check_records(
