@@ -201,9 +201,9 @@ def run_groups(
     """Yield `join(group, results)` for each group, in their order.
 
     results: those of `function(block)`, a list as long as the block, for the blocks of
-    `split(group)`; `join` takes those of its group, more may follow. On this machine
-    the blocks of all groups follow one another in the workers, while this process
-    splits and joins one group at a time. On a cluster a worker does all of a group.
+    `split(group)`; `join` takes all of them. On this machine the blocks of all groups
+    follow one another in the workers, while this process splits and joins one group at
+    a time. On a cluster a worker does all of a group.
     total: the end of the progress bar, moved by the length of each block; on a cluster
     by `advance(join(…))`. Raises: as `run`.
     """
@@ -216,12 +216,12 @@ def run_groups(
         return
 
     ahead, joined = tee(groups)
-    blocks = chain.from_iterable(map(split, ahead))
+    # An empty block, and so an empty list, is the end of a group.
+    blocks = chain.from_iterable(chain(split(group), [[]]) for group in ahead)
     lists = run(function, blocks, label=label, total=total, advance=len)
     with contextlib.closing(lists):
-        results = chain.from_iterable(lists)
         for group in joined:
-            yield join(group, results)
+            yield join(group, chain.from_iterable(takewhile(len, lists)))
 
 
 def _wait(future: Future[Any]) -> Any:

@@ -122,6 +122,13 @@ def _make_head(length: int) -> bytes:
     return head + checksum(head)
 
 
+def check_frame(head: bytes, record: bytes, tail: bytes) -> bytes:
+    """Return the record. Raises: DamagedRecord: its length or a checksum is wrong."""
+    if head != _make_head(len(record)) or tail != checksum(record):
+        raise DamagedRecord("the record is damaged")
+    return record
+
+
 @cache
 def example_class() -> Any:
     """Return a class with the methods and the bytes of `tf.train.Example`.
@@ -239,9 +246,7 @@ class ShardIndex:
                 # Slicing one read would copy the record, and take 20 × as long.
                 sizes = (12, max(0, end - offset - FRAME_BYTES), 4)
                 head, record, tail = map(file.read, sizes)
-            if head != _make_head(len(record)) or tail != checksum(record):
-                raise DamagedRecord("the record is damaged")
-            yield parse_record(record)
+            yield parse_record(check_frame(head, record, tail))
         except ValueError as error:
             raise DamagedRecord(f"'{self.shard}' at byte {offset:,}: {error}") from None
 
@@ -263,11 +268,17 @@ def _make_index(shard: str, status: tuple[int, int]) -> ShardIndex:  # noqa: ARG
     """Return the index of a shard that had this size and time of change."""
     # TensorFlow reads 4 MiB from a bucket for any record: a copy is less.
     file = _copies.enter_context(plain_file(shard))
+    return ShardIndex(shard, file, find_frames(shard, file))
+
+
+def find_frames(shard: str, file: AnyPath) -> "array[int]":
+    """Return the offsets of `list_frames`, from index/ if that fits the shard.
+
+    file: the shard, or its plain copy on this machine.
+    """
     folder, name = os.path.split(shard)
     bounds = array("q", read_index(f"{folder}/index/{name}.idx"))
-    if bounds[-1] != os.path.getsize(file):
-        bounds = list_frames(file)
-    return ShardIndex(shard, file, bounds)
+    return bounds if bounds[-1] == os.path.getsize(file) else list_frames(file)
 
 
 def read_image_bytes(path: AnyPath) -> bytes:

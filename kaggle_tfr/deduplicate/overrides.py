@@ -71,8 +71,9 @@ def _find_rows(ids: pd.Series, images: pd.DataFrame) -> np.ndarray:
     full_names = good["split"] + "/" + good["image_id"]
     unique_ids = good["image_id"].drop_duplicates(keep=False)
     names = pd.concat([full_names, unique_ids])
-    rows = np.append(names.index, -1)  # find_texts returns -1 for an unknown name
-    return rows[find_texts(ids, names)]
+    row_of = pd.Series(names.index, names)
+    row_of = row_of[~row_of.index.duplicated()]
+    return row_of.reindex(ids, fill_value=-1).to_numpy()
 
 
 def _read_rows(file: str) -> pd.DataFrame:

@@ -6,12 +6,11 @@ folds.csv is for all frameworks: it contains what became of every input image.
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr import storage
 from kaggle_tfr.deduplicate.outcomes import match_clusters
 from kaggle_tfr.earlier import GONE, mark_recorded
 from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.images.hashing import FLAT, HASHES
-from kaggle_tfr.naming import FOLDS_FILE, OVERRIDE_GROUP
+from kaggle_tfr.naming import OVERRIDE_GROUP
 from kaggle_tfr.notebook import note
 from kaggle_tfr.plan.folds import list_marks
 from kaggle_tfr.schema import Labels
@@ -140,8 +139,10 @@ def note_folds(folded: pd.DataFrame, labels: Labels, checks: dict) -> None:
     note(
         "✓",
         f"Images: {', '.join(listed)}. Test and earlier images aside, no cluster of "
-        "near-duplicates and no group is in two folds or splits. Clusters that contain "
-        f"test images and others: {checks['clusters_across_test']:,}.",
+        "near-duplicates and no group is in two folds or splits. Nor is a pair within "
+        f"{checks['max_bits']} bits: {checks['sampled_images']:,} images were compared "
+        "with all others. Clusters that contain test images and others: "
+        f"{checks['clusters_across_test']:,}.",
         "folds",
     )
     counts = count_by_fold(folded, labels).drop(
@@ -158,14 +159,6 @@ def note_folds(folded: pd.DataFrame, labels: Labels, checks: dict) -> None:
             "folds: classes",
             "Scores there do not cover them. Add images, or use fewer folds.",
         )
-    note(
-        "✓",
-        f"{checks['sampled_images']:,} images were compared with all others, bit by "
-        f"bit. Pairs within {checks['max_bits']} bits in two folds or splits, test "
-        "images and pairs of earlier images aside: "
-        f"{checks['sampled_pairs_across_folds']}.",
-        "folds: sample",
-    )
 
 
 def list_folds(
@@ -221,14 +214,3 @@ def _place_copies(table: pd.DataFrame, folded: pd.DataFrame) -> pd.DataFrame:
     place = place.fillna(places.transform("first").mask(is_test | is_torn))
     place = place.fillna(table[["split"]]).fillna(-1).astype({"fold": "int64"})
     return table.assign(cluster=table["cluster"].mask(is_torn, -1), **place)
-
-
-def save_folds(folds: pd.DataFrame, work_dir: str) -> tuple[int, str]:
-    """Write folds.csv, and return its bytes and its SHA-256.
-
-    folds: of `list_folds`.
-    """
-    path = f"{work_dir}/{FOLDS_FILE}"
-    data = storage.format_csv(folds).encode()
-    storage.write_atomically(path, data)
-    return len(data), storage.sha256_of(path)

@@ -56,11 +56,7 @@ def assign_folds(
     labels = mark_labels(table, label_columns)
     rows = table.reindex(columns=["fold", "source"])
     is_placed = rows["fold"].notna()
-    split = table["split"]
-    # A group goes to its split with the fewest rows.
-    n_rows = split.map(split.value_counts()).sort_values(kind="stable")
-    smallest = split[n_rows.index].groupby(group).transform("first")
-    split = split.where(is_placed, smallest)
+    split = table["split"].where(is_placed, _choose_splits(table["split"], group))
     is_extra = (rows["source"] > 0).groupby(group).transform("any")
     may_validate = (split == "train") & (extra_in_validation | ~is_extra)
     fold = rows["fold"].where(is_placed | may_validate, -1)
@@ -79,6 +75,12 @@ def assign_folds(
         # With the same seed, folds would follow the order of the held-out draw.
         fold = fill_bins(group, labels, fold, [1.0] * n_folds, seed + 1)
     return table.assign(split=split, fold=fold.astype(np.int64))
+
+
+def _choose_splits(split: pd.Series, group: pd.Series) -> pd.Series:
+    """Return for each row the split of its group that has the fewest rows."""
+    n_rows = split.map(split.value_counts()).sort_values(kind="stable")
+    return split[n_rows.index].groupby(group).transform("first")
 
 
 def number_groups(table: pd.DataFrame, group_column: str) -> pd.Series:

@@ -44,7 +44,7 @@ def make_forecast(
     # ones may make up most of the bytes.
     n_images = min(MAX_SAMPLE, MIN_SAMPLE + len(table) // 20)
     rng = np.random.default_rng(seed)
-    known, sizes = predict(table, image)
+    sizes = predict(table, image)
     chance = n_images * sizes / sizes.sum()
     is_drawn = rng.random(len(table)) < chance
 
@@ -52,12 +52,12 @@ def make_forecast(
     rows = table[is_drawn].to_dict("records")
     n_bytes = np.array([*parallel.run(measure, rows, label="Sampling sizes")])
 
-    ratios = (n_bytes - known[is_drawn]) / chance[is_drawn]
+    ratios = n_bytes / chance[is_drawn]
     # A row that is drawn for sure stands for no other one.
     weights = 1 - chance[is_drawn].clip(upper=0.999)
     mean = np.average(ratios, weights=weights)
     errors = rng.dirichlet(weights, N_RESAMPLED) @ (ratios - mean)
-    expected = known + mean * chance
+    expected = mean * chance
     spread = np.abs(errors).max() * chance
     expected[is_drawn] = n_bytes
     spread[is_drawn] = 0
@@ -71,20 +71,15 @@ def make_forecast(
     )
 
 
-def predict(table: pd.DataFrame, image: ImageSettings) -> tuple[pd.Series, pd.Series]:
-    """Predict the sizes of records.
-
-    First the bytes of an original that passes through, else 0; then the size of what
-    the record has beyond them, in proportion to other records.
-    """
+def predict(table: pd.DataFrame, image: ImageSettings) -> pd.Series:
+    """Predict the sizes of records, in proportion to one another."""
     sides = zip(table["height"], table["width"], strict=True)
     after = [prod(output_size(*pair, image)) for pair in sides]
     before = table["height"] * table["width"]
     is_passed = table["format"].isin(PASSED_FORMATS.get(image.resize, ()))
     is_passed &= (before == after) & (table["orientation"] == 1)
-    known = table["n_bytes"].where(is_passed, 0.0)
     converted = np.sqrt(table["n_bytes"] / before) * after
-    return known, RECORD_BYTES + converted.mask(is_passed, 0)
+    return RECORD_BYTES + converted.mask(is_passed, table["n_bytes"])
 
 
 def _measure(schema: RecordSchema, image: ImageSettings, row: Row) -> int:

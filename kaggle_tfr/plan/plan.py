@@ -15,7 +15,7 @@ from kaggle_tfr import storage
 from kaggle_tfr.earlier import mark_recorded
 from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.naming import OVERRIDE_GROUP, check_template, format_shard_name
-from kaggle_tfr.notebook import count_of, note
+from kaggle_tfr.notebook import note
 from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.plan.forecast import forecast_groups, make_forecast
@@ -35,7 +35,6 @@ FIXED_BYTES = 64 << 10  # of these files, besides their rows
 NOT_DECISIVE = [
     "path",
     "cluster",
-    "note",
     "problem",
     "brightness",
     "sharpness",
@@ -120,7 +119,7 @@ class Plan(PlanId):
     forecast: the mean bytes of a record, with 99.9 % confidence at most "high".
     outcomes: number of input images by outcome, see `count_outcomes`.
     checks: of `check_leakage`, after the settings used to find near-duplicates.
-    folds_sha256: of folds.csv, which the first part gets; "" without such a file.
+    folds_sha256: of folds.csv, which the first part gets.
     fingerprint: sha256 of everything that decides the bytes of the shards.
     """
 
@@ -153,7 +152,7 @@ def make_plan(
     settings: PlanSettings,
     *,
     earlier: PlanId,
-    folds_bytes: int,
+    folds_csv: str,
     **report: Any,
 ) -> tuple[Plan, pd.DataFrame]:
     """Return the plan, and its table with the columns shard, part and position.
@@ -161,8 +160,8 @@ def make_plan(
     The rows of the table are the images without a record in an earlier part, in the
     order of the new records.
     folded: of `assign_folds`. earlier: the plan that this one continues.
-    folds_bytes: of folds.csv, which the first part gets. report: the plan's outcomes,
-        checks and folds_sha256.
+    folds_csv: the text of folds.csv, which the first part gets. report: the plan's
+        outcomes and checks.
     Raises: ValueError: no image is new, no number of parts satisfies the limits, or
         SHARD_NAME cannot name the shards.
     """
@@ -173,6 +172,7 @@ def make_plan(
             "up to date."
         )
     forecast = make_forecast(table, schema, settings.image, seed=settings.seed)
+    folds_bytes = len(folds_csv.encode())
     table, shard_limit_bytes = _fit_parts(table, forecast, settings, folds_bytes)
     first_part = earlier.part_numbers.stop
     table["part"] += first_part
@@ -201,6 +201,7 @@ def make_plan(
             "high": parts["bytes_high"].sum() / len(table),
         },
         versions=package_versions(),
+        folds_sha256=sha256_of_text(folds_csv),
         fingerprint=fingerprint,
         dataset_id=earlier.dataset_id or fingerprint,
         first_part=first_part,
@@ -300,17 +301,24 @@ def list_layouts(
             n_images = labelled.sum() / settings.n_shards
         n_shards = np.ceil(counts / n_images).clip(n_parts)
         if settings.n_shards:
-            # The next one goes to the fullest shards. Source: Adams' method of
-            # apportionment (smallest divisors).
-            n_shards[labelled.index] = 0
-            for _ in range(settings.n_shards):
-                n_shards[(labelled / n_shards).idxmax()] += 1
+            n_shards.update(_apportion(labelled, settings.n_shards))
         # A part may have no test image: there can be fewer of them than parts.
         n_shards = n_shards.clip(upper=counts)
         at_top = n_shards[labelled.index]
         n_files = SIDECAR_FILES + np.ceil(at_top / n_parts).sum()
         if at_top.min() >= n_parts and n_files <= settings.max_part_files:
             yield n_parts, n_shards.astype(int)
+
+
+def _apportion(counts: pd.Series, n_shards: int) -> pd.Series:
+    """Return the number of shards of each (split, fold).
+
+    Source: Adams' method of apportionment (smallest divisors).
+    """
+    n_shards_of: Any = counts * 0.0
+    for _ in range(n_shards):
+        n_shards_of[(counts / n_shards_of).idxmax()] += 1
+    return n_shards_of
 
 
 def assign_shards(
@@ -356,9 +364,8 @@ def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
     high_mb = plan.forecast["high"] * len(table) / 1e6
     note(
         "·",
-        f"Planned: {count_of(len(table), 'image')} in "
-        f"{count_of(len(plan.shards), 'shard')}, {count_of(plan.n_parts, 'part')}, at "
-        f"most {high_mb:,.1f} MB.",
+        f"Planned images: {len(table):,}; shards: {len(plan.shards):,}; parts: "
+        f"{plan.n_parts}; at most {high_mb:,.1f} MB.",
         "plan",
     )
 

@@ -7,17 +7,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from kaggle_tfr import deduplicate, explore, notebook
+from kaggle_tfr import deduplicate, explore, notebook, storage
 from kaggle_tfr.earlier import load_earlier
 from kaggle_tfr.explore.table import HASHED
+from kaggle_tfr.naming import FOLDS_FILE
 from kaggle_tfr.parameters import Values, make_settings
-from kaggle_tfr.plan.folded import (
-    check_leakage,
-    compare_sample,
-    list_folds,
-    note_folds,
-    save_folds,
-)
+from kaggle_tfr.plan.folded import check_leakage, compare_sample, list_folds, note_folds
 from kaggle_tfr.plan.folds import assign_folds, number_groups
 from kaggle_tfr.plan.plan import Plan, PlanSettings, make_plan, save_plan
 from kaggle_tfr.schema import RecordSchema, load_schema
@@ -82,7 +77,8 @@ def run(values: Values) -> Planned:
     checks |= compare_sample(folded, hashes, duplicates.max_bits, cut_pairs)
     note_folds(folded, labels, checks)
     folds = list_folds(images, clusters, folded, labels.label_columns)
-    folds_bytes, folds_sha256 = save_folds(folds, work)
+    folds_csv = storage.format_csv(folds)
+    storage.write_atomically(f"{work}/{FOLDS_FILE}", folds_csv.encode())
 
     plan, table = make_plan(
         folded,
@@ -90,8 +86,7 @@ def run(values: Values) -> Planned:
         schema,
         settings,
         earlier=PlanId.from_dict(earlier),
-        folds_bytes=folds_bytes,
-        folds_sha256=folds_sha256,
+        folds_csv=folds_csv,
         outcomes=deduplicate.count_outcomes(images, clusters),
         checks=checks,
     )
@@ -105,8 +100,8 @@ def check_growth(earlier: dict, settings: PlanSettings, schema: RecordSchema) ->
 
     earlier: of `load_earlier`.
     """
-    before = earlier["settings"]
-    before["schema"] = RecordSchema.from_dict(earlier["schema"])
+    schema_before = RecordSchema.from_dict(earlier["schema"])
+    before = earlier["settings"] | {"schema": schema_before}
     for name, value in {**vars(settings), "schema": schema}.items():
         if name not in FREE and before.get(name, value) != value:
             raise ValueError(

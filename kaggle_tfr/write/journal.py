@@ -15,12 +15,12 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from kaggle_tfr import storage
-from kaggle_tfr.plan.plan import Plan, read_plan
+from kaggle_tfr.plan.plan import Plan
 from kaggle_tfr.shards import (
     find_changed_files,
     read_part_table,
+    read_plan_id,
     read_sums,
-    sha256_of_text,
 )
 
 REJECT_COLUMNS = ["image_id", "path", "problem", "file"]
@@ -33,7 +33,7 @@ class ShardRow:
 
     shard: index among the shards of its split and fold; refused: number of rejects.
     rejects: `REJECT_COLUMNS` of the images that could not be written.
-    number: among all shards of the plan, -1 while unknown. fingerprint: of the plan.
+    number: among all shards of the plan, -1 while unknown.
     """
 
     file: str
@@ -47,7 +47,6 @@ class ShardRow:
     refused: int
     rejects: Sequence[dict[Any, str]] = ()
     number: int = -1
-    fingerprint: str = ""
 
 
 COLUMNS = [field.name for field in fields(ShardRow)][:9]  # of shards.csv
@@ -61,53 +60,37 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
     Raises: ValueError: the part was written from a different plan and `overwrite` is
         off, or a row names a file outside the part.
     """
-    changes = _find_changes(part_dir, plan)
-    if changes and not overwrite:
+    is_other = _is_of_another_plan(part_dir, plan)
+    if is_other and not overwrite:
         raise ValueError(
-            f"'{part_dir}' was written from a different plan: {changes}. "
-            "Set OVERWRITE = True to write it again (on the command line: "
+            f"'{part_dir}' was written from a different plan, or its plan.json is "
+            "damaged. Set OVERWRITE = True to write it again (on the command line: "
             "-p OVERWRITE=True), choose another OUT_DIR, or revert the change."
         )
     storage.remove_leftovers(part_dir)
     rows = read_shard_rows(part_dir)
-    if changes:  # `close_part` removes the files beside the shards
-        _remove_files(part_dir, [DATASET_FILE, *(row.file for row in rows)])
-    finished = match_plan(rows, plan)
+    finished = [] if is_other else match_plan(rows, plan)
     sums = read_sums(part_dir) | {row.file: row.sha256 for row in finished}
     changed = find_changed_files(part_dir, sums)
     if "rejects.csv" in changed:
         finished = [row for row in finished if not row.refused]
     finished = [row for row in finished if row.file not in changed]
     unfinished = {row.file for row in rows} - {row.file for row in finished}
-    _remove_files(part_dir, {*changed, *unfinished})
+    for file in {*changed, *unfinished}:
+        storage.remove(storage.join(part_dir, file))
+    if is_other:  # `close_part` removes the files beside the shards
+        storage.remove(f"{part_dir}/{DATASET_FILE}")
     storage.write_atomically(f"{part_dir}/plan.json", plan.to_json().encode())
     return finished
 
 
-def _find_changes(part_dir: str, plan: Plan) -> str:
-    """Return how the plan of a part differs: "QUALITY was 90", or ""."""
-    # SHA256SUMS can identify the plan of a part without plan.json.
-    is_same = read_sums(part_dir).get("plan.json") == sha256_of_text(plan.to_json())
+def _is_of_another_plan(part_dir: str, plan: Plan) -> bool:
+    fingerprint = ""
+    with suppress(ValueError):
+        fingerprint = read_plan_id(part_dir).fingerprint
     files = [f"{part_dir}/shards.csv", f"{part_dir}/plan.json"]
-    if is_same or not any(map(storage.exists, files)):
-        return ""
-    try:
-        before = read_plan(part_dir)
-    except (ValueError, FileNotFoundError):
-        return "its plan.json is missing or damaged"
-    if before.fingerprint == plan.fingerprint:
-        return ""
-    changes = [
-        f"{name.upper()} was {value!r:.60}"
-        for name, value in vars(before.settings).items()
-        if value != getattr(plan.settings, name)
-    ]
-    return "; ".join(changes) or "the schema, or the images and their labels"
-
-
-def is_closed(part_dir: str) -> bool:
-    """Return whether the part is complete: it has shards.csv, and no journal."""
-    return storage.exists(f"{part_dir}/shards.csv") and not _list_journal(part_dir)
+    is_begun = any(map(storage.exists, files)) or bool(_list_journal(part_dir))
+    return is_begun and fingerprint != plan.fingerprint
 
 
 def _list_journal(part_dir: str) -> list[str]:
@@ -119,8 +102,7 @@ def _list_journal(part_dir: str) -> list[str]:
 def read_shard_rows(part_dir: str) -> list[ShardRow]:
     """Return the rows of a part's finished shards, without a check of their files.
 
-    The rows of a broken table are missing. Raises: ValueError: a row names a file
-    outside the part.
+    The rows of a broken table are missing.
     """
     rows = list[ShardRow]()
     with suppress(ValueError):
@@ -131,8 +113,6 @@ def read_shard_rows(part_dir: str) -> list[ShardRow]:
     for path in _list_journal(part_dir):
         with suppress(ValueError, TypeError):
             rows.append(ShardRow(**json.loads(storage.read_bytes(path))))
-    for row in rows:
-        storage.join(part_dir, row.file, f"{row.split}.csv")
     return rows
 
 
@@ -153,7 +133,6 @@ def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:
         shard = shards.get((row.split, row.fold, row.shard))
         if (
             shard
-            and row.fingerprint in ("", plan.fingerprint)
             and row.file == plan.file_name(shard, row.count)
             and shard.count - row.count == row.refused == len(row.rejects)
         ):
@@ -161,16 +140,8 @@ def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:
     return [*matching.values()]
 
 
-def _remove_files(part_dir: str, files: Iterable[str]) -> None:
-    """Remove files, and the indices of shards."""
-    for file in files:
-        storage.remove(storage.join(part_dir, file))
-        storage.remove(f"{part_dir}/index/{file}.idx")
-
-
 def remove_journal(part_dir: str) -> None:
-    """Remove the journal, and the temporary files of killed workers."""
-    storage.remove_leftovers(part_dir)
+    """Remove the journal, with the temporary files of killed workers."""
     for path in _list_journal(part_dir):
         storage.remove(path)
     shutil.rmtree(f"{part_dir}/journal", ignore_errors=True)

@@ -14,12 +14,11 @@ from kaggle_tfr.find import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.plan.plan import Plan
 from kaggle_tfr.write.journal import DATASET_FILE, ShardRow
 
-# The user may change these.
-USER_FIELDS = ("id", "title", "subtitle", "licenses", "keywords")
 # The characters that begin something in Markdown, in a formula or in HTML.
 MARKUP = re.compile(r"[\\`*_\[\]<>&|$~@]")
-TEMPLATE = Path(__file__).with_name("page.md").read_text()
-PAGE = jinja2.Template(TEMPLATE, trim_blocks=True)
+PAGE = jinja2.Template(
+    Path(__file__).with_name("page.md").read_text(), trim_blocks=True
+)
 
 
 def escape_markdown(text: str) -> str:
@@ -36,14 +35,15 @@ def renew_metadata(
 ) -> dict[str, Any]:
     """Return what a part's dataset-metadata.json should contain.
 
-    The user's changes of `USER_FIELDS` stay. license_name: "" for the one in the file.
+    The user may have changed all but the description. license_name: "" for the one in
+    the file.
     """
     present = read_metadata(part_dir)
-    changes = {name: present[name] for name in USER_FIELDS if name in present}
+    present.pop("description", None)
     if license_name:
-        changes["licenses"] = [{"name": license_name}]
-    slug = str(changes.get("id", "")).rpartition("/")[2]
-    return describe_dataset(plan, rows, slug) | changes
+        present["licenses"] = [{"name": license_name}]
+    slug = str(present.get("id", "")).rpartition("/")[2]
+    return describe_dataset(plan, rows, slug) | present
 
 
 def read_metadata(part_dir: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from kaggle_tfr.records import format_index, list_frames
 from kaggle_tfr.shards import SUMS, format_sums, read_sums
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import COLUMNS, DATASET_FILE, REJECT_COLUMNS, ShardRow
-from kaggle_tfr.write.metadata import read_metadata, renew_metadata
+from kaggle_tfr.write.metadata import renew_metadata
 
 # In plan.parquet these describe the original, in a record the stored image. A CSV has
 # those of the original by other names.
@@ -41,19 +41,16 @@ def close_part(
     rows: of all shards of the part, in the plan's order. Files that are right stay.
     publish_hashes: whether the part gets hashes.parquet.
     """
-    files = _list_tables(work_dir, plan, rows, publish_hashes=publish_hashes)
-    files |= _list_files(work_dir, plan, rows)
-    # Without shards.csv, which is written last, the part is unfinished.
-    files["shards.csv"] = storage.format_csv(pd.DataFrame(rows)[COLUMNS]).encode()
-    sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    for row in rows:
-        sums[row.file] = row.sha256
-        if not plan.settings.compression:
-            sums |= _complete_index(part_dir, row)
     metadata = renew_metadata(part_dir, plan, rows, license_name)
-    if metadata != read_metadata(part_dir):
-        text = json.dumps(metadata, indent=1) + "\n"
-        storage.write_atomically(f"{part_dir}/{DATASET_FILE}", text.encode())
+    text = json.dumps(metadata, indent=1) + "\n"
+    storage.write_atomically(f"{part_dir}/{DATASET_FILE}", text.encode())
+
+    files = _list_tables(work_dir, plan, rows, publish_hashes=publish_hashes)
+    for name, text in _list_texts(work_dir, part_dir, plan, rows).items():
+        if text:
+            files[name] = text.encode()
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    sums |= {row.file: row.sha256 for row in rows}
     # Those of an earlier run, or of another plan.
     for name in read_sums(part_dir).keys() - sums.keys():
         storage.remove(storage.join(part_dir, name))
@@ -63,21 +60,10 @@ def close_part(
     journal.remove_journal(part_dir)
 
 
-def _complete_index(part_dir: str, row: ShardRow) -> dict[str, str]:
-    """Write the index of a shard if it is missing; return its name and sum."""
-    name = f"index/{row.file}.idx"
-    path = f"{part_dir}/{name}"
-    if not storage.exists(path):
-        with storage.local_copy(f"{part_dir}/{row.file}") as local:
-            text = format_index(list_frames(local))
-        storage.write_atomically(path, text.encode())
-    return {name: storage.sha256_of(path)}
-
-
-def _list_files(
-    work_dir: str, plan: Plan, rows: Sequence[ShardRow]
-) -> dict[str, bytes]:
-    """Return the content of each small file beside the shards, by its name."""
+def _list_texts(
+    work_dir: str, part_dir: str, plan: Plan, rows: Sequence[ShardRow]
+) -> dict[str, str]:
+    """Return the content of each text file beside the shards, "" for no file."""
     # Without resizing, originals keep their bytes and their format.
     image_format = "jpeg or png" if plan.image.resize == "none" else "jpeg"
     compression = plan.settings.compression
@@ -94,11 +80,15 @@ def _list_files(
     if rejects:
         texts["rejects.csv"] = storage.format_csv(pd.DataFrame(rejects)[REJECT_COLUMNS])
     if any(row.split == "test" for row in rows):
-        texts[SUBMISSION] = storage.read_text(storage.join(work_dir, SUBMISSION))
-    files = {name: text.encode() for name, text in texts.items() if text}
-    if plan.folds_sha256 and rows[0].part == plan.first_part:
-        files[FOLDS_FILE] = storage.read_bytes(storage.join(work_dir, FOLDS_FILE))
-    return files
+        texts[SUBMISSION] = storage.read_text(f"{work_dir}/{SUBMISSION}")
+    if rows[0].part == plan.first_part:
+        texts[FOLDS_FILE] = storage.read_text(f"{work_dir}/{FOLDS_FILE}")
+    for row in [] if compression else rows:
+        with storage.local_copy(f"{part_dir}/{row.file}") as local:
+            texts[f"index/{row.file}.idx"] = format_index(list_frames(local))
+    # Without shards.csv, which is written last, the part is unfinished.
+    texts["shards.csv"] = storage.format_csv(pd.DataFrame(rows)[COLUMNS])
+    return texts
 
 
 def _list_tables(
@@ -120,8 +110,7 @@ def _list_tables(
         # Codes of masks are resized like the image, from its original size.
         table = records.rename(columns=RENAMED)
         table = table.assign(file=row.file, record=range(len(table)))
-        columns = _list_columns(plan, row.split)
-        table = table[[name for name in columns if name in table]]
+        table = table.filter(_list_columns(plan, row.split))
         file = files[f"{row.split}.csv"]
         file += storage.format_csv(table, header=not file).encode()
     if fingerprints:

@@ -1,6 +1,5 @@
 """04 in one call: write the parts, read them again, and account for every image."""
 
-from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 import pandas as pd
@@ -11,7 +10,6 @@ from kaggle_tfr.parameters import Values
 from kaggle_tfr.plan.plan import Plan, read_plan
 from kaggle_tfr.write.metadata import read_metadata
 from kaggle_tfr.write.stats import (
-    Stats,
     channel_stats_of_files,
     describe_sums,
     save_mean_rgb,
@@ -64,11 +62,9 @@ def run(values: Values) -> Written:
     text = f"0 faults in {shards['count'].sum():,} records, all read again."
     notebook.note("✓", text, "verification")
 
-    stats: Stats = defaultdict(Counter)
-    for part_dir, stats_of_part in checked.stats.items():
-        save_stats(stats_of_part, part_dir)
-        for split, sums in stats_of_part.items():
-            stats[split].update(sums)
+    for part_dir, stats_of_part in checked.stats.groupby(level=0):
+        save_stats(stats_of_part.droplevel(0), str(part_dir))
+    stats = checked.stats.groupby(level=1).sum()
     if values["MEAN_RGB"]:
         originals = storage.read_parquet(f"{work}/plan.parquet", ["path", "split"])
         save_mean_rgb(channel_stats_of_files(originals), "files", work)
@@ -78,12 +74,12 @@ def run(values: Values) -> Written:
     else:
         advice = "To publish, set LICENSE and run 04_write again. Finished shards stay."
         notebook.note("·", "LICENSE is empty.", "license", advice)
-    described = pd.json_normalize([describe_sums(sums) for sums in stats.values()])
+    described = pd.json_normalize([*stats.apply(describe_sums, axis=1)])
     return Written(
         plan=plan,
         part_dirs=part_dirs,
         shards=shards,
         sources=checked.sources,
-        stats=described.set_axis(list(stats)),
+        stats=described.set_axis(stats.index),
         counts=account_parts(plan, shards, work),
     )

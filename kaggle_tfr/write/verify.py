@@ -1,7 +1,7 @@
 """Read parts again in one pass: faults by record, a comparison with sources, sums."""
 
 import io
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -22,9 +22,8 @@ from kaggle_tfr.naming import is_shard_name
 from kaggle_tfr.plan.plan import Plan, read_plan
 from kaggle_tfr.records import (
     PER_IMAGE_ERRORS,
-    Features,
-    ShardIndex,
-    list_frames,
+    check_frame,
+    find_frames,
     parse_record,
     plain_file,
     read_image_bytes,
@@ -34,7 +33,7 @@ from kaggle_tfr.shards import SUMS, TYPES, find_changed_files, list_parts, read_
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import DATASET_FILE, ShardRow
 from kaggle_tfr.write.metadata import read_metadata
-from kaggle_tfr.write.stats import Stats, Sums, sum_channels
+from kaggle_tfr.write.stats import COLUMNS, sum_channels
 
 METHOD = Image.Resampling.HAMMING
 SWAPPED = "red and blue are swapped"
@@ -46,37 +45,38 @@ KEYS = ["split", "image_id"]
 
 
 class Finding(NamedTuple):
-    """A fault of a file or a record, or a comparison of a record with its source.
+    """A fault of a file or a record, or a record without one.
 
-    record: from 0, -1 for the whole file; offset: in the decompressed file. problem: ""
-    for a source that fits. psnr, psnr_swapped: in dB, against the source, as it is and
-    with red and blue swapped. path: of the source.
+    record: from 0, -1 for the whole file. problem: "" for none. path: of the source.
+    sums: `stats.COLUMNS` of the pixels, 0 for none.
+    psnr, psnr_swapped: in dB, against the source, as it is and with red and blue
+    swapped; NaN for a record that was not compared.
     """
 
     part: str
     file: str
     record: int = -1
-    offset: int = 0
     problem: str = ""
     split: str = ""
+    path: str = ""
     psnr: float = nan
     psnr_swapped: float = nan
-    path: str = ""
+    sums: Any = 0
 
 
 class Verification(NamedTuple):
     """faults: rows of `Finding`, and how to repair them; sources: rows of `Finding`.
 
-    stats: the sums of the pixels by part folder, then by split.
+    stats: `stats.COLUMNS`, a row for each part folder and split.
     """
 
     faults: pd.DataFrame
     sources: pd.DataFrame
-    stats: dict[str, Stats]
+    stats: pd.DataFrame
 
 
 Shard = tuple[ShardRow, pd.DataFrame]  # with the rows of its images
-Checked = tuple[list[Finding], Sums]  # the sums are of the records that are right
+Record = tuple[Finding, bytes, Row]  # its place, frame and row
 
 
 def verify_parts(folders: Sequence[str] | str, work_dir: str = "") -> Verification:
@@ -85,20 +85,23 @@ def verify_parts(folders: Sequence[str] | str, work_dir: str = "") -> Verificati
     Every byte is read: sha256, CRCs, each record's image, and its features against the
     row of the image; names, counts and files against plan and shards.csv.
     folders: parts, or folders of parts such as WORK_DIR.
-    work_dir: the plan's; "" to compare no sources. Of each part, one record in a
-        hundred is compared, at least 6, at most about 50.
+    work_dir: the plan's; "" to compare no sources. Of each part, about 50 records are
+        compared.
     """
-    stats: dict[str, Stats] = {}
+    stats: Any = defaultdict(int)
     findings = list[Finding]()
     for folder in [folders] if isinstance(folders, str) else folders:
         parts = {*list_parts(folder), *list_parts(folder, "plan.json")}
         for part_dir in sorted(parts) or [folder.rstrip("/")]:
-            stats[part_dir] = defaultdict(Counter)
-            findings += _verify_part(part_dir, work_dir, stats[part_dir])
-    columns = [*Finding._fields[:5]]  # of faults
+            for finding in _verify_part(part_dir, work_dir):
+                if finding.problem or finding.psnr > 0:
+                    findings.append(finding)
+                if np.any(finding.sums):
+                    stats[part_dir, finding.split] += finding.sums
+    columns = [*Finding._fields[:4]]  # of faults
     table = pd.DataFrame(findings, columns=Finding._fields).sort_values(columns)
     faults = table.loc[table["problem"] != "", columns].assign(advice=REPAIR)
-    return Verification(faults, table.dropna(), stats)
+    return Verification(faults, table.dropna(), pd.DataFrame(stats, COLUMNS).T)
 
 
 def verify_written(part_dirs: list[str], work_dir: str) -> Verification:
@@ -113,8 +116,8 @@ def verify_written(part_dirs: list[str], work_dir: str) -> Verification:
     return checked
 
 
-def _verify_part(part_dir: str, work_dir: str, stats: Stats) -> Iterator[Finding]:
-    """Yield what is found in a part, and add the sums of its pixels to `stats`."""
+def _verify_part(part_dir: str, work_dir: str) -> Iterator[Finding]:
+    """Yield the faults of a part's files, and a finding for each record."""
     plan, rows, problems = _open_part(part_dir)
     for file, problem in problems.items():
         yield Finding(part_dir, file, problem=problem)
@@ -122,49 +125,50 @@ def _verify_part(part_dir: str, work_dir: str, stats: Stats) -> Iterator[Finding
         return
     sources = _choose_sources(work_dir, rows[0].part) if work_dir else {}
     tables = _read_images(part_dir, {row.split for row in rows})
-    shards = [(row, tables.get(row.file, pd.DataFrame())) for row in rows]
-    results = parallel.run(
-        partial(check_shard, plan.for_worker(), part_dir, sources),
-        shards,
+    results = parallel.run_groups(
+        partial(read_shard, part_dir),
+        partial(check_records, plan.for_worker(), sources),
+        lambda _, findings: [*findings],
+        [(row, tables.get(row.file, pd.DataFrame())) for row in rows],
         label=f"Verifying {part_dir}",
         total=sum(row.count for row in rows),
-        advance=lambda result: result[1]["images"],
+        advance=len,
     )
-    for row, (findings, sums) in zip(rows, results, strict=True):
+    for row, findings in zip(rows, results, strict=True):
         yield from findings
-        if sums:
-            stats[row.split].update(sums)
+        if len(findings) != row.count:
+            problem = f"it has {len(findings)} records, but {row.count} in shards.csv"
+            yield Finding(part_dir, row.file, problem=problem)
 
 
 def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
     """Return a part's plan, the rows of shards that agree with it, and problems.
 
-    The problems are those of all files but these shards, by name.
+    The problems are those of files, by name.
     """
     plan: Any = None
     rows = list[ShardRow]()
-    problems = {}
+    listed = list[ShardRow]()
+    sums = read_sums(part_dir)
+    problems = find_changed_files(part_dir, sums)
     try:
         plan = read_plan(part_dir)
-        rows = journal.match_plan(journal.read_shard_rows(part_dir), plan)
-        if not (rows and journal.is_closed(part_dir)):
-            problems["shards.csv"] = "the part is unfinished, or this file is broken"
+        listed = journal.read_shard_rows(part_dir)
+        rows = journal.match_plan(listed, plan)
     except (*PER_IMAGE_ERRORS, ValueError) as error:
         problems["shards.csv" if plan else "plan.json"] = str(error)
-
-    sums = read_sums(part_dir)
-    shards = {row.file: row.sha256 for row in rows}
-    others = {name: sums[name] for name in sums.keys() - shards.keys()}
-    problems = find_changed_files(part_dir, others) | problems
     if not rows:
-        return plan, rows, problems
+        return plan, rows, problems or {"shards.csv": "it has no shard of the plan"}
 
+    shards = {row.file: row.sha256 for row in rows}
     if not shards.items() <= sums.items():
         problems[SUMS] = "it is missing or broken, or lacks a shard"
-    for path in Path(part_dir).rglob("*.tfrec*"):
-        file = str(path.relative_to(part_dir))
-        if file not in shards and is_shard_name(file):
-            problems[file] = "it is not in the plan, or not in shards.csv"
+    files = {
+        str(path.relative_to(part_dir)) for path in Path(part_dir).rglob("*.tfrec*")
+    }
+    files |= {row.file for row in listed}
+    for file in filter(is_shard_name, files - shards.keys()):
+        problems[file] = "it is not in shards.csv, or not as in the plan"
     if not read_metadata(part_dir):
         problems[DATASET_FILE] = "it is missing or broken"
     return plan, rows, problems
@@ -175,8 +179,7 @@ def _choose_sources(work_dir: str, part: int) -> dict[Any, str]:
     path = storage.join(work_dir, "plan.parquet")
     table = storage.read_parquet(path, ["part", "path", *KEYS])
     table = table[table["part"] == part]
-    n_images = np.clip(len(table) // 100, 6, 50)
-    chosen = table[:: len(table) // n_images or 1]
+    chosen = table[:: len(table) // 50 or 1]
     return chosen.set_index(KEYS)["path"].to_dict()
 
 
@@ -195,83 +198,81 @@ def _read_images(part_dir: str, splits: Iterable[str]) -> dict[Any, pd.DataFrame
     return tables
 
 
-def check_shard(
-    plan: Plan, part_dir: str, sources: Mapping[Any, str], shard: Shard
-) -> Checked:
-    """Compare the records of a shard with their rows, and with a sample of sources."""
+def read_shard(part_dir: str, shard: Shard) -> Iterator[list[Record]]:
+    """Yield the records of a shard in blocks; none if it is missing."""
     row, images = shard
     rows: dict[int, Any] = dict(enumerate(images.to_dict("records")))
-    whole = Finding(part_dir, row.file, split=row.split)
-    findings = list[Finding]()
-    sums: Sums = Counter()
-    try:
-        with (
-            storage.local_copy(f"{part_dir}/{row.file}") as local,
-            plain_file(local) as plain,
-        ):
-            index = ShardIndex(row.file, plain, list_frames(plain))
-            if len(index) != row.count or storage.sha256_of(local) != row.sha256:
-                problem = "its records or its sha256 are not those of shards.csv"
-                findings.append(whole._replace(problem=problem))
-            for number in range(len(index)):
-                place = whole._replace(record=number, offset=index.bounds[number])
-                values = rows.get(number, {})
-                path = sources.get((row.split, values.get("image_id")), "")
-                found, pixel_sums = _check_record(plan, index, place, values, path)
-                findings += found
-                sums.update(pixel_sums)
-    except OSError as error:
-        findings.append(whole._replace(problem=f"it cannot be read: {error}"))
-    return findings, sums
+    with (
+        suppress(*PER_IMAGE_ERRORS),
+        plain_file(f"{part_dir}/{row.file}") as plain,
+        storage.open_file(plain) as file,
+    ):
+        bounds = find_frames(f"{part_dir}/{row.file}", plain)
+        mean_bytes = row.bytes // max(1, row.count)
+        for numbers in parallel.blocks_by_bytes(range(len(bounds) - 1), mean_bytes):
+            sizes = np.diff(bounds[numbers.start : numbers.stop + 1])
+            file.seek(bounds[numbers.start])
+            frames = map(file.read, sizes)
+            yield [
+                (
+                    Finding(part_dir, row.file, number, split=row.split),
+                    frame,
+                    rows.get(number, {}),
+                )
+                for number, frame in zip(numbers, frames, strict=True)
+            ]
 
 
-def _check_record(
-    plan: Plan, index: ShardIndex, place: Finding, row: Row, path: str
-) -> Checked:
-    """Compare a record with its row, and with its source if it is in the sample.
-
-    path: of its source, which may have been removed or changed, or "".
-    """
-    try:
-        with index.open_record(place.record) as features:
-            pixels = _check_features(plan, place.split, features, row)
-    except (ValueError, KeyError) as error:
-        return [place._replace(problem=str(error))], Counter()
+def check_records(
+    plan: Plan, sources: Mapping[Any, str], records: list[Record]
+) -> list[Finding]:
+    """Compare records with their rows, and with their sources, if these are given."""
     findings = []
-    with suppress(*PER_IMAGE_ERRORS, RejectedImage):
-        if path:
-            source = read_image_bytes(path)
-            problem, fit = compare_with_source(source, pixels, plan.image)
-            findings.append(Finding(*place[:4], problem, place.split, *fit, path))
-    return findings, sum_channels(pixels)
+    for place, frame, row in records:
+        path = sources.get((place.split, row.get("image_id")), "")
+        found: dict[str, Any] = {"path": path}
+        try:
+            record = check_frame(frame[:12], frame[12:-4], frame[-4:])
+            pixels = _check_features(plan, place.split, record, row)
+            found["sums"] = sum_channels(pixels)
+        except (ValueError, KeyError) as error:
+            found["problem"] = str(error)
+            path = ""
+        # The source may have been removed or changed.
+        with suppress(*PER_IMAGE_ERRORS, RejectedImage):
+            if path:
+                source = read_image_bytes(path)
+                found |= compare_with_source(source, pixels, plan.image)
+        findings.append(place._replace(**found))
+    return findings
 
 
-def _check_features(plan: Plan, split: str, features: Features, row: Row) -> np.ndarray:
+def _check_features(plan: Plan, split: str, record: bytes, row: Row) -> np.ndarray:
     """Return the pixels of a record whose features are those of its row, if it has one.
 
     Raises: RejectedImage, ValueError, KeyError: what is wrong.
     """
+    features = parse_record(record)
     key = plan.schema.for_split(split).image_key
-    (image,) = features[key].bytes_list.value or [b""]
+    image = b"".join(features[key].bytes_list.value)
     header = read_header(image)
-    if header.orientation != 1:
-        raise ValueError(f"its image has the EXIF orientation {header.orientation}")
     if row:
         encoded = EncodedImage(image, header.height, header.width, header.format)
-        record = encode(row, encoded, plan.schema, plan.image)
-        found = dict(features)
-        expected = dict(parse_record(record))
-        names = {*found, *expected}
-        wrong = [name for name in names if found.get(name) != expected.get(name)]
-        if wrong:
-            raise ValueError(f"the features {sorted(wrong)} are not those of its row")
+        expected_record = encode(row, encoded, plan.schema, plan.image)
+        if record != expected_record:
+            expected = parse_record(expected_record)
+            names = {*features, *expected}
+            wrong = [name for name in names if features.get(name) != expected.get(name)]
+            # Or their order is another one.
+            wrong = sorted(wrong or names)
+            raise ValueError(f"the features {wrong} are not those of its row")
     return read_pixels(image)
 
 
 def compare_with_source(
     source: bytes, pixels: np.ndarray, settings: ImageSettings
-) -> tuple[str, tuple[float, float]]:
-    """Return (problem, (psnr, psnr_swapped)) of a record's pixels.
+) -> dict[str, Any]:
+    """Return psnr, psnr_swapped and problem of a record's pixels, as in `Finding`.
 
     pixels: RGB (height, width, 3). The problem is "" or the transformation that fits
     better.
@@ -294,6 +295,9 @@ def compare_with_source(
         if version.shape == pixels.shape
     }
     best = max(fits, key=fits.__getitem__)
-    upright = fits["upright"]
-    problem = best if fits[best] > upright + MARGIN_DB else ""
-    return problem, (upright, fits[SWAPPED])
+    is_wrong = fits[best] > fits["upright"] + MARGIN_DB
+    return {
+        "problem": best if is_wrong else "",
+        "psnr": fits["upright"],
+        "psnr_swapped": fits[SWAPPED],
+    }

@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import Any
 
 import pandas as pd
@@ -18,12 +18,7 @@ from kaggle_tfr.images.convert import convert
 from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.naming import FOLDS_FILE
 from kaggle_tfr.plan.plan import Plan, Shard, read_plan, read_rows
-from kaggle_tfr.records import (
-    FRAME_BYTES,
-    DamagedRecord,
-    format_index,
-    stream_image_bytes,
-)
+from kaggle_tfr.records import FRAME_BYTES, DamagedRecord, stream_image_bytes
 from kaggle_tfr.schema import encode
 from kaggle_tfr.session import tf
 from kaggle_tfr.shards import check_one_dataset, find_changed_files, list_parts
@@ -58,10 +53,10 @@ def write_parts(
         SystemExit: a Kaggle batch session nears its end.
     """
     plan = read_plan(work_dir)
-    numbers = [part] if part else plan.part_numbers
+    numbers = [part] if part else list(plan.part_numbers)
     parts_dir = out_dir or work_dir
     part_dirs = [storage.join(parts_dir, f"part-{number}") for number in numbers]
-    _check_plan(plan, part or plan.first_part, work_dir)
+    _check_plan(plan, numbers[0], work_dir)
     _check_folders(work_dir, parts_dir, part_dirs)
     written = list[ShardRow]()
     for number, part_dir in zip(numbers, part_dirs, strict=True):
@@ -91,13 +86,12 @@ def _check_plan(plan: Plan, part: int, work_dir: str) -> None:
             "Set PART to one of them, or to 0 for all."
         )
     sums = {FOLDS_FILE: plan.folds_sha256}
-    is_first = part == plan.first_part
-    if plan.folds_sha256 and is_first and find_changed_files(work_dir, sums):
+    if part == plan.first_part and find_changed_files(work_dir, sums):
         raise ValueError(
             f"'{work_dir}/{FOLDS_FILE}' has changed since 03_plan. Run 03_plan again."
         )
     versions = parallel.package_versions()
-    if plan.versions not in ({}, versions):
+    if plan.versions != versions:
         warnings.warn(
             f"planned with {plan.versions}, now with {versions}: parts written with "
             "different versions can differ in their bytes, but not in their images.",
@@ -174,27 +168,25 @@ def encode_images(plan: Plan, rows: list[Row]) -> list[bytes | Reject]:
 
     Raises: OSError: a file could not be read.
     """
-    records = list[bytes | Reject]()
     images = stream_image_bytes(row["path"] for row in rows)
-    for row, data in zip(rows, images, strict=True):
-        try:
-            records.append(_encode(plan, row, data))
-        except (RejectedImage, DamagedRecord) as error:
-            reject = {"image_id": row["image_id"], "path": row["path"]}
-            records.append(reject | {"problem": str(error)})
-    return records
+    return [_encode(plan, row, data) for row, data in zip(rows, images, strict=True)]
 
 
-def _encode(plan: Plan, row: Row, data: bytes | OSError) -> bytes:
-    if isinstance(data, DamagedRecord):
-        raise data
-    if isinstance(data, OSError):
-        raise OSError(f"an image cannot be read: {data}. {storage.RESUME_HINT}")
-    # 01 does not know size and digest of every image.
-    digests = (None, "", storage.digest(data))
-    if row["n_bytes"] not in (0, len(data)) or row.get("digest") not in digests:
-        raise RejectedImage("changed since 01_explore")
-    return encode(row, convert(data, plan.image), plan.schema, plan.image)
+def _encode(plan: Plan, row: Row, data: bytes | OSError) -> bytes | Reject:
+    try:
+        if isinstance(data, OSError):
+            raise data
+        # 01 does not know size and digest of every image.
+        digests = (None, "", storage.digest(data))
+        if row["n_bytes"] not in (0, len(data)) or row.get("digest") not in digests:
+            raise RejectedImage("changed since 01_explore")  # noqa: TRY301
+        return encode(row, convert(data, plan.image), plan.schema, plan.image)
+    except (RejectedImage, DamagedRecord) as error:
+        reject = {"image_id": row["image_id"], "path": row["path"]}
+        return reject | {"problem": str(error)}
+    except OSError as error:
+        hint = storage.RESUME_HINT
+        raise OSError(f"an image cannot be read: {error}. {hint}") from error
 
 
 def write_shard(
@@ -204,30 +196,23 @@ def write_shard(
     task: Task,
     records: Iterator[bytes | Reject],
 ) -> ShardRow:
-    """Write a shard: temporary name, journal row, index, final name; return its row.
+    """Write a shard: temporary name, journal row, final name; return its row.
 
     The row comes first, so that it lists whatever else may be left behind.
-    records: of `encode_images`; those of the shard come first.
+    records: of `encode_images`.
     spare_bytes: that the shard may have beyond the bound of its forecast.
     Raises: OSError, tf.errors.OpError.
     """
     shard, _ = task
-    bounds = [0]
-    rejects = []
     place = f"{part_dir}/journal/{shard.number:06d}"
     with storage.temporary_file(place) as temporary:
-        with tf.io.TFRecordWriter(temporary, plan.settings.compression) as writer:
-            for record in islice(records, shard.count):
-                if isinstance(record, bytes):
-                    writer.write(record)
-                    bounds.append(bounds[-1] + len(record) + FRAME_BYTES)
-                else:
-                    rejects.append(record)
+        rejects = _write_records(temporary, plan.settings.compression, records)
+        count = shard.count - len(rejects)
         row = ShardRow(
-            file=plan.file_name(shard, len(bounds) - 1),
+            file=plan.file_name(shard, count),
             split=shard.split,
             fold=shard.fold,
-            count=len(bounds) - 1,
+            count=count,
             bytes=os.path.getsize(temporary),
             sha256=storage.sha256_of(temporary),
             part=shard.part,
@@ -235,18 +220,33 @@ def write_shard(
             refused=len(rejects),
             rejects=rejects,
             number=shard.number,
-            fingerprint=plan.fingerprint,
         )
         _check_size(row, shard.bytes_high + spare_bytes)
-        if not plan.settings.compression and row.bytes != bounds[-1]:
-            raise OSError(f"'{temporary}' was truncated. {storage.RESUME_HINT}")
         path = storage.join(part_dir, row.file)
         journal.add_row(part_dir, row)
-        if not plan.settings.compression:
-            index_path = f"{part_dir}/index/{row.file}.idx"
-            storage.write_atomically(index_path, format_index(bounds).encode())
         storage.publish_file(temporary, path)
     return row
+
+
+def _write_records(
+    path: str, compression: str, records: Iterator[bytes | Reject]
+) -> list[Reject]:
+    """Write the records to a file, and return the rejects.
+
+    Raises: OSError: the file was truncated; tf.errors.OpError.
+    """
+    n_bytes = 0
+    rejects = []
+    with tf.io.TFRecordWriter(path, compression) as writer:
+        for record in records:
+            if isinstance(record, bytes):
+                writer.write(record)
+                n_bytes += len(record) + FRAME_BYTES
+            else:
+                rejects.append(record)
+    if not compression and os.path.getsize(path) != n_bytes:
+        raise OSError(f"'{path}' was truncated. {storage.RESUME_HINT}")
+    return rejects
 
 
 def _check_size(row: ShardRow, limit_bytes: int) -> None:
@@ -285,13 +285,11 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, 
     text = table.to_csv(lineterminator="\n", float_format="%.4f")
     storage.write_atomically(f"{work_dir}/accounting.csv", text.encode())
 
-    n_parts = shards["part"].nunique()
     notebook.note(
         "✓",
-        f"Wrote {n_records:,} records, of {n_planned:,} planned images: "
-        f"{notebook.count_of(len(shards), 'shard')}, "
-        f"{shards['bytes'].sum() / 1e6:,.1f} MB, "
-        f"{notebook.count_of(n_parts, 'part')} of {plan.n_parts}.",
+        f"Wrote {n_records:,} records, of {n_planned:,} planned images, "
+        f"{shards['bytes'].sum() / 1e6:,.1f} MB. Shards: {len(shards):,}. "
+        f"Parts: {shards['part'].nunique()} of {plan.n_parts}.",
         "parts",
     )
     if n_refused:

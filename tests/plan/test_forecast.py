@@ -95,8 +95,8 @@ def test_parts_of_very_unequal_sizes_fit_and_the_interval_holds_the_truth(
     assert n_right >= 0.99 * n_draws
 
 
-def test_originals_that_pass_through_are_counted_and_not_estimated(tmp_path):
-    """A sample of 36 shows what a record adds, to half a byte."""
+def test_originals_that_pass_through_are_forecast_by_their_size(tmp_path):
+    """To a quarter of a per cent, also where their images are not measured."""
     table = make_images(tmp_path, 120)
 
     plan, _ = plan_images(table, tmp_path, size=0)
@@ -104,7 +104,7 @@ def test_originals_that_pass_through_are_counted_and_not_estimated(tmp_path):
     mean, high = plan.forecast.values()
     # A record adds its frame, the image's id and four numbers, each with its name.
     assert 16 + 30 < mean - table["n_bytes"].mean() < 16 + 120
-    assert high - mean < 0.5
+    assert high < 1.0025 * mean
     assert plan_images(table, tmp_path, size=0)[0] == plan
 
 
@@ -137,9 +137,7 @@ def test_a_part_s_limit_of_files_is_of_those_at_its_top():
 @pytest.mark.parametrize(
     "limits",
     [
-        {"n_shards": 2},
         {"max_part_files": 12},
-        {"part_limit_gb": 0.0003},
         {"part_limit_gb": 0.008, "n_shards": 3},
     ],
 )
@@ -153,21 +151,8 @@ def test_impossible_limits_name_the_parameter(limits):
         assert f"{name.upper()} = {value:g}" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"NAME": "trees@home"}, "SHARD_NAME .* with NAME 'trees@home'"),
-        ({"SHARD_NAME": "{name} {i}.tfrec"}, "SHARD_NAME '{name} {i}.tfrec' with NAME"),
-        (
-            {"SCHEMA": {"image": "image", "age": {"from": "age", "type": "float"}}},
-            "image '0007.jpg': the field 'age' takes float.*SCHEMA",
-        ),
-    ],
-)
-def test_names_and_values_that_04_could_not_write_stop_03(
-    tmp_path, parameters, message
-):
-    """The error names the parameter, and nothing is planned."""
+def test_values_that_04_could_not_write_stop_03(tmp_path):
+    """The error names the image and the field, and nothing is planned."""
     make_images(tmp_path / "in", 8)
     rows = [f"{number:04d}.jpg,{number % 2},{number}" for number in range(7)]
     (tmp_path / "in/train.csv").write_text(
@@ -179,13 +164,12 @@ def test_names_and_values_that_04_could_not_write_stop_03(
         "LABELS_CSV": "train.csv",
         "ID_COLUMN": "id",
         "LABEL_COLUMN": "label",
-        "IMAGE_SIZE": 32,
-        "N_FOLDS": 2,
-        **parameters,
+        "SCHEMA": {"image": "image", "age": {"from": "age", "type": "float"}},
     }
     explore.run(values)
     deduplicate.run(values)
 
+    message = "image '0007.jpg': the field 'age' takes float.*SCHEMA"
     with pytest.raises(ValueError, match=message):
         plan.run(values)
     assert not (tmp_path / "work/plan.json").exists()

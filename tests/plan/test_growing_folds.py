@@ -71,13 +71,10 @@ def test_an_extra_image_does_not_validate_with_its_group():
 def test_copies_among_earlier_images_are_no_error():
     """An earlier plan may have allowed them; they stay, and new ones are an error."""
     rows = list_rows(3, 3)
-    rng = np.random.default_rng(0)
-    values = rng.integers(0, 2**63, (len(rows), len(HASHES)), np.uint64)
-    hashes = pd.DataFrame(values, columns=[*HASHES])
-    hashes["texture"] = 60
-    hashes.loc[1, [*HASHES]] = hashes.loc[0, [*HASHES]]
     folded = rows.assign(fold=np.arange(6) % 3)
-
+    values = np.random.default_rng(0).integers(0, 2**63, (6, len(HASHES)), np.uint64)
+    hashes = pd.DataFrame(values, columns=[*HASHES]).assign(texture=60)
+    hashes.loc[1, [*HASHES]] = hashes.loc[0, [*HASHES]]
     assert compare_sample(folded, hashes, 25, [])["sampled_images"] == 3
 
     hashes.loc[4, [*HASHES]] = hashes.loc[0, [*HASHES]]

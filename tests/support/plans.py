@@ -29,7 +29,8 @@ LITERAL = {
     "image_id": "bytes",
 }
 
-NOTHING = {"outcomes": {}, "checks": {}, "folds_bytes": 0, "folds_sha256": ""}
+FOLDS = "image_id,split,fold\n"  # of folds.csv
+NOTHING = {"outcomes": {}, "checks": {}, "folds_csv": FOLDS}
 
 
 def draw_picture(height, width, seed):
@@ -91,6 +92,7 @@ def plan_images(
     earlier = PlanId(dataset_id, first_part=first_part)
     plan, planned = make_plan(table, labels, record, chosen, earlier=earlier, **NOTHING)
     save_plan(plan, planned, str(work))
+    Path(work, "folds.csv").write_text(FOLDS)
     return plan, planned
 
 

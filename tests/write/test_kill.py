@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from support.forks import fork, fork_kernels
+from support.forks import fork
 from support.plans import (
     digests,
     make_images,
@@ -16,6 +16,8 @@ from support.plans import (
     write,
 )
 from support.tasks import write_by_two
+
+from kaggle_tfr.write import writer
 
 
 @pytest.fixture(scope="module")
@@ -69,62 +71,27 @@ def test_kills_change_no_byte(work, tmp_path, kills, backend):
     assert digests(tmp_path / "out") == digests(work / "whole")
 
 
-# From the third shard on images take seconds, as on a slow disk.
-INTERRUPTED = """
-import gc, pathlib, time
-gc.disable()  # JAX's callback of the collector loses an interrupt that arrives in it
-from unittest import mock
-from kaggle_tfr.write import writer
-encode = writer.encode_images
-part = pathlib.Path({out!r}, "part-1")
-def encode_slowly(plan, rows):
-    if len(list(part.glob("*.tfrec"))) >= 2:
-        pathlib.Path({waiting!r}).touch()
-        time.sleep(3)
-    return encode(plan, rows)
-print("writing", flush=True)
-with mock.patch.object(writer, "encode_images", encode_slowly):
-    writer.write_parts({work!r}, {out!r})
-"""
-AGAIN = "writer.write_parts({work!r}, {out!r})"
-
-
-def test_an_interrupt_in_a_notebook_is_taken_up_by_the_same_cell(work, tmp_path):
-    """An interrupted cell (SIGINT) stops; run again it writes equal bytes.
+def test_an_interrupted_call_is_taken_up_by_the_next_one(work, tmp_path, monkeypatch):
+    """SIGINT stops it, as in a notebook; the same process then writes equal bytes.
 
     The shard that was being written gets no name.
     """
-    from jupyter_client.manager import start_new_kernel
+    encode = writer.encode_images
+    sent = []
 
-    with fork_kernels():
-        manager, client = start_new_kernel(kernel_name="python3")
-    out = tmp_path / "out"
-    waiting = tmp_path / "waiting"
-    part = out / "part-1"
-    errors = []
-    places = {"work": str(work), "out": str(out), "waiting": str(waiting)}
+    def interrupt(plan, rows):
+        if len(list(tmp_path.glob("*/*.tfrec"))) >= 2 and not sent:
+            sent.append(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            time.sleep(0.5)
+        return encode(plan, rows)
 
-    def watch(message):
-        content = message["content"]
-        if message["msg_type"] == "stream" and "writing" in content["text"]:
-            while not waiting.exists():
-                time.sleep(0.005)
-            manager.interrupt_kernel()
-        if message["msg_type"] == "error":
-            errors.append(content["ename"])
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "encode_images", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            write(work, tmp_path)
+    assert 2 <= len(list(tmp_path.glob("*/*.tfrec"))) < 24
+    assert not list(tmp_path.glob("*/journal/*.tmp"))
 
-    def run(code):
-        code = code.format(**places)
-        client.execute_interactive(code, timeout=120, output_hook=watch)
-
-    try:
-        run(INTERRUPTED)
-        assert errors == ["KeyboardInterrupt"]
-        assert 2 <= len(list(part.glob("*.tfrec"))) < 24
-        assert not list((part / "journal").glob("*.tmp"))
-        run(AGAIN)
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
-    assert errors == ["KeyboardInterrupt"]
-    assert digests(out) == digests(work / "whole")
+    write(work, tmp_path)
+    assert digests(tmp_path) == digests(work / "whole")

@@ -17,6 +17,7 @@ SPLITS = ["train", "validation", "test"]
 
 def check_stats(description, images):
     """Compare mean, population deviation and number of pixels with NumPy's."""
+    images = list(images)
     arrays = [np.asarray(image.convert("RGB")).reshape(-1, 3) for image in images]
     pixels = np.concatenate(arrays)
     for name in ("mean", "std"):
@@ -49,11 +50,7 @@ def test_stats_of_files_equal_numpy_s(written):
     sums = stats.channel_stats_of_files(pd.concat([images, bad_image]))
 
     for split, rows in images.groupby("split"):
-        check_stats(stats.describe_sums(sums[split]), map_images(rows["path"]))
-
-
-def map_images(paths):
-    return [Image.open(path) for path in paths]
+        check_stats(stats.describe_sums(sums.loc[split]), map(Image.open, rows["path"]))
 
 
 def test_a_part_s_stats_are_those_of_its_train_records(written):
@@ -61,7 +58,7 @@ def test_a_part_s_stats_are_those_of_its_train_records(written):
     _, work = written
     part = work / "part-1"
     verified = verify(part)
-    stats.save_stats(verified.stats[str(part)], str(part))
+    stats.save_stats(verified.stats.loc[str(part)], str(part))
 
     saved = json.loads((part / "stats.json").read_text())
     splits = saved.pop("splits")

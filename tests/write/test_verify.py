@@ -76,11 +76,9 @@ def test_a_flipped_bit_is_found_in_its_record(part, places):
         record = find_record(shard, offset)
         flip_bit(shard, offset, rng.randrange(8))
 
-        faults = find_faults(part).query("record >= 0")
+        faults = find_faults(part)[["file", "record"]].to_numpy().tolist()
 
-        found = faults[["file", "record"]].to_numpy().tolist()
-        assert found == [[shard.name, record]]
-        assert faults["offset"].iloc[0] <= offset
+        assert faults == [[shard.name, -1], [shard.name, record]]
         shard.write_bytes(data)
 
 
@@ -94,20 +92,13 @@ def test_a_fault_stops_04(part):
         verify_written([str(part)], "")
 
 
-@pytest.fixture(scope="module")
-def gzip_work(work, tmp_path_factory):
-    """A work folder with the same images in GZIP shards."""
+def test_a_flipped_bit_in_a_gzip_shard_is_found(work, tmp_path):
+    """The file is always named; also the record, where the file cannot be unpacked."""
     table = pd.read_parquet(work / "plan.parquet")
     table = table.drop(columns=["shard", "part", "position"])
-    folder = tmp_path_factory.mktemp("gzip")
-    plan_images(table, folder, compression="GZIP", n_shards=3)
-    write(folder)
-    return folder
-
-
-def test_a_flipped_bit_in_a_gzip_shard_is_found(gzip_work, tmp_path):
-    """The file is always named; also the record, where the file cannot be unpacked."""
-    part = shutil.copytree(gzip_work / "part-1", tmp_path / "part-1")
+    plan_images(table, tmp_path, compression="GZIP", n_shards=3)
+    write(tmp_path)
+    part = tmp_path / "part-1"
     shard = min(part.glob("*.tfrec"))
     data = shard.read_bytes()
     rng = random.Random(3)
@@ -135,11 +126,11 @@ def test_several_damaged_records_and_the_end_of_a_cut_file_are_named(part, share
         flip_bit(shard, offsets[number] + 40, 0)
     shard.write_bytes(shard.read_bytes()[:size])
 
-    whole_file, *records = find_faults(part).itertuples()
+    faults = find_faults(part)
 
-    assert "are not those of shards.csv" in whole_file.problem
-    found = [(fault.record, fault.offset) for fault in records]
-    assert found == [(number, offsets[number]) for number in damaged]
+    assert faults["record"][faults["record"] >= 0].tolist() == damaged
+    is_short = faults["problem"].str.contains("records, but 12 in shards.csv")
+    assert is_short.any() == (share == 0.5)
 
 
 @pytest.fixture
@@ -152,8 +143,8 @@ def write_changed(work, tmp_path, monkeypatch):
     def write_changed(change):
         def encode_changed(row, *arguments):
             example = tf.train.Example.FromString(schema.encode(row, *arguments))
-            change(row["image_id"], example.features.feature)
-            return example.SerializeToString(deterministic=True)
+            record = change(row["image_id"], example.features.feature)
+            return record or example.SerializeToString(deterministic=True)
 
         monkeypatch.setattr(writer, "encode", encode_changed)
         write(work, tmp_path)
@@ -171,12 +162,25 @@ def put(name, kind, value):
     return change
 
 
+def reverse(features):
+    """Return a record with the features in another order."""
+    records = []
+    for name in sorted(features, reverse=True):
+        example = tf.train.Example()
+        example.features.feature[name].CopyFrom(features[name])
+        records.append(example.features.SerializeToString())
+    data = b"".join(records)
+    length = len(data) % 128 | 128, len(data) // 128
+    return b"\n" + bytes(length) + data
+
+
 CHANGES = {
     "the features ['label'] are": put("label", "int64_list", 7),
     "the features ['image_id'] are": put("image_id", "bytes_list", b"x"),
-    "at byte": put("image", "bytes_list", b"\xff\xd8\xff"),
-    "the features ['width'] are": lambda features: features.pop("width"),
+    "truncated": put("image", "bytes_list", b"\xff\xd8\xff"),
+    "the features ['width'] are": lambda features: features.pop("width") and b"",
     "the features ['new'] are": lambda f: f["new"].int64_list.value.append(1),
+    "the features ['height', 'image', 'image_id', ": reverse,
 }
 
 
@@ -197,40 +201,27 @@ def test_a_record_that_differs_from_the_plan_is_named(write_changed, message, ch
     assert message in fault.problem
 
 
-def group_faults(part):
-    """Return the problems of each file as one text."""
-    return find_faults(part).groupby("file")["problem"].agg(" | ".join)
-
-
 def test_missing_unknown_and_renamed_files_are_named(part):
-    """Files are compared with the plan and the tables."""
+    """Files are compared with the plan and the tables, and so are their counts."""
     first, second, third = sorted(part.glob("*.tfrec"))
     first.unlink()
     shutil.copy(second, part / "trees-f9-009-12.tfrec")
     table = pd.read_csv(part / "shards.csv")
     table.loc[table["file"] == third.name, "count"] = 11
     table.to_csv(part / "shards.csv", index=False)
-    lines = (part / "train.csv").read_text().splitlines(keepends=True)
-    (part / "train.csv").write_text("".join(lines[:-2]))
-    index = f"index/{second.name}.idx"
-    (part / index).write_text("1 99\n")
 
-    faults = group_faults(part)
+    faults = find_faults(part).groupby("file")["problem"].agg(" | ".join)
 
-    assert "cannot be read" in faults[first.name]
+    assert "it has 0 records" in faults[first.name]
     unknown = ["trees-f9-009-12.tfrec", third.name]
-    assert (
-        faults[unknown].tolist() == ["it is not in the plan, or not in shards.csv"] * 2
-    )
-    assert set(faults.index) == {first.name, *unknown, "shards.csv", "train.csv", index}
+    assert faults[unknown].str.contains("not in shards.csv, or not as in").all()
+    assert set(faults.index) == {first.name, *unknown, "shards.csv"}
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("name", ["shard", "shards.csv", "train.csv", "plan.json"])
+@pytest.mark.parametrize("name", ["trees-f0-000-12.tfrec", "plan.json"])
 def test_a_pipe_in_the_place_of_a_file_is_named(part, name):
     """Reading a pipe would never end."""
-    if name == "shard":
-        name = min(part.glob("*.tfrec")).name
     (part / name).unlink()
     os.mkfifo(part / name)
 
@@ -246,10 +237,11 @@ def test_a_folder_of_parts_is_verified_part_by_part(tmp_path):
     verified = verify(tmp_path, tmp_path)
 
     assert verified.faults.empty
-    assert list(verified.stats) == part_dirs
+    assert list(verified.stats.index) == [(part, "train") for part in part_dirs]
     (tmp_path / "part-1" / "plan.json").unlink()
     (tmp_path / "part-2" / "shards.csv").unlink()
-    assert find_faults(tmp_path)["part"].tolist() == part_dirs
+    faults = find_faults(tmp_path)[["part", "file"]].to_numpy().tolist()
+    assert faults == [[part_dirs[0], "plan.json"], [part_dirs[1], "shards.csv"]]
 
 
 @pytest.mark.parametrize("name", ["shards.csv", "train.csv"])
@@ -278,11 +270,8 @@ def test_a_good_part_has_no_fault_and_fits_its_sources(work):
     part = str(work / "part-1")
     verified = verify(part, work)
 
-    columns = ["part", "file", "record", "offset", "problem", "advice"]
     assert verified.faults.empty
-    assert list(verified.faults.columns) == columns
-    # One record in a hundred is compared, but 6 at least.
-    assert len(verified.sources) == 6
+    assert len(verified.sources) == 36  # of larger parts, about 50
     psnr = verified.sources["psnr"]
     assert psnr.min() > 25
     assert (psnr > verified.sources["psnr_swapped"] + 5).all()
@@ -323,9 +312,9 @@ def test_the_comparison_knows_every_way_to_resize(resize, size):
     record = convert(source, settings)
     pixels = tf.io.decode_jpeg(record.data).numpy()
 
-    problem, (psnr, _) = compare_with_source(source, pixels, settings)
-    assert psnr > 25
-    assert not problem
+    found = compare_with_source(source, pixels, settings)
+    assert found["psnr"] > 25
+    assert not found["problem"]
     if size == (40, 40):
-        problem, _ = compare_with_source(source, np.rot90(pixels), settings)
-        assert problem == "rotated 90° counterclockwise"
+        found = compare_with_source(source, np.rot90(pixels), settings)
+        assert found["problem"] == "rotated 90° counterclockwise"
