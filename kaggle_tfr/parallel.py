@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from functools import cache, partial
 from importlib import metadata
-from itertools import chain, islice, tee
+from itertools import chain, takewhile, tee
 from typing import Any
 
 from joblib.externals.loky import ProcessPoolExecutor
