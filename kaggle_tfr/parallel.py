@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from functools import cache, partial
 from importlib import metadata
-from itertools import chain, takewhile, tee
+from itertools import chain, islice, takewhile, tee
 from typing import Any
 
 from joblib.externals.loky import ProcessPoolExecutor
@@ -218,7 +218,7 @@ def run_groups(
     ahead, joined = tee(groups)
     # An empty block, and so an empty list, is the end of a group.
     blocks = chain.from_iterable(chain(split(group), [[]]) for group in ahead)
-    lists = run(function, blocks, label=label, total=total, advance=len)
+    lists: Any = run(function, blocks, label=label, total=total, advance=len)
     with contextlib.closing(lists):
         for group in joined:
             yield join(group, chain.from_iterable(takewhile(len, lists)))
