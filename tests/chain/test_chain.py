@@ -159,7 +159,7 @@ def test_the_last_lines_decide_and_name_all_files(work, tmp_path, monkeypatch):
     last = lines[lines.index(headline) :]
     assert [line[0] for line in last[1:5]] == ["!"] * 4
     assert last[5:] == [
-        f"shards  {work}/part-1/",
+        f"file://{work}/part-1",
         f"report  {work}/report.html",
     ]
 
