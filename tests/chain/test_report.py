@@ -238,7 +238,7 @@ def test_a_stopped_run_has_a_page_with_chapters(tmp_path):
     stop(tmp_path)
     page = write(tmp_path)
     assert page.count("Stopped in 02.") == 3  # title, headline, findings
-    assert re.findall('href="notebooks/(.*)"', page) == ["02_deduplicate.html"]
+    assert {*re.findall('href="notebooks/(.*)"', page)} == {"02_deduplicate.html"}
 
     chapter = (copies / "02_deduplicate.html").read_text()
     assert re.search(r"(?s)<details>.*secret.*</details>", chapter)
