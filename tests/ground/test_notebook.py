@@ -278,10 +278,19 @@ def test_a_terminal_shows_progress_as_it_is_made(drive):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "number"), [(0, signal.SIGINT), (3, signal.SIGINT), (3, signal.SIGTERM)]
+    ("seconds", "number"),
+    [
+        (0, signal.SIGINT),
+        (0.1, signal.SIGINT),
+        (0.3, signal.SIGINT),
+        (3, signal.SIGTERM),
+    ],
 )
 def test_an_interrupt_ends_a_run_with_one_line(drive, tmp_path, seconds, number):
-    """Exit code 130, no traceback, and none of its processes is left."""
+    """Exit code 130, no traceback, and none of its processes is left.
+
+    Also while the kernel starts.
+    """
     run = drive("import subprocess\nsubprocess.run(['sleep', '77.5'])")
     output = run.stdout.readline()
     time.sleep(seconds)
