@@ -43,8 +43,8 @@ def build_dataset(**parameters: Any) -> "pd.DataFrame":
 def audit_dataset(source: str, out: str | None = None, **parameters: Any) -> "Audit":
     """Find copies, leaks, conflicts and rejected files in the splits of a dataset.
 
-    source: a folder or Kaggle slug. out: the folder that gets audit.html, audit.md,
-    audit.json and copies.csv; by default audit-NAME. parameters: those of 01 and 02
+    source: a folder or Kaggle slug. out: the folder that gets audit.html, audit.json
+    and copies.csv; by default audit-NAME. parameters: those of 01 and 02
     that differ from what the layout of the input suggests, such as MAX_BITS=20.
     Raises: OSError, ValueError: there is no such input, it contains no image, or its
     layout is not clear; FileExistsError: `out` contains something else.

@@ -12,6 +12,7 @@ Exit codes: 0 done, 1 the work failed, 2 a wrong call, 3 audit found something,
 import argparse
 import inspect
 import os
+import re
 import shutil
 import signal
 import sys
@@ -19,16 +20,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kaggle_tfr.find import bundled, output_dir
+from kaggle_tfr.find import bundled
 from kaggle_tfr.parameters import (
     DEFAULT_NOTEBOOKS,
     NOTEBOOKS,
     WrongCallError,
     find_notebook,
+    find_recipe,
     format_parameters,
     load_recipe,
     parse_assignment,
 )
+from kaggle_tfr.storage import ERRNO
 from kaggle_tfr.version import __version__
 
 REPEATABLE: Any = {"action": "append", "default": []}
@@ -40,14 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0: done. 1: the work failed. 2: the call is wrong, which argparse says by a
     SystemExit. 3: `audit` found something. 130: stopped by Ctrl-C.
     """
-    # A file's name may contain bytes that are not text.
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         options = vars(make_parser().parse_args(arguments))
         function = options.pop("function")
         return function(**options) or 0
     except (ValueError, OSError, RuntimeError, ImportError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print("error:", re.sub(ERRNO, "", str(error)), file=sys.stderr)
         return 2 if isinstance(error, WrongCallError) else 1
     except KeyboardInterrupt:
         print("stopped; run the same command again to resume", file=sys.stderr)
@@ -68,7 +69,7 @@ def _init(source: str, out: str | None) -> None:
 
 
 def _run(
-    source: str, p: Sequence[str], only: Sequence[str], first: str, until: str
+    source: str, p: Sequence[str], only: Sequence[str] | None, first: str, until: str
 ) -> None:
     """Run the notebooks, which write folds and TFRecord files, and write a report.
 
@@ -79,13 +80,10 @@ def _run(
       kaggle-tfr run photos.yaml --from 03 -p N_FOLDS=3
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
-    parameters = dict(map(parse_assignment, p))
     start = find_notebook(first)
     end = max(start, find_notebook(until))
-    notebooks = [find_notebook(step) for step in only]
-    if not only:
-        notebooks = [name for name in NOTEBOOKS if start <= name <= end]
-    values = load_source(source) | parameters
+    notebooks = only or [name for name in NOTEBOOKS if start <= name <= end]
+    values = load_source(source) | dict(map(parse_assignment, p))
 
     from kaggle_tfr.run import run_recipe  # which imports much
 
@@ -95,24 +93,18 @@ def _run(
 def load_source(source: str) -> dict[str, Any]:
     """Return the parameters of a recipe; for a folder, make its recipe first."""
     # In a checkout, sample/ is the code that draws the sample.
-    recipe = bundled("recipes") / f"{source}.yaml"
-    if recipe.is_file() or not os.path.isdir(source):
+    if not find_recipe(source).is_dir():
         return load_recipe(source)
     from kaggle_tfr.explore.layout import locate
 
-    folder, name, _ = locate(source)
+    _, name, input_dir = locate(source)
     path = f"{name}.yaml"
     if os.path.lexists(path):
         print(f"{path} exists and is used; delete it to inspect the folder again.")
     else:
         _init(source, path)
-    values = load_recipe(path)
-    if output_dir(values.get("INPUT_DIR", "")) != folder:
-        raise WrongCallError(
-            f"{path} exists, but its INPUT_DIR is not '{folder}'. Write a recipe with "
-            "another name by `kaggle-tfr init`, and change its NAME."
-        )
-    return values
+    # Another folder of this name may have the same recipe.
+    return load_recipe(path) | {"INPUT_DIR": input_dir}
 
 
 def _audit(
@@ -132,7 +124,7 @@ def _audit(
     audit = audit_dataset(source, out, against, **dict(map(parse_assignment, p)))
     page = Path(audit.out_dir, "audit.html").as_uri()  # terminals open it on a click
     print(audit.headline, *audit.findings, page, sep="\n")
-    return 3 if audit.found else 0
+    return 3 if len(audit.copies) or audit.counts["rejected"] else 0
 
 
 def _verify(folders: Sequence[str]) -> int:
@@ -263,9 +255,9 @@ def _add_local_commands(commands: Any) -> None:
     add = _add_command(commands, _run, format_parameters())
     add("source", help="a YAML file, a bundled recipe, or a folder of images")
     add("-p", **REPEATABLE, help="NAME=VALUE, in place of the recipe's value")
-    add("--from", dest="first", default=NOTEBOOKS[0], help="the first step")
-    add("--until", default=DEFAULT_NOTEBOOKS[-1], help="the last step")
-    add("--only", nargs="+", default=[], help=f"steps: {', '.join(NOTEBOOKS)}")
+    add("--from", dest="first", metavar="STEP", default=NOTEBOOKS[0])
+    add("--until", metavar="STEP", default=DEFAULT_NOTEBOOKS[-1])
+    add("--only", nargs="+", help=f"steps: {', '.join(NOTEBOOKS)}")
 
     add = _add_command(commands, _audit)
     add("source", help=source)
@@ -276,7 +268,7 @@ def _add_local_commands(commands: Any) -> None:
     add = _add_command(commands, _verify)
     add("folders", nargs="+", help="parts that 04_write has written, or their folder")
     add = _add_command(commands, _notebooks)
-    add("folder", help="the new folder")
+    add("folder")
     add = _add_command(commands, _sample)
     add("folder", help="gets 13 MB")
 
@@ -284,25 +276,23 @@ def _add_local_commands(commands: Any) -> None:
 def _add_kaggle_commands(commands: Any) -> None:
     """Add the commands that make kernels and datasets, in the order of use."""
     add = _add_command(commands, _kernel)
-    add("recipe", help="a YAML file of parameters, or a bundled recipe")
+    add("recipe", help="a YAML file, or a bundled recipe")
     add("-p", **REPEATABLE, help="NAME=VALUE, in place of the recipe's value")
-    add("--out", required=True, help="folder for the folders of the kernels")
+    add("--out", required=True)
     add("--parts", type=int, default=1, help="kernels that write (default: one)")
-    add("--accelerator", default="", help="train by 05 and 06, on TpuV5E8 …")
-    attach = "slug to attach in place of INPUT_DIR"
-    add("--source", **REPEATABLE, dest="sources", help=attach)
-    wheels = "install missing packages from an attached dataset of wheels"
-    add("--no-internet", action="store_false", dest="internet", help=wheels)
+    add("--accelerator", help="train by 05 and 06, on TpuV5E8 …")
+    add("--source", **REPEATABLE, dest="sources", help="a slug, for INPUT_DIR")
+    add("--no-internet", action="store_false", dest="internet")
 
     add = _add_command(commands, _push)
     add("folders", nargs="+", help="folders that `kernel --out` has written")
-    add("--out", default="work/kaggle", help="folder for their output (%(default)s)")
+    add("--out", default="work/kaggle", help="for their output (%(default)s)")
     add("--at-once", type=int, default=3, help="sessions at a time (%(default)s)")
 
     add = _add_command(commands, _publish)
     add("folders", nargs="+", help="parts that 04_write has written")
     add("--notes", default="", help="what is new, which allows a new version")
-    add("--public", action="store_true", help="make it visible to everyone")
+    add("--public", action="store_true")
 
 
 if __name__ == "__main__":

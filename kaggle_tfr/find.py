@@ -123,16 +123,9 @@ def find_folder(source: str, beside: str = "") -> str:
             return folder
 
     name = glob.escape(source.strip("/"))
-    mounts = (
-        name,
-        f"competitions/{name}",
-        f"datasets/{name}",
-        f"datasets/*/{name}",
-        f"notebooks/*/{name}",
-        # Until 2026: without the type and the owner.
-        re.sub("^(datasets/|models/)?[^/]+/", "", name),
-    )
-    for mount in mounts:
+    # Until 2026: without the type and the owner.
+    short_name = re.sub("^(datasets/|models/)?[^/]+/", "", name)
+    for mount in (name, f"*/{name}", f"*/*/{name}", short_name):
         for folder in sorted(glob.glob(f"{KAGGLE_INPUT}/{mount}")):
             if os.listdir(folder):  # a mount that is not ready yet is empty
                 return folder

@@ -4,13 +4,11 @@ A finding is noted where its number is, in a step's function or in a cell. It is
 and kept in findings.json, which the report, the audit and the last lines of a run show.
 """
 
-import atexit
 import json
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
@@ -22,36 +20,33 @@ from kaggle_tfr.session import find_shell, prepare
 FINDINGS = "findings.json"  # in WORK_DIR
 # The result is wrong or incomplete; the reader decides; for information; all is well.
 MARKS = "✗!·✓"
-STOP = "stop"  # subject of the error that ended a step
 WRITING = "04_write"  # it writes the same records again: later findings stay true
 
 _held = ExitStack()  # the lock of a notebook that was opened by hand
-atexit.register(_held.close)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence with its numbers. Step, part and subject identify it.
+    """A sentence with its numbers. Step and subject identify it.
 
-    part: PART, 0 for all. subject: a word, with or without a detail: "input: masks".
-    mark: one of `MARKS`. advice: what to do, "" for nothing.
+    step: such as "04_write", or "04_write part 2" for one part. subject: a word, with
+    or without a detail: "input: masks". mark: one of `MARKS`. advice: what to do, ""
+    for nothing.
     """
 
     step: str
-    part: int
     subject: str
     mark: str
     text: str
     advice: str = ""
 
     def __str__(self) -> str:
-        place = f"part {self.part}: " if self.part else ""
-        return f"{self.mark} {place}{self.text} {self.advice}".rstrip()
+        return f"{self.mark} {self.text} {self.advice}".rstrip()
 
 
-# Where this process notes its findings: WORK_DIR, step, part; and those that it has
-# noted, by subject. One at most.
-_noted: dict[tuple[str, str, int], dict[str, Finding]] = {}
+# Where this process notes its findings: WORK_DIR and step; and those that it has noted,
+# by subject. One at most.
+_noted: dict[tuple[str, str], dict[str, Finding]] = {}
 
 
 def start(step: str, values: Values) -> str:
@@ -69,13 +64,12 @@ def start(step: str, values: Values) -> str:
         from kaggle_tfr.figures.style import use_style
 
         use_style(shell)
-        shell.events.register("post_run_cell", _release_after_error)
     work = work_dir(values["WORK_DIR"], values.get("NAME", ""))
     print(f"work folder: {work}")
     if "N_JOBS" in values:  # the other notebooks only read
         from kaggle_tfr.parallel import use_backend
 
-        # Until `account`, a cell that fails, or the kernel's end.
+        # Until `account`, or the kernel's end.
         _held.close()
         if os.environ.get(storage.INSIDE) != work:  # which the driver has locked
             _held.enter_context(storage.lock_work_dir(work))
@@ -90,10 +84,11 @@ def begin(step: str, values: Values) -> str:
     folder.
     """
     work = work_dir(values["WORK_DIR"], values.get("NAME", ""))
-    part = values.get("PART", 0)
+    if part := values.get("PART"):
+        step += f" part {part}"
     _noted.clear()
-    _noted[work, step, part] = {}
-    _replace(work, step, part, [])
+    _noted[work, step] = {}
+    _replace(work, step, [])
     return work
 
 
@@ -102,15 +97,10 @@ def note(mark: str, text: str, subject: str, advice: str = "") -> None:
 
     Without a step, as in a script that calls single functions, it is only printed.
     """
-    print(f"{mark} {text} {advice}".rstrip())
-    for (work, step, part), noted in _noted.items():
-        noted[subject] = Finding(step, part, subject, mark, text, advice)
-        _replace(work, step, part, noted.values())
-
-
-def note_stop(step: str, work: str, part: int, text: str) -> None:
-    """Keep the error that has ended a step, in place of its findings."""
-    _replace(work, step, part, [Finding(step, part, STOP, "✗", text)])
+    print(Finding("", subject, mark, text, advice))
+    for (work, step), noted in _noted.items():
+        noted[subject] = Finding(step, subject, mark, text, advice)
+        _replace(work, step, noted.values())
 
 
 def read_findings(work: str) -> list[Finding]:
@@ -122,7 +112,7 @@ def read_findings(work: str) -> list[Finding]:
     )
 
 
-def _replace(work: str, step: str, part: int, findings: Iterable[Finding]) -> None:
+def _replace(work: str, step: str, findings: Iterable[Finding]) -> None:
     """Save all findings of a step, or of one part of it, in place of those saved.
 
     Another process, which writes another part, may save the file at the same time; its
@@ -131,17 +121,12 @@ def _replace(work: str, step: str, part: int, findings: Iterable[Finding]) -> No
     rows = [vars(finding) for finding in findings]
     for finding in read_findings(work):
         is_later = step < WRITING and finding.step > step
-        is_of_step = finding.step == step and part in (0, finding.part)
+        # All parts of a step are of the step.
+        is_of_step = f"{finding.step} ".startswith(f"{step} ")
         if not (is_later or is_of_step):
             rows.append(vars(finding))
     text = json.dumps(rows, ensure_ascii=False, indent=1)
     storage.write_atomically(storage.join(work, FINDINGS), text.encode())
-
-
-def _release_after_error(result: Any) -> None:
-    """Release the lock when a cell failed or was interrupted."""
-    if not result.success:
-        _held.close()
 
 
 def end() -> None:

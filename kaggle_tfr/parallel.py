@@ -218,10 +218,10 @@ def run_groups(
     ahead, joined = tee(groups)
     # An empty block, and so an empty list, is the end of a group.
     blocks = chain.from_iterable(chain(split(group), [[]]) for group in ahead)
-    lists: Any = run(function, blocks, label=label, total=total, advance=len)
+    lists = run(function, blocks, label=label, total=total, advance=len)
     with contextlib.closing(lists):
         for group in joined:
-            yield join(group, chain.from_iterable(takewhile(len, lists)))
+            yield join(group, chain.from_iterable(takewhile(bool, lists)))
 
 
 def _wait(future: Future[Any]) -> Any:

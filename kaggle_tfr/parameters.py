@@ -1,7 +1,6 @@
 """The table of all parameters, which notebooks, recipes and the command line follow."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
@@ -211,13 +210,11 @@ TABLE: dict[str, dict[str, tuple[Any, ...]]] = {
         "DEVICE": ("auto", "", "tpu gpu cpu"),
     },
 }
-# What an input of MORE_INPUTS can have.
-OF_AN_INPUT = (
-    "INPUT_DIR PATTERN LABELS_CSV ID_COLUMN PATH_TEMPLATE LABEL_COLUMN LABEL_SEPARATOR "
-    "LABEL_MAP SPLIT_COLUMN INPUT_SCHEMA"
+# Numbers for which 0 has no meaning.
+POSITIVE = (
+    "IMAGE_SIZE TRAIN_SIZE QUALITY SHARD_MB PART_LIMIT_GB MAX_PART_FILES BATCH_SIZE "
+    "EPOCHS"
 )
-# What no file or folder is called, and addresses that folders cannot have.
-WRONG_TEXT = r"[\0\ud800-\udfff]|^\w+_DIRS?=\W{0,2}(?!gs:)\w+://"
 
 
 def find_notebook(step: str) -> str:
@@ -259,10 +256,10 @@ def format_parameters() -> str:
 
 def as_size(image_size: int | Sequence[int]) -> tuple[int, int]:
     """Return (height, width) in pixels; one number is the side of a square."""
-    if isinstance(image_size, int):
-        return image_size, image_size
-    height, width = image_size
-    return height, width
+    if isinstance(image_size, Sequence):
+        height, width = image_size
+        return height, width
+    return image_size, image_size
 
 
 def make_settings(cls: type[Settings], values: Values) -> Settings:
@@ -286,7 +283,7 @@ def check_globals(values: Values) -> None:
     Raises: as `check_parameters`.
     """
     for name, value in values.items():
-        if name.isupper() and get_close_matches(name, PARAMETERS, 1, 0.8):
+        if get_close_matches(name, PARAMETERS, 1, 0.8):
             check_parameters({name: value})
 
 
@@ -303,18 +300,16 @@ def check_parameters(values: Values) -> None:
                 "correct it and restart the kernel."
             )
         parameter = PARAMETERS[name]
-        if re.search(WRONG_TEXT, f"{name}={value}") or not parameter.allows(value):
+        is_allowed = parameter.allows(value)
+        if is_allowed and name in POSITIVE.split():
+            is_allowed = 0 not in as_size(value)
+        if not is_allowed:
             raise WrongCallError(
                 f"{name} cannot be {value!r}. Its default is {parameter.default!r}: "
                 f"{parameter.description}."
             )
     for settings in values.get("MORE_INPUTS", ()):
         check_parameters(settings)
-        if not {"INPUT_DIR"} <= set(settings) <= set(OF_AN_INPUT.split()):
-            raise WrongCallError(
-                f"An input of MORE_INPUTS must have INPUT_DIR, and can have only "
-                f"{OF_AN_INPUT}."
-            )
 
 
 def parse_assignment(assignment: str) -> tuple[str, Any]:
@@ -325,7 +320,7 @@ def parse_assignment(assignment: str) -> tuple[str, Any]:
     >>> parse_assignment("IMAGE_SIZE=[192, 256]"), parse_assignment("SHARD_NAME={i}")
     (('IMAGE_SIZE', [192, 256]), ('SHARD_NAME', '{i}'))
 
-    Raises: ValueError: there is no such parameter, or the text is not a valid value.
+    A text that is not a valid value is returned as it is.
     """
     import yaml  # which reading does without
 
@@ -335,26 +330,25 @@ def parse_assignment(assignment: str) -> tuple[str, Any]:
         check_parameters({name: value})
     except (ValueError, yaml.YAMLError):
         value = text
-        check_parameters({name: value})
     return name, value
+
+
+def find_recipe(path: str) -> Path:
+    """Return the path of a bundled recipe, such as "sample", else the path itself."""
+    file = bundled("recipes") / f"{path}.yaml"
+    return file if file.is_file() else Path(path)
 
 
 def load_recipe(path: str) -> dict[str, Any]:
     """Return the parameters of a recipe.
 
     path: of a file, or the name of a bundled recipe, such as "sample".
-    Raises: ValueError: there is no such file, it is not YAML, repeats a key, or has a
-    wrong parameter.
+    Raises: ValueError: there is no such file, it is not YAML, or has a wrong parameter.
     """
     import yaml
 
-    file = bundled("recipes") / f"{path}.yaml"
-    if not file.is_file():
-        file = Path(path)
     try:
-        text = file.read_text("utf-8")
-        if repeated := re.search(r"(?ms)^(\w+) *:.*^\1 *:", text):
-            raise WrongCallError(f"it has two lines of {repeated[1]}")
+        text = find_recipe(path).read_text("utf-8")
         values = yaml.safe_load(text) or {}
         check_parameters(values)
     except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:

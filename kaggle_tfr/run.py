@@ -2,17 +2,20 @@
 
 import logging
 import os
+import re
 import sys
 import time
+from asyncio import InvalidStateError
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import papermill
 from jupyter_client.manager import KernelManager
 
-from kaggle_tfr import storage
+from kaggle_tfr import notebook, storage
 from kaggle_tfr.find import bundled, output_dir, work_dir
-from kaggle_tfr.notebook import note_stop, read_findings
+from kaggle_tfr.notebook import read_findings
 from kaggle_tfr.parameters import (
     DEFAULT_NOTEBOOKS,
     DEFAULTS,
@@ -24,7 +27,7 @@ from kaggle_tfr.parameters import (
 from kaggle_tfr.report import decide, write_report
 from kaggle_tfr.session import TERMINAL
 from kaggle_tfr.shards import list_own_parts
-from kaggle_tfr.storage import explain_os_errors, is_remote
+from kaggle_tfr.storage import ERRNO, explain_os_errors, is_remote
 
 KERNEL_OPTIONS = [
     # What libraries write goes to the log, without a copy among the outputs.
@@ -48,29 +51,18 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     work = work_dir(settings["WORK_DIR"], settings["NAME"])
     settings["WORK_DIR"] = work
     # The executed notebooks are always on this machine.
-    copies = Path(work_dir("", settings["NAME"]) if is_remote(work) else work)
-    copies = copies / "notebooks"
-    names = [find_notebook(notebook) for notebook in notebooks]
+    folder = work_dir("", settings["NAME"]) if is_remote(work) else work
+    copies = Path(folder, "notebooks")
+    names = [find_notebook(step) for step in notebooks]
     with storage.lock_work_dir(work):
-        problem = _run_notebooks(names, copies, {**values, "WORK_DIR": work})
+        copies.mkdir(parents=True, exist_ok=True)
+        values = {**values, "WORK_DIR": work}
+        is_done = all(_run_notebook(copies / f"{name}.ipynb", values) for name in names)
         write_report(settings)
         print(summarize(settings))
-    if problem:
-        raise RuntimeError(problem)
+    if not is_done:
+        raise RuntimeError(f"A cell failed; its notebook is in {copies}.")
     return work
-
-
-def _run_notebooks(names: Sequence[str], copies: Path, values: Values) -> str:
-    """Run the notebooks until one fails; return its problem, "" for none."""
-    copies.mkdir(parents=True, exist_ok=True)
-    for number, name in enumerate(names, 1):
-        print(f"[{number}/{len(names)}] {name}", flush=True)
-        copy = copies / f"{name}.ipynb"
-        known = select_parameters(name)
-        changed = {key: value for key, value in values.items() if key in known}
-        if problem := _run_notebook(copy, changed):
-            return problem
-    return ""
 
 
 def summarize(settings: Values) -> str:
@@ -80,27 +72,30 @@ def summarize(settings: Values) -> str:
     """
     work = settings["WORK_DIR"]
     findings = read_findings(work)
-    headline = decide(findings)
-    lines = [headline]
-    for finding in findings:
-        if finding.mark in ("✗", "!") and finding.text != headline:
-            lines.append(str(finding))
-    for part in list_own_parts(output_dir(settings["OUT_DIR"] or work), work):
-        lines.append(f"shards  {part}/")
-    return "\n".join([*lines, f"report  {work}/report.html"])
+    lines = [decide(findings)]
+    lines += [str(finding) for finding in findings if finding.mark in "✗!"]
+    paths = list_own_parts(output_dir(settings["OUT_DIR"] or work), work)
+    paths += [f"{work}/folds.csv", f"{work}/report.html"]
+    for path in filter(storage.exists, paths):  # terminals open them on a click
+        lines.append(path if is_remote(path) else Path(path).as_uri())
+    return "\n".join(lines)
 
 
-def _run_notebook(copy: Path, values: Values) -> str:
-    """Run the notebook of this name, and save it; return the problem, "" for none.
+def _run_notebook(copy: Path, values: Values) -> bool:
+    """Run the notebook of this name, and save it; return whether no cell failed.
 
     What its cells print appears here at once.
+    values: of any notebook.
     """
+    print(copy.stem, flush=True)
     started = time.monotonic()
+    parameters = select_parameters(copy.stem)
+    known = {name: values[name] for name in parameters if name in values}
     try:
         with explain_os_errors(copy):
-            _execute(copy, values)
+            _execute(copy, known)
     except papermill.PapermillExecutionError as error:
-        problem = f"{error.ename}: {error.evalue}"
+        problem = f"{error.ename}: {re.sub(ERRNO, '', error.evalue)}"
     except RuntimeError as error:  # nbclient's, when the kernel died
         problem = (
             f"{error}. Was there too little memory? Set N_JOBS to fewer workers, and "
@@ -109,10 +104,11 @@ def _run_notebook(copy: Path, values: Values) -> str:
         )
     else:
         print(f"done in {time.monotonic() - started:,.0f} s", flush=True)
-        return ""
-    stop = f"Stopped in {copy.stem[:2]}: {problem}"
-    note_stop(copy.stem, values["WORK_DIR"], values.get("PART", 0), stop)
-    return f"{copy} has a cell that failed. {problem}"
+        return True
+    notebook.begin(copy.stem, known)
+    notebook.note("✗", f"Stopped in {copy.stem[:2]}: {problem}", "stop")
+    notebook.end()
+    return False
 
 
 def _execute(copy: Path, values: Values) -> None:
@@ -146,4 +142,6 @@ def _execute(copy: Path, values: Values) -> None:
             km=manager,
         )
     finally:
-        manager.shutdown_kernel()
+        # It fails if an interrupt has ended the start of the kernel.
+        with suppress(AssertionError, InvalidStateError):
+            manager.shutdown_kernel()

@@ -29,6 +29,7 @@ AnyPath = str | os.PathLike[str]
 READ_BYTES = 1 << 20  # 1 MiB at a time
 ANSWER_SECONDS = 45  # for a bucket's first response
 RESUME_HINT = "Then run this step again; it resumes where it stopped."
+ERRNO = r"\[Errno \d+\] "  # at the start of an OSError's text
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
 FAILING = (*NO_SPACE, errno.EIO, errno.ETIMEDOUT)

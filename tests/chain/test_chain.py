@@ -15,6 +15,7 @@ from support.plans import read_plainly
 from support.processes import call_python
 from support.words import collect_numbers
 
+from kaggle_tfr import storage
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS
 from kaggle_tfr.run import summarize
@@ -159,13 +160,13 @@ def test_the_last_lines_decide_and_name_all_files(work, tmp_path, monkeypatch):
     last = lines[lines.index(headline) :]
     assert [line[0] for line in last[1:5]] == ["!"] * 4
     assert last[5:] == [
-        f"shards  {work}/part-1/",
-        f"report  {work}/report.html",
+        f"file://{work}/{name}" for name in ("part-1", "folds.csv", "report.html")
     ]
 
     bucket = f"ram://{tmp_path.name}"
+    storage.write_atomically(f"{bucket}/report.html", b"page")
     lines = summarize(DEFAULTS | {"WORK_DIR": bucket}).splitlines()
-    assert lines[1:] == [f"report  {bucket}/report.html"]
+    assert lines[1:] == [f"{bucket}/report.html"]
 
 
 def test_a_word_has_one_number(work, truth):

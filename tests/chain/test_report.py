@@ -14,14 +14,11 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from support.chain import draw_pictures, run_values, save_picture
 from support.pages import HOSTILE, Elements
-from support.scenes import scene
 
 from kaggle_tfr import notebook, report
-from kaggle_tfr.deduplicate import load_clusters
 from kaggle_tfr.explore import load_images
 from kaggle_tfr.notebook import Finding
-from kaggle_tfr.report import decide, make_gallery, write_page, write_report
-from kaggle_tfr.schema import Labels
+from kaggle_tfr.report import decide, write_page, write_report
 
 VALUES = {"TEST_CSV": "test.csv", "IMAGE_SIZE": 64, "N_FOLDS": 2, "SECOND_LOOK": False}
 NOTES = {
@@ -42,7 +39,7 @@ HOSTILE_IDS = ['a,"b"', "=1+1", " padded ", "line\nbreak", "cr\r\nlf", "</script
 
 
 def find(mark, subject, text=""):
-    return Finding("04_write", 0, subject, mark, text)
+    return Finding("04_write", subject, mark, text)
 
 
 WRITTEN = find("✓", "parts")
@@ -52,17 +49,19 @@ WRITTEN = find("✓", "parts")
     ("findings", "headline"),
     [
         ([], "Train: not yet, 04_write has not run on this plan."),
-        ([find("✗", "input"), find("✗", "stop", "Stopped."), WRITTEN], "Stopped."),
         ([find("✗", "input", "Lost."), WRITTEN], "Train: no. Lost."),
-        ([WRITTEN, find("✓", "license")], "Train: yes. Publish: yes."),
         (
-            [find("✗", "license", "No license 'my'."), find("✓", "license"), WRITTEN],
-            "Train: yes. Publish: not yet, No license 'my'.",
+            [WRITTEN, find("✓", "license")],
+            "Train: yes, with 0 remarks. Publish: yes.",
+        ),
+        (
+            [find("·", "license", "None."), find("✓", "license"), WRITTEN],
+            "Train: yes, with 0 remarks. Publish: not yet, None.",
         ),
     ],
 )
 def test_the_headline_decides(findings, headline):
-    """A license that is missing or unknown prevents nothing but publishing."""
+    """A license that a part lacks prevents nothing but publishing."""
     assert decide(findings) == headline
 
 
@@ -145,17 +144,6 @@ def test_the_snippet_reads_the_records(page):
     assert len(names["training"]) + len(names["validation"]) < len(names["shards"])
 
 
-def test_without_a_validation_split_the_snippet_trains_on_all(work, tmp_path):
-    """There is nothing to validate on, which is no reason to stop."""
-    folder = str(tmp_path / "work")
-    values = {**VALUES, "INPUT_DIR": str(work.parent / "input"), "N_FOLDS": 0}
-    run_values(values, folder)
-    note_all(folder)
-    names = run_snippet(write(tmp_path / "work"))
-    assert set(names["training"]["split"]) == {"train"}
-    assert "held_out" not in names
-
-
 def read_data(page):
     (data,) = re.findall(r'(?s)<script type="application/json".*?>(.*?)</script>', page)
     return json.loads(data)
@@ -176,12 +164,9 @@ def test_conflicts_are_first_then_leaks_then_the_farthest(page):
 
 def test_an_id_of_two_splits_is_named_with_its_split(work):
     """The names in the file of decisions are those of OVERRIDES."""
-    images, labels = load_images(str(work))
-    clusters, _ = load_clusters(str(work))
-    tables = [table.replace({"image_id": {"t0": "b0"}}) for table in (images, clusters)]
-    clusters = make_gallery(*tables, labels, [])["clusters"]
-    names = {image["name"] for images in clusters for image in images}
-    assert {"train/b0", "test/b0", "a0", "a1"} < names
+    images, _ = load_images(str(work))
+    named = report._name_images(images.replace({"image_id": {"t0": "b0"}}))
+    assert {"train/b0", "test/b0", "a0", "a1"} < {*named["name"]}
 
 
 def test_what_does_not_fit_is_reported(work, monkeypatch):
@@ -192,37 +177,34 @@ def test_what_does_not_fit_is_reported(work, monkeypatch):
     assert "(1 of them here)" in write(work)
 
 
-def write_named(folder, name):
+def write_named(work, folder, name):
     """Write a page on which the data, its folders and findings have this name."""
-    scene(40, 50).save(folder / "a.jpg")
-    images = pd.DataFrame({"image_id": ["a", name], "split": "train", "problem": ""})
-    images = images.assign(height=50, width=40)
-    clusters = images.assign(path=str(folder / "a.jpg"), cluster=0, distance=[0, 40])
-    clusters = clusters.drop(columns=["height", "width"])
-    clusters = clusters.assign(keep=[True, False], label_name=name, reason=name)
+    gallery = report.load_gallery(str(work))
+    image = gallery["clusters"][0][0]
+    image = {**image, "name": name, "label_name": name, "reason": name, "keep": False}
     write_page(
         f"{folder}/report.html",
-        name,
-        f"Train: yes. {name}",
-        [find("!", "conflicts", name), find("·", name, f"{name}."), WRITTEN],
-        make_gallery(images, clusters, Labels(classes=(name,)), []),
+        title=name,
+        headline=f"Train: yes. {name}",
+        findings=[find("!", "conflicts", name), find("·", name, f"{name}."), WRITTEN],
+        gallery={**gallery, "clusters": [[image]], "classes": [name]},
         values={},
         parts=[name],
         accounting=[{"outcome": name, "images": 1, "share": 1}],
-        chapters={"04_write": "notebooks/04_write.html"},
+        chapters=["04_write"],
     )
     return (folder / "report.html").read_text()
 
 
-def test_names_of_the_data_are_text(tmp_path):
+def test_names_of_the_data_are_text(work, tmp_path):
     """Hostile names add no element or attribute; the script gets them exactly."""
     name = "\n".join([*HOSTILE, *HOSTILE_IDS, "{{ 7*7 }}"])
-    page = write_named(tmp_path, name)
+    page = write_named(work, tmp_path, name)
     elements = Elements(page)
-    assert elements.found == Elements(write_named(tmp_path, "harmless")).found
+    assert elements.found == Elements(write_named(work, tmp_path, "harmless")).found
     assert elements.comments == []
     assert elements.texts.count("{{ 7*7 }}") > 5
-    assert read_data(page)["rows"][1] == {"name": name, "keep": False, "label": name}
+    assert read_data(page)["rows"] == [{"name": name, "keep": False, "label": name}]
     assert read_data(page)["classes"] == [name]
 
 
@@ -233,12 +215,18 @@ def write_copies(work):
     printed = new_output("stream", text=HOSTILE[0])
     table = new_output("display_data", {"text/html": "<td>$a$</td>" + HOSTILE[0]})
     cells = [
-        new_markdown_cell("# 1\n\n[2](02_deduplicate.ipynb) [3 *Plan*](03_plan.ipynb)"),
+        new_markdown_cell("# 1\n\n[2](02_deduplicate.ipynb)"),
         new_code_cell("secret = 1", outputs=[printed, table]),
     ]
     for name in ("01_explore", "02_deduplicate"):
         nbformat.write(new_notebook(cells=cells), folder / f"{name}.ipynb")
     return folder
+
+
+def stop(work):
+    notebook.begin("02_deduplicate", {"WORK_DIR": str(work)})
+    notebook.note("✗", "Stopped in 02.", "stop")
+    notebook.end()
 
 
 def test_a_stopped_run_has_a_page_with_chapters(tmp_path):
@@ -247,14 +235,13 @@ def test_a_stopped_run_has_a_page_with_chapters(tmp_path):
     A copy of a step without findings is of an earlier run.
     """
     copies = write_copies(tmp_path)
-    notebook.note_stop("02_deduplicate", str(tmp_path), 0, "Stopped in 02: memory.")
+    stop(tmp_path)
     page = write(tmp_path)
-    assert page.count("Stopped in 02: memory.") == 2  # title, headline
-    assert re.findall('href="notebooks/(.*)"', page) == ["02_deduplicate.html"]
+    assert page.count("Stopped in 02.") == 3  # title, headline, findings
+    assert {*re.findall('href="notebooks/(.*)"', page)} == {"02_deduplicate.html"}
 
     chapter = (copies / "02_deduplicate.html").read_text()
     assert re.search(r"(?s)<details>.*secret.*</details>", chapter)
-    assert "2 3 <em>Plan</em>" in chapter
     assert "default-src 'none'; img-src data:" in chapter
     assert "://" not in chapter
     assert "<script" not in chapter
@@ -262,8 +249,7 @@ def test_a_stopped_run_has_a_page_with_chapters(tmp_path):
 
 def test_clusters_of_an_earlier_table_are_not_displayed(work, tmp_path):
     """02 has stopped, so the files are of other images."""
-    folder = str(shutil.copytree(work, tmp_path / "work"))
-    notebook.note_stop("02_deduplicate", folder, 0, "Stopped in 02: disk full.")
+    stop(shutil.copytree(work, tmp_path / "work"))
     assert 'class="cluster' not in write(tmp_path / "work")
 
 

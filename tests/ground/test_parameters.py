@@ -39,8 +39,10 @@ def test_a_notebook_shows_the_parameters_of_the_table(root, name):
         ({"QUALTY": 70}, 'QUALTY is not a parameter. Did you mean "QUALITY"'),
         ({"QUALITY": 101}, "QUALITY cannot be 101. Its default is 90: JPEG, 1 to 100"),
         ({"SECOND_LOOK": 1}, 'verify pairs by their geometry; "auto", True, False'),
-        ({"OUT_DIR": "s3://bucket"}, "OUT_DIR cannot be 's3://bucket'"),
-        ({"MORE_INPUTS": [{"INPUT_DIR": "a", "SEED": 1}]}, "must have INPUT_DIR"),
+        ({"IMAGE_SIZE": 0}, "IMAGE_SIZE cannot be 0. Its default is 256: pixels"),
+        ({"IMAGE_SIZE": [0, 256]}, "IMAGE_SIZE cannot be [0, 256]"),
+        ({"SHARD_MB": 0.0}, "SHARD_MB cannot be 0.0"),
+        ({"MORE_INPUTS": [{"INPUT_DIRS": "a"}]}, 'Did you mean "INPUT_DIR"'),
     ],
 )
 def test_a_wrong_parameter_is_named(values, message):
@@ -63,7 +65,6 @@ def test_other_names_of_a_notebook_are_left_alone():
         ("QUALTY: 70", 'Did you mean "QUALITY"'),
         ("- 1", "'list' object"),
         ("NAME: café", "can't decode"),  # written in Latin-1 below
-        ("N_FOLDS: 5\nSEED: 1\nN_FOLDS: 3", "has two lines of N_FOLDS"),
     ],
 )
 def test_a_bad_recipe_is_named_with_its_file(tmp_path, text, message):
