@@ -67,12 +67,11 @@ def write_inputs(data: str, folder: str) -> None:
 def measure(folder: str, rounds: int) -> dict[str, list[float]]:
     """Return the seconds of each way in each interleaved round."""
     inputs = {"files": f"{folder}/files", "addresses": f"{folder}/shards"}
-    settings = explore.InputSettings()
     uses = ("read", "01")
     seconds = {f"{name}, {use}": [] for use in uses for name in inputs}
     with contextlib.redirect_stdout(io.StringIO()):
         paths = {
-            name: explore.read_table(input_dir, settings)[0]["path"].tolist()
+            name: explore.read_table(input_dir, {})[0]["path"].tolist()
             for name, input_dir in inputs.items()
         }
         for _ in range(rounds):
@@ -82,7 +81,7 @@ def measure(folder: str, rounds: int) -> dict[str, list[float]]:
                     read_image_bytes(path)
                 seconds[f"{name}, read"].append(time.perf_counter() - start)
                 start = time.perf_counter()
-                explore.measure(*explore.read_table(input_dir, settings))
+                explore.measure(*explore.read_table(input_dir, {}))
                 seconds[f"{name}, 01"].append(time.perf_counter() - start)
     return seconds
 

@@ -20,7 +20,6 @@ SYSTEM_NAME = (
 OF_SYSTEM = re.compile(rf"(^|/)({SYSTEM_NAME})(/|$)")
 # A folder outside INPUT_DIR, to which a link leads, has a "/" at its end.
 IMAGE = re.compile(rf"{IMAGE_NAME.pattern}|/$")
-BUCKET_LEVELS = 6
 # A folder with one of these files is a WORK_DIR or an audit.
 PRODUCTS = {"images.parquet", "audit.json"}
 # Names of folders that are not classes: splits, folders of all images, and masks.
@@ -39,14 +38,11 @@ SUBJECTS = (
 )
 # Folders of one subject in a class: patient12, P-003, 0017.
 SUBJECT_FOLDER = re.compile(rf"(?i)(.*({SUBJECTS})|[a-z]{{0,3}})[ _.-]*\d+")
-MASK_ENDING = re.compile(
-    r"(?i)[ _-](masks?|segmentation|gt|label|annotation)([ _-]?\d+)?$"
-)
-# Files that may be masks: in masks/, or called x_mask.png.
+# What the paths of masks have: masks/, or x_mask.png.
 MASK = re.compile(
-    r"(?i)(^|/)(((train|test|val)\w*[ _-])?(masks|labels|annotations|segmentations|gt"
-    r"|ground[ _-]?truth)|(train|test|val)\w*[ _-]mask)/"
-    r"|[ _-](masks?|segmentation|gt|label|annotation)([ _-]?\d+)?\.[^/.]+$"
+    r"(?i)(?<![^/])(((train|test|val)\w*[ _-])?(masks|labels|annotations|segmentations"
+    r"|gt|ground[ _-]?truth)|(train|test|val)\w*[ _-]mask)/"
+    r"|[ _-](masks?|segmentation|gt|label|annotation)([ _-]?\d+)?(?=\.[^/.]+$)"
 )
 
 # If more of the ids than this share their folders with files, all ids must.
@@ -139,6 +135,12 @@ def _clean(text: str) -> str:
 def _cut(path: str, depth: int) -> str:
     """Return the last names of a path, as many as `depth`."""
     return "/".join(path.rsplit("/", depth)[-depth:])
+
+
+def list_texts(value: str | Sequence[str]) -> list[str]:
+    """Return the texts of a parameter that takes one or several, none for ""."""
+    listed = [value] if isinstance(value, str) else value
+    return [text for text in listed if text]
 
 
 def remove_ending(text: str) -> str:
@@ -242,7 +244,7 @@ def _leave_out_masks(images: Sequence[str]) -> list[str]:
     masks = [
         image
         for image in filter(MASK.search, images)
-        if MASK_ENDING.sub("", _read_stem(image)) in stems
+        if _read_stem(MASK.sub("", image)) in stems
     ]
     if masks:
         print(

@@ -22,8 +22,8 @@ from kaggle_tfr.earlier import (
     digest_groups,
     read_fingerprints,
 )
+from kaggle_tfr.explore.files import list_texts
 from kaggle_tfr.explore.labels import Table, number_labels
-from kaggle_tfr.explore.settings import list_texts
 from kaggle_tfr.find import find_file, find_input
 from kaggle_tfr.notebook import note
 from kaggle_tfr.schema import Labels

@@ -8,7 +8,13 @@ import pandas as pd
 
 from kaggle_tfr.explore import rows as listing
 from kaggle_tfr.explore.columns import find_labels
-from kaggle_tfr.explore.files import Files, check_images, is_generic, list_files
+from kaggle_tfr.explore.files import (
+    Files,
+    check_images,
+    is_generic,
+    list_files,
+    list_texts,
+)
 from kaggle_tfr.explore.groups import add_groups
 from kaggle_tfr.explore.labels import (
     LEFT_OUT,
@@ -19,7 +25,7 @@ from kaggle_tfr.explore.labels import (
     number_labels,
 )
 from kaggle_tfr.explore.masks import note_combs
-from kaggle_tfr.explore.records import list_shards, read_records
+from kaggle_tfr.explore.records import read_records
 from kaggle_tfr.explore.rows import (
     LINK_PROBLEM,
     MISSING_FILE,
@@ -29,13 +35,15 @@ from kaggle_tfr.explore.rows import (
     SEVERAL_FILES,
     TAIL,
 )
-from kaggle_tfr.explore.settings import InputSettings, list_texts
 from kaggle_tfr.find import find_input, output_dir
 from kaggle_tfr.images.masks import EMPTY_CODES
+from kaggle_tfr.naming import SPLIT_NAMES, is_shard_name
 from kaggle_tfr.notebook import note
+from kaggle_tfr.parameters import DEFAULTS, Values
 from kaggle_tfr.schema import Labels
 
 STOP = 0.5  # of the images, unusable for one reason
+STOP_OF = {SEVERAL_FILES: 0.01}  # for these reasons
 FEW_REJECTS = 0.05  # of the images
 FEW = 20  # images, which may be of as many classes
 OTHER_LABELS = (
@@ -59,12 +67,13 @@ ADVICE = {
 
 def read_table(
     input_dir: str,
-    settings: InputSettings,
+    values: Values,
     excluded: Sequence[str] = (),
     files: Files | None = None,
 ) -> Table:
     """Return one row per image of all inputs, and their labels. No image is opened.
 
+    values: the parameters of 01 by name; others have their defaults.
     excluded: WORK_DIR and OUT_DIR, whose files are not input where they are in
     INPUT_DIR. files: those of INPUT_DIR, if they are listed already.
 
@@ -81,58 +90,71 @@ def read_table(
     """
     input_dir = output_dir(input_dir)
     outputs = [output_dir(folder) for folder in excluded if folder]
-    settings = replace(settings, input_dir=input_dir, excluded=outputs)
+    folders = {"INPUT_DIR": input_dir, "EXCLUDED": outputs}
+    settings = {**DEFAULTS, **values, **folders}
     images, labels = number_labels(*_read_inputs(settings, files))
     images = images.astype({"input_dir": "category"})
-    if 0 < settings.limit < len(images):
+    # All have the first of their names: output files use it.
+    is_validation = images["split"].map(SPLIT_NAMES) == "validation"
+    images.loc[is_validation, "split"] = next(iter(images["split"][is_validation]), "")
+    if 0 < settings["LIMIT"] < len(images):
         # The first rows of class folders would all be of one class.
-        chosen = np.arange(settings.limit) * len(images) // settings.limit
+        chosen = np.arange(settings["LIMIT"]) * len(images) // settings["LIMIT"]
         images = images.iloc[chosen].reset_index(drop=True)
-    images = add_groups(images, settings.group_column)
-    return images, replace(labels, name=settings.name, bit_depth=settings.bit_depth)
+    images = add_groups(images, settings["GROUP_COLUMN"])
+    return images, replace(
+        labels, name=settings["NAME"], bit_depth=settings["BIT_DEPTH"]
+    )
 
 
-def _read_inputs(settings: InputSettings, files: Files | None) -> Table:
+def _read_inputs(settings: Values, files: Files | None) -> Table:
     """Return the rows of the main input and of the further ones, and the labels."""
     further = [
-        find_input(more["INPUT_DIR"], beside=settings.input_dir)
-        for more in settings.more_inputs
+        find_input(more["INPUT_DIR"], beside=settings["INPUT_DIR"])
+        for more in settings["MORE_INPUTS"]
     ]
-    main = replace(settings, excluded=[*settings.excluded, *further])
+    main = {**settings, "EXCLUDED": [*settings["EXCLUDED"], *further]}
     images, labels = _read_input(main, files=files)
+    of_main = {"LABEL_MAP": "", "SPLIT_COLUMN": "", "TEST_CSV": ""}
+    of_main["LABEL_KIND"] = labels.kind
     for number, folder in enumerate(further, 1):
-        given = settings.more_inputs[number - 1]
-        changes = {name.lower(): value for name, value in given.items()}
-        changes = {"label_map": "", "split_column": "", "test_csv": "", **changes}
-        changes["input_dir"] = folder
-        inner = replace(settings, label_kind=labels.kind)
-        more, _ = _read_input(replace(inner, **changes), labels)
+        changes = {**settings["MORE_INPUTS"][number - 1], "INPUT_DIR": folder}
+        more, _ = _read_input({**settings, **of_main, **changes}, labels)
         images = _add_further(images, more, number)
     return images, labels
 
 
 def _add_further(images: pd.DataFrame, more: pd.DataFrame, number: int) -> pd.DataFrame:
-    """Return the rows with those of a further input, without its test images."""
-    more = more[more["split"] != "test"]
+    """Return the rows with those of a further input, whose test images are not used.
+
+    A file that both inputs have is the row of the first one whose CSV lists it.
+    """
     ids = more["image_id"]
-    ids = ids.mask(ids.isin(images["image_id"]), f"{number}/" + ids)
-    return pd.concat(
-        [images, more.assign(image_id=ids, source=number)], ignore_index=True
+    is_test = (more["split"] == "test") & (more["problem"] == "")
+    more = more.assign(
+        image_id=ids.mask(ids.isin(images["image_id"]), f"{number}/" + ids),
+        problem=more["problem"].mask(is_test, "test image of a further input"),
+        source=number,
     )
+    images = pd.concat([images, more], ignore_index=True)
+    is_unlisted = images["problem"].str.startswith(NO_ROW)
+    paths = images["path"].loc[is_unlisted.sort_values(kind="stable").index]
+    is_again = paths.duplicated() & (paths != "")
+    return images.drop(paths.index[is_again]).reset_index(drop=True)
 
 
 def _read_input(
-    settings: InputSettings, known: Labels | None = None, files: Files | None = None
+    settings: Values, known: Labels | None = None, files: Files | None = None
 ) -> Table:
     """Return a row for each image of one input, and its labels.
 
     known: the labels of the main input, for a further one. Raises: as `read_table`.
     """
-    input_dir = settings.input_dir
-    if not settings.input_schema:
-        patterns = list_texts(settings.pattern)
-        files = files or list_files(input_dir, patterns, settings.excluded)
-    if files is None or are_shards(files, settings):
+    input_dir = settings["INPUT_DIR"]
+    if not settings["INPUT_SCHEMA"]:
+        patterns = list_texts(settings["PATTERN"])
+        files = files or list_files(input_dir, patterns, settings["EXCLUDED"])
+    if files is None or are_shards(files):
         images, labels = read_records(settings, known)
     else:
         check_images(files)
@@ -146,27 +168,25 @@ def _read_input(
     return images.assign(source=0, input_dir=input_dir), labels
 
 
-def are_shards(files: Files, settings: InputSettings) -> bool:
+def are_shards(files: Files) -> bool:
     """Return whether INPUT_DIR has shards, and no file that is called like an image."""
-    return not files.images and len(list_shards(settings)) > 0
+    return not files.images and any(map(is_shard_name, files.others))
 
 
-def _read_files(files: Files, settings: InputSettings, known: Labels | None) -> Table:
+def _read_files(files: Files, settings: Values, known: Labels | None) -> Table:
     """Return a row for each image in files, and the labels."""
     rows = listing.list_rows(files, settings)
     text = _read_text(rows, files, settings)
-    if settings.label_kind == "masks" and not text.empty:
+    if settings["LABEL_KIND"] == "masks" and not text.empty:
         _accept_unlisted(rows, text.iloc[:, -1])
     return label_rows(rows, text, settings, known)
 
 
-def _read_text(
-    rows: pd.DataFrame, files: Files, settings: InputSettings
-) -> pd.DataFrame:
+def _read_text(rows: pd.DataFrame, files: Files, settings: Values) -> pd.DataFrame:
     """Return the text of the columns or rules in LABEL_COLUMN."""
-    columns = list_texts(settings.label_column)
+    columns = list_texts(settings["LABEL_COLUMN"])
     cells = rows.filter(regex=OF_CSV)
-    if settings.label_column == "":
+    if settings["LABEL_COLUMN"] == "":
         columns = [listing.FOLDER] if cells.columns.empty else find_labels(cells)
     if columns and TAIL in rows:
         columns = [TAIL, *columns]
@@ -196,7 +216,7 @@ def check_table(images: pd.DataFrame) -> None:
     counted = images[is_train & ~is_left_out]
     reasons = name_reasons(counted["problem"])
     for reason, count in reasons.value_counts().items():
-        if reason and count > STOP * len(counted):
+        if reason and count > STOP_OF.get(str(reason), STOP) * len(counted):
             example = counted[reasons == reason].iloc[0]
             raise ValueError(
                 f"{count:,} of the images, {count / len(counted):.0%}, cannot be used, "

@@ -18,9 +18,9 @@ from kaggle_tfr.explore.rows import (
     SPLIT,
     first_problem,
 )
-from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.images.hashing import ALL_HASHES
 from kaggle_tfr.images.masks import EMPTY_CODES, join_codes
+from kaggle_tfr.parameters import Values
 from kaggle_tfr.schema import Labels
 
 # A row for each image with label, label_name, problem; what the labels are.
@@ -48,7 +48,7 @@ RESERVED = frozenset([*_RESERVED.split(), *ALL_HASHES])
 def label_rows(
     rows: pd.DataFrame,
     text: pd.DataFrame,
-    settings: InputSettings,
+    settings: Values,
     known: Labels | None = None,
 ) -> Table:
     """Return a row for each image, with its labels, and what the labels are.
@@ -66,7 +66,7 @@ def label_rows(
     labelled, labels = read_labels(text, facts, settings, known)
 
     rows = rows.loc[labelled.index]
-    paths = rows[FILE].where(rows[FILE] == "", f"{settings.input_dir}/" + rows[FILE])
+    paths = rows[FILE].where(rows[FILE] == "", f"{settings['INPUT_DIR']}/" + rows[FILE])
     images = pd.DataFrame({"image_id": rows[ID], "path": paths, "split": rows[SPLIT]})
     labelled["problem"] = first_problem(rows[PROBLEM], labelled["problem"])
     others = rows.filter(regex=OF_CSV).drop(columns=list(text), errors="ignore")
@@ -78,7 +78,7 @@ def label_rows(
 def read_labels(
     text: pd.DataFrame,
     rows: pd.DataFrame,
-    settings: InputSettings,
+    settings: Values,
     known: Labels | None = None,
 ) -> Table:
     """Return the labels of each image, by the index of its first row, and their kind.
@@ -93,8 +93,8 @@ def read_labels(
     if text.columns.empty:
         values = {"label": -1, "label_name": "", "problem": NO_LABEL if known else ""}
         return pd.DataFrame(values, text.index), known or Labels()
-    if settings.label_separator:
-        lists = text.iloc[:, 0].str.split(settings.label_separator, regex=False)
+    if settings["LABEL_SEPARATOR"]:
+        lists = text.iloc[:, 0].str.split(settings["LABEL_SEPARATOR"], regex=False)
         text = lists.explode().str.strip().to_frame()
     text = text.apply(_tidy)
     is_optional = rows["is_optional"]
@@ -112,7 +112,7 @@ def read_labels(
 def _map_cells(
     text: pd.DataFrame,
     is_optional: pd.Series,
-    settings: InputSettings,
+    settings: Values,
     known: Labels | None,
 ) -> tuple[pd.DataFrame, Classes]:
     """Return the cells and columns that LABEL_MAP renames, and the known classes."""
@@ -125,11 +125,11 @@ def _map_cells(
     return cells.rename(columns=label_map), known.classes if known else ()
 
 
-def _load_label_map(settings: InputSettings) -> dict[str, str]:
+def _load_label_map(settings: Values) -> dict[str, str]:
     """Return LABEL_MAP, from the JSON file in INPUT_DIR if it is a file's name."""
-    label_map: Any = settings.label_map or {}
+    label_map: Any = settings["LABEL_MAP"] or {}
     if isinstance(label_map, str):
-        path = storage.resolve(settings.input_dir, label_map)
+        path = storage.resolve(settings["INPUT_DIR"], label_map)
         advice = 'LABEL_MAP takes {"class": label}.'
         label_map = storage.parse_json(storage.read_bytes(path), path, advice)
     return {str(name): str(value) for name, value in label_map.items()}
@@ -152,13 +152,13 @@ def _tidy(cells: pd.Series) -> pd.Series:
 
 
 def _read_cells(
-    cells: pd.DataFrame, rows: pd.DataFrame, settings: InputSettings, classes: Classes
+    cells: pd.DataFrame, rows: pd.DataFrame, settings: Values, classes: Classes
 ) -> Table:
     """Return the labels of cells, whatever form they have; label -1 is a missing one.
 
     cells: their columns are called like the labels, "" for one that is left out.
     """
-    kind = settings.label_kind
+    kind = settings["LABEL_KIND"]
     n_columns = len(cells.columns)
     names = cells.iloc[:, 0]
     if kind == "masks":
@@ -171,7 +171,7 @@ def _read_cells(
         return _label_numbers(names, rows)
     if n_columns > 1:
         return _label_flags(cells, rows, kind, classes)
-    if settings.label_separator or kind == "multi":
+    if settings["LABEL_SEPARATOR"] or kind == "multi":
         return _spread(names, names, names != "", rows, classes)
     return _label_classes(names, rows, classes)
 

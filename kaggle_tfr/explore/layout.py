@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import filterfalse
 from typing import Any
 
@@ -24,26 +23,24 @@ from kaggle_tfr.explore.rows import (
     OF_CSV,
     TABLE_NAME,
     find_ids,
-    find_split,
     read_csvs,
 )
-from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.find import find_input, output_dir, to_slug
 from kaggle_tfr.naming import SPLIT_NAMES
-from kaggle_tfr.parameters import DEFAULTS, PARAMETERS, check_parameters, make_settings
+from kaggle_tfr.parameters import DEFAULTS, PARAMETERS
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.storage import write_atomically
 
-ROWS = 2_000  # of a CSV, which are inspected
 MOST_CSVS = 20
 USUAL = ("IMAGE_SIZE", "RESIZE", "QUALITY", "N_FOLDS")
 TEST_CSV = re.compile(r"(?i)submission|(^|[/_-])test")
 OTHER_TABLE = re.compile(r"(?i)\.(csv|tsv|jsonl?|xlsx?|xml|parquet|mat)$")
 # Classes in names: "cat" of cat_12.jpg.
 PREFIX = r"(?:^|/)([A-Za-z]+(?:[ _-][A-Za-z]+)*)[ ._-]*[0-9][^/]*$"
-MIN_PREFIXED = 0.9  # of the images, if their names contain classes
 MIN_IMAGES = 5  # of each of these classes
 FEW_ROWS = 0.1  # of the images, too few for a CSV beside class folders
+
+NO_TEXT = re.compile(r"\\u0000|[\ud800-\udfff]")  # in JSON: NUL, bytes of no UTF-8
 
 Layout = tuple[dict[str, Any], list[str]]  # parameters, and comments on them
 
@@ -63,11 +60,17 @@ def to_line(text: str) -> str:
 
 
 def format_recipe(values: Mapping[str, Any], comments: Sequence[str]) -> str:
-    """Return the text of a recipe: a line for each comment and for each parameter."""
+    """Return the text of a recipe: a line for each comment and for each parameter.
+
+    Raises: ValueError: a value is not text, which notebooks could not be given.
+    """
     lines = [f"# {to_line(comment)}" for comment in comments]
     for name, value in values.items():
         # JSON whose strings are printable is YAML, too.
-        setting = f"{name}: {to_line(json.dumps(value, ensure_ascii=False))}"
+        text = json.dumps(value, ensure_ascii=False)
+        if NO_TEXT.search(text):
+            raise ValueError(f"{name} cannot be {value!r}, which is not text.")
+        setting = f"{name}: {to_line(text)}"
         description = PARAMETERS[name].description or "as in the data"
         lines.append(f"{setting:48} # {description}")
     return "\n".join(lines) + "\n"
@@ -101,15 +104,14 @@ def propose_recipe(source: str) -> Layout:
     found, comments = detect_layout(files)
     defaults = {parameter: DEFAULTS[parameter] for parameter in USUAL}
     values = {"NAME": name, "INPUT_DIR": input_dir, **defaults, **found}
-    settings = make_settings(InputSettings, values)
-    for label_column in (settings.label_column, []):  # without labels, if they fail
+    # Without labels, if they fail.
+    for label_column in (values.get("LABEL_COLUMN", ""), list[str]()):
         try:
-            read = replace(settings, label_column=label_column)
+            read = {**values, "LABEL_COLUMN": label_column}
             _add_table(values, comments, *read_table(folder, read, files=files))
             break
         except (ValueError, OSError) as error:
             comments.append(f"01 will stop: {error}")
-    check_parameters(values)
     return values, list(dict.fromkeys(comments))
 
 
@@ -128,7 +130,7 @@ def detect_layout(files: Files) -> Layout:
     The first CSV that names images has the labels.
     Raises: as `propose_recipe`.
     """
-    if are_shards(files, InputSettings(input_dir=files.folder)):
+    if are_shards(files):
         return {"INPUT_SCHEMA": "auto"}, []
     check_images(files)
     names = sorted(
@@ -139,7 +141,8 @@ def detect_layout(files: Files) -> Layout:
     labelled = [name for name in tables if tables[name].index.name]
     labelled = list(filterfalse(TEST_CSV.search, labelled))
     if labelled:
-        used = _list_alike(labelled[0], tables)
+        columns = tables[labelled[0]].columns
+        used = [name for name in labelled if tables[name].columns.equals(columns)]
         labels_csv = used if len(used) > 1 else used[0]
         values = {"LABELS_CSV": labels_csv, **_detect_columns(tables[used[0]])}
     else:
@@ -156,24 +159,14 @@ def detect_layout(files: Files) -> Layout:
 
 
 def _read_table(name: str, files: Files) -> pd.DataFrame:
-    """Return some rows of a CSV; ids that name images are the index, with a name."""
+    """Return the rows of a CSV; ids that name images are the index, with a name."""
     with suppress(ValueError):  # 01 will raise it, too, if the CSV is used
-        rows = read_csvs(name, files, "CSV").filter(regex=OF_CSV)
+        rows = read_csvs(name, files).filter(regex=OF_CSV)
         column = find_ids(rows, files)
         is_small = len(rows) < FEW_ROWS * len(files.images)
         if column and not (is_small and len(_list_classes(files)) > 1):
-            return rows.iloc[:: max(1, len(rows) // ROWS)].set_index(column)
+            return rows.set_index(column)
     return pd.DataFrame()
-
-
-def _list_alike(name: str, tables: Mapping[str, pd.DataFrame]) -> list[str]:
-    """Return the CSVs of other splits with the columns of a CSV, or only this one."""
-    alike = [
-        other
-        for other, table in tables.items()
-        if find_split(other) and table.columns.equals(tables[name].columns)
-    ]
-    return alike if name in alike else [name]
 
 
 def _detect_columns(rows: pd.DataFrame) -> dict[str, Any]:
@@ -215,8 +208,7 @@ def _have_classes(images: Sequence[str]) -> bool:
     """Return whether the names of images begin with those of a few classes."""
     counts = pd.Series(images, dtype=str).str.extract(PREFIX)[0].value_counts()
     is_clear = len(counts) > 1 and not any(map(is_generic, counts.index))
-    has_enough = counts.sum() > MIN_PREFIXED * len(images)
-    return is_clear and has_enough and counts.min() >= MIN_IMAGES
+    return is_clear and counts.sum() == len(images) and counts.min() >= MIN_IMAGES
 
 
 def _add_table(

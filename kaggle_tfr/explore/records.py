@@ -4,7 +4,6 @@ import fnmatch
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -12,11 +11,11 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr import parallel, storage
-from kaggle_tfr.explore.files import explain_unreadable, list_files
+from kaggle_tfr.explore.files import explain_unreadable, list_files, list_texts
 from kaggle_tfr.explore.labels import Table, label_rows
 from kaggle_tfr.explore.rows import FILE, ID, LINK_PROBLEM, PROBLEM, SPLIT
-from kaggle_tfr.explore.settings import InputSettings, list_texts
 from kaggle_tfr.naming import is_shard_name, parse_shard_name
+from kaggle_tfr.parameters import Values
 from kaggle_tfr.records import (
     DamagedRecord,
     Features,
@@ -47,7 +46,7 @@ KNOWN = [
 ]
 
 
-def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
+def read_records(settings: Values, known: Labels | None = None) -> Table:
     """Return the records of all shards as a table, and their labels.
 
     No image is decoded. A damaged record is a row with a problem, and so is a shard
@@ -58,7 +57,7 @@ def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
     Raises: FileNotFoundError: no shard; ValueError: INPUT_SCHEMA is needed, or cannot
     be used.
     """
-    input_dir = settings.input_dir
+    input_dir = settings["INPUT_DIR"]
     shards = list_shards(settings)
     if shards.empty:
         raise FileNotFoundError(
@@ -78,8 +77,8 @@ def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
     listed = shards[["file", "split"]].to_numpy().tolist()
     tables = parallel.run(read_shard, listed, label="Reading shards")
     records = pd.concat(tables, ignore_index=True)
-    settings = replace(settings, label_kind=kind, label_separator="")
-    if saved.classes and not settings.label_map:
+    settings = {**settings, "LABEL_KIND": kind, "LABEL_SEPARATOR": ""}
+    if saved.classes and not settings["LABEL_MAP"]:
         known = known or saved
     text = _read_text(records, saved)
     rows = records.drop(columns=[*SOURCES, *saved.label_columns], errors="ignore")
@@ -106,7 +105,7 @@ def _read_text(records: pd.DataFrame, saved: Labels) -> pd.DataFrame:
     return text
 
 
-def list_shards(settings: InputSettings) -> pd.DataFrame:
+def list_shards(settings: Values) -> pd.DataFrame:
     """Return file, split and part of each shard in INPUT_DIR, sorted by file.
 
     PATTERN chooses them, else their names. file: below INPUT_DIR.
@@ -114,8 +113,8 @@ def list_shards(settings: InputSettings) -> pd.DataFrame:
     that none lists has the split in its name, and the part "".
     Raises: ValueError: parts of different datasets.
     """
-    input_dir = settings.input_dir
-    files = list_files(input_dir, (), settings.excluded)
+    input_dir = settings["INPUT_DIR"]
+    files = list_files(input_dir, (), settings["EXCLUDED"])
     names = [*files.images, *files.others]
     places = {name: (parse_shard_name(f"/{name}", "")[0], "") for name in names}
     for listing in fnmatch.filter(names, "*shards.csv"):
@@ -125,7 +124,7 @@ def list_shards(settings: InputSettings) -> pd.DataFrame:
         for name, split in shards_of_part.to_numpy():
             places[os.path.join(folder, name)] = (split, part)
 
-    patterns = list_texts(settings.pattern)
+    patterns = list_texts(settings["PATTERN"])
     shards = set() if patterns else set(filter(is_shard_name, places))
     for pattern in patterns:
         shards.update(fnmatch.filter(places, pattern))
@@ -138,18 +137,16 @@ def list_shards(settings: InputSettings) -> pd.DataFrame:
     return table
 
 
-def _choose_schema(
-    shards: pd.DataFrame, folder: str, settings: InputSettings
-) -> RecordSchema:
+def _choose_schema(shards: pd.DataFrame, folder: str, settings: Values) -> RecordSchema:
     """Return INPUT_SCHEMA, the schema.json in a folder, or that of a known dataset.
 
     Raises: as `read_records`.
     """
-    schema = "" if settings.input_schema == "auto" else settings.input_schema
+    schema = "" if settings["INPUT_SCHEMA"] == "auto" else settings["INPUT_SCHEMA"]
     if schema or storage.exists(f"{folder}/schema.json"):
         return choose_schema(folder, schema)
     labelled = shards["file"][shards["split"] != "test"]
-    walk = partial(_walk_records, input_dir=settings.input_dir)
+    walk = partial(_walk_records, input_dir=settings["INPUT_DIR"])
     records = chain.from_iterable(map(walk, labelled))
     features = next((found for found, problem in records if not problem), {})
     known = [lines for lines in KNOWN if features.keys() >= lines.keys()]

@@ -14,9 +14,9 @@ from dataclasses import replace
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.explore.files import Files, Found, name_split, remove_ending
-from kaggle_tfr.explore.settings import LABELS_CSV, InputSettings, list_texts
+from kaggle_tfr.explore.files import Files, Found, list_texts, name_split, remove_ending
 from kaggle_tfr.naming import SPLIT_NAMES, SUBMISSION, list_fields
+from kaggle_tfr.parameters import DEFAULTS, Values
 
 FOLDER = "folder"  # a rule: the folder of the class
 NAMES = "names: "  # begins a rule with a regular expression
@@ -35,20 +35,20 @@ OF_CSV = "^[^/]"  # matches the columns of the CSV
 NO_ROWS = pd.DataFrame(columns=[ID, FILE, SPLIT, PROBLEM], dtype=str)
 
 
-def list_rows(files: Files, settings: InputSettings) -> pd.DataFrame:
+def list_rows(files: Files, settings: Values) -> pd.DataFrame:
     """Return the rows of LABELS_CSV and TEST_CSV, and of the files without a row.
 
     Columns: `ID`; `FILE`, "" if it is missing; `SPLIT`; `PROBLEM`; `TAIL`, the labels
     that end ids, for masks; and those of LABELS_CSV as text.
     Raises: FileNotFoundError, ValueError: a setting does not fit the data.
     """
-    if settings.split_column == NONE:
+    if settings["SPLIT_COLUMN"] == NONE:
         files = replace(files, splits={})
     labelled = _list_labelled(files, settings)
-    tests = _list_tests(files, settings.test_csv)
+    tests = _list_tests(files, settings["TEST_CSV"])
     tests = tests[~tests[FILE].isin(labelled[FILE].replace("", None))]
     listed = pd.concat([labelled[FILE], tests[FILE]])
-    no_row = "" if labelled.empty else f"{NO_ROW} in {settings.labels_csv}"
+    no_row = "" if labelled.empty else f"{NO_ROW} in {settings['LABELS_CSV']}"
     unlisted = _list_unlisted(files, listed, no_row)
 
     rows = pd.concat([labelled, unlisted, tests], ignore_index=True).fillna("")
@@ -65,67 +65,53 @@ def _list_unlisted(files: Files, listed: pd.Series, problem: str) -> pd.DataFram
     return pd.DataFrame({ID: rest, FILE: rest, PROBLEM: problems}, dtype=str)
 
 
-def _list_labelled(files: Files, settings: InputSettings) -> pd.DataFrame:
+def _list_labelled(files: Files, settings: Values) -> pd.DataFrame:
     """Return the rows of LABELS_CSV. Raises: as `list_rows`."""
-    cells = read_csvs(settings.labels_csv, files, "LABELS_CSV")
+    cells = read_csvs(settings["LABELS_CSV"], files)
     rows = _join_csvs(cells, files, settings)
     if rows.empty and CSV_FOLDER in cells:
         raise ValueError(
-            f"no column of LABELS_CSV '{settings.labels_csv}' contains the names of "
+            f"no column of LABELS_CSV '{settings['LABELS_CSV']}' contains the names of "
             f"images such as '{files.images[0]}'. Set ID_COLUMN to the column of "
             "names, PATH_TEMPLATE if a name is in several columns, or LABELS_CSV: "
             '"" to leave it out.'
         )
-    if settings.split_column == NONE:
-        return rows.assign(**{SPLIT: ""})
-    if settings.split_column:
-        check_column(settings.split_column, rows, "SPLIT_COLUMN")
+    if settings["SPLIT_COLUMN"] not in ("", NONE):
+        check_column(settings["SPLIT_COLUMN"], rows, "SPLIT_COLUMN")
     return rows
 
 
 def _list_tests(files: Files, test_csv: str) -> pd.DataFrame:
     """Return the rows of TEST_CSV, none if it does not exist or names no image."""
-    cells = read_csvs(test_csv, files, "TEST_CSV").assign(**{SPLIT: "test"})
-    rows = _join_csvs(cells, files, InputSettings())
+    cells = read_csvs(test_csv, files).assign(**{SPLIT: "test"})
+    rows = _join_csvs(cells, files, DEFAULTS)
     return rows[list(NO_ROWS)].drop_duplicates(ID)
 
 
-def read_csvs(names: str | Sequence[str], files: Files, parameter: str) -> pd.DataFrame:
+def read_csvs(names: str | Sequence[str], files: Files) -> pd.DataFrame:
     """Return the rows of CSVs as text, with `CSV_FOLDER`, `SPLIT` and `LONG`.
 
-    names: paths below INPUT_DIR, or of CSVs elsewhere; several give splits. A default
-    may be missing.
+    names: paths below INPUT_DIR, or of CSVs elsewhere. A default may be missing.
     Raises: FileNotFoundError; ValueError: a file is not a CSV in UTF-8.
     """
     tables = [NO_ROWS]
-    names = list_texts(names)
-    for name in names:
+    for name in list_texts(names):
         file = storage.resolve(files.folder, name)
-        if name in (LABELS_CSV, SUBMISSION) and not storage.exists(file):
+        if name in (DEFAULTS["LABELS_CSV"], SUBMISSION) and not storage.exists(file):
             continue
-        table = _read_csv(file, parameter)
+        table = _read_csv(file)
         table[CSV_FOLDER] = os.path.dirname(name)
-        table[SPLIT] = find_split(name) if len(names) > 1 else ""
         tables.append(table)
     return pd.concat(tables, ignore_index=True).fillna("")
 
 
-def _read_csv(file: str, parameter: str) -> pd.DataFrame:
+def _read_csv(file: str) -> pd.DataFrame:
     """Return the rows of a CSV that are not blank. Raises: as `read_csvs`."""
-    if not storage.exists(file):
-        raise FileNotFoundError(f"{parameter}: there is no '{file}'.")
     try:
         table = parse_text(storage.read_bytes(file))
     except ValueError as error:
-        raise ValueError(
-            f"{parameter} '{file}' is not a CSV file in UTF-8: {error}."
-        ) from None
+        raise ValueError(f"'{file}' is not a CSV file in UTF-8: {error}.") from None
     return table[(table != "").any(axis=1)]
-
-
-def find_split(path: str) -> str:
-    """Return the first split in the path of a CSV, as of train_labels.csv, or ""."""
-    return next(filter(None, map(name_split, re.split("[/ _.-]", path))), "")
 
 
 def parse_text(data: bytes) -> pd.DataFrame:
@@ -189,9 +175,7 @@ def _split_tails(names: pd.Series) -> tuple[pd.Series, pd.Series]:
     return halves[0].fillna(names), halves[1].fillna("")
 
 
-def _join_csvs(
-    rows: pd.DataFrame, files: Files, settings: InputSettings
-) -> pd.DataFrame:
+def _join_csvs(rows: pd.DataFrame, files: Files, settings: Values) -> pd.DataFrame:
     """Return the rows of CSVs with their files and problems.
 
     They are `NO_ROWS` if no column has the names of images.
@@ -203,20 +187,20 @@ def _join_csvs(
     key = names.name
     if names.empty:
         return NO_ROWS
-    if settings.label_kind == "masks":
+    if settings["LABEL_KIND"] == "masks":
         names, tails = _split_tails(names)
         if any(tails):
             rows[TAIL] = tails
 
     rows[FILE] = names
-    split_problem = _read_splits(rows, settings.split_column)
+    split_problem = _read_splits(rows, settings["SPLIT_COLUMN"])
     _find_files(rows, files)
     rows[PROBLEM] = first_problem(split_problem, rows[PROBLEM])
     rows.loc[names == "", PROBLEM] = f"no value for '{key}'"
     rows.loc[rows[LONG] != "", PROBLEM] = "more cells than the header"
 
-    id_column = settings.id_column
-    ids = rows[id_column] if settings.path_template and id_column else names
+    id_column: str = settings["ID_COLUMN"]
+    ids = rows[id_column] if settings["PATH_TEMPLATE"] and id_column else names
     rows[ID] = _make_unique(ids, rows[FILE])
     return rows.drop(columns=[key, id_column], errors="ignore")
 
@@ -232,12 +216,12 @@ def _read_splits(rows: pd.DataFrame, column: str) -> pd.Series:
     return problem
 
 
-def _read_names(rows: pd.DataFrame, files: Files, settings: InputSettings) -> pd.Series:
+def _read_names(rows: pd.DataFrame, files: Files, settings: Values) -> pd.Series:
     """Return the names of the images of rows, or an empty series."""
-    column = settings.id_column
+    column = settings["ID_COLUMN"]
     if column:
         check_column(column, rows, "ID_COLUMN")
-    template = settings.path_template
+    template = settings["PATH_TEMPLATE"]
     if template:
         return pd.Series(_fill_template(template, rows), name=template)
     column = column or find_ids(rows, files)
@@ -268,8 +252,11 @@ def _find_files(rows: pd.DataFrame, files: Files) -> None:
     """Replace the names in `FILE` by those of files, "" for none; begin `PROBLEM`."""
     # An id is looked up beside its CSV first.
     joined = files.join(rows[CSV_FOLDER] + "/" + rows[FILE])
-    pairs = zip(joined, rows[SPLIT], strict=True)
-    found = [_fit_split(alike, split or "train", files) for alike, split in pairs]
+    places = zip(joined, rows[CSV_FOLDER], rows[SPLIT], strict=True)
+    found = [
+        _choose(alike, folder, split or "train", files) if len(alike) > 1 else alike
+        for alike, folder, split in places
+    ]
     rows[FILE] = [alike[0] if len(alike) == 1 else "" for alike in found]
     rows[PROBLEM] = list(map(_name_problem, found))
 
@@ -281,13 +268,17 @@ def _name_problem(alike: Found) -> str:
     return f"{SEVERAL_FILES}: '{alike[0]}', '{alike[1]}'" if alike else MISSING_FILE
 
 
-def _fit_split(alike: Found, split: str, files: Files) -> Found:
-    """Return the only one of several files in a folder of a split, else all files."""
-    if len(alike) > 1:
-        fitting = [file for file in alike if (files.split_of(file) or "train") == split]
-        if len(fitting) == 1:
-            return tuple(fitting)
-    return alike
+def _choose(alike: Found, folder: str, split: str, files: Files) -> Found:
+    """Return one of several files for a row, all if none is the only one of its kind.
+
+    Files below the folder of the CSV precede those in a folder of the row's split, and
+    these those in no folder of a split.
+    """
+    below = tuple(file for file in alike if file.startswith(f"{folder}/"))
+    of_split = tuple(file for file in alike if files.split_of(file) == split)
+    of_none = tuple(file for file in alike if not files.split_of(file))
+    chosen = filter(lambda found: len(found) == 1, (below, of_split, of_none))
+    return next(chosen, alike)
 
 
 def _make_unique(ids: pd.Series, file: pd.Series) -> pd.Series:

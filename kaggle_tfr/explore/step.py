@@ -8,10 +8,9 @@ from kaggle_tfr.explore.bundled import input_or_sample
 from kaggle_tfr.explore.growth import join_records, read_records
 from kaggle_tfr.explore.inputs import check_table, note_doubts, read_table
 from kaggle_tfr.explore.labels import Table
-from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.explore.table import measure, save_images, save_rejects
 from kaggle_tfr.naming import SUBMISSION
-from kaggle_tfr.parameters import Values, make_settings
+from kaggle_tfr.parameters import Values
 
 
 def run(values: Values) -> Table:
@@ -27,14 +26,13 @@ def run(values: Values) -> Table:
     work = notebook.begin("01_explore", values)
     input_dir = input_or_sample(values["INPUT_DIR"], work)
     print(f"input folder: {input_dir}")
-    settings = make_settings(InputSettings, values)
     records = read_records(values["FOLDS_FROM"], work)
-    listed, labels = read_table(input_dir, settings, [work, values["OUT_DIR"]])
+    listed, labels = read_table(input_dir, values, [work, values["OUT_DIR"]])
     images = measure(listed, labels, work, values["RLE_ORDER"])
     save_rejects(images, work)
     check_table(images)
     note_doubts(images, labels, values["LABEL_COLUMN"])
-    save_template(input_dir, settings.test_csv, work)
+    save_template(input_dir, values["TEST_CSV"], work)
     save_earlier(records, work)
     if records.empty:
         save_images(images, labels, work)

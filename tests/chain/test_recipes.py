@@ -220,8 +220,8 @@ def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
         "from support.chain import run_chain\n"
         f"run_chain('petals', {str(tmp_path / 'bucket')!r}, INPUT_DIR='gs://petals')\n"
         "from kaggle_tfr import explore\n"
-        "settings = explore.InputSettings(path_template='{label}/{id}.jpg')\n"
-        "table = explore.measure(*explore.read_table('gs://listed', settings))\n"
+        "values = {'PATH_TEMPLATE': '{label}/{id}.jpg'}\n"
+        "table = explore.measure(*explore.read_table('gs://listed', values))\n"
         "table = table[['path', 'height', 'problem']]\n"
         "print('table', table.to_json(orient='values'))\n"
     )

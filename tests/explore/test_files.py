@@ -7,7 +7,6 @@ from support.inputs import put, read, rows_of
 from support.readers import make_example, make_picture, write_shard
 
 from kaggle_tfr.explore.inputs import read_table
-from kaggle_tfr.explore.settings import InputSettings
 from kaggle_tfr.explore.step import save_template
 
 OUTSIDE = "link leads outside INPUT_DIR"
@@ -56,8 +55,8 @@ def test_links_to_shards_stay_within_the_input():
     ("changes", "expected"),
     [
         ({}, ["cat/1.jpg"]),
-        ({"labels_csv": "all.csv"}, ["cat/1.jpg"]),
-        ({"input_schema": "auto"}, ["cat/a.tfrec#0"]),
+        ({"LABELS_CSV": "all.csv"}, ["cat/1.jpg"]),
+        ({"INPUT_SCHEMA": "auto"}, ["cat/a.tfrec#0"]),
     ],
     ids=["folders", "CSV", "shards"],
 )
@@ -79,7 +78,7 @@ def test_folders_of_output_and_of_systems_are_never_input(
 
     for input_dir in (".", link):
         excluded = [os.path.abspath("work/mine"), f"{input_dir}/out"]
-        images, _ = read_table(input_dir, InputSettings(**changes), excluded)
+        images, _ = read_table(input_dir, changes, excluded)
 
         assert images["image_id"].tolist() == expected
 

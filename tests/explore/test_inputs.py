@@ -11,6 +11,7 @@ from kaggle_tfr.plan import assign_folds
 
 ROWS = "image_id,label\na.jpg,x\nb.jpg,y\n"
 SUBMISSION = "label,file\nx,t2.jpg\nx,t1.jpg\n"
+DAMAGED = "truncated, or of an unsupported type"
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def test_a_competitions_test_images_are_rows_without_a_label(competition):
     images = measure(*read(competition))
 
     found = rows_of(of_test(images), "problem", "label", "label_name")
-    assert found == {"t2.jpg": ["truncated", -1, ""], "t1.jpg": ["", -1, ""]}
+    assert found == {"t2.jpg": [DAMAGED, -1, ""], "t1.jpg": ["", -1, ""]}
     assert list(found) == ["t2.jpg", "t1.jpg"]
     template = Path("sample_submission.csv")
     save_template(str(competition), template.name, ".")
@@ -119,7 +120,7 @@ def test_further_inputs_of_several_labels_line_up_their_columns():
 
 
 def test_validation_images_of_a_further_input_train_nowhere():
-    """Its test images are left out."""
+    """They have the name that the main input has for them; test images are rejected."""
     put("in", ["train/x/1.jpg", "val/x/2.jpg", "train/y/3.jpg"])
     put("old", ["train/x/1.jpg", "valid/y/4.jpg", "test/y/5.jpg"])
     text = "image_id,label,split\nm.jpg,x,train\nv.jpg,y,Dev\n"
@@ -133,12 +134,30 @@ def test_validation_images_of_a_further_input_train_nowhere():
         "train/y/3.jpg": "train",
         "val/x/2.jpg": "val",
         "1/train/x/1.jpg": "train",
-        "valid/y/4.jpg": "valid",
+        "valid/y/4.jpg": "val",
+        "test/y/5.jpg": "test",
         "m.jpg": "train",
-        "v.jpg": "validation",
+        "v.jpg": "val",
     }
+    problem_of = rows_of(images, "problem")
+    assert problem_of.pop("test/y/5.jpg") == "test image of a further input"
+    assert not any(problem_of.values())
     folded = assign_folds(images[images["problem"] == ""], n_folds=2, seed=0)
     assert rows_of(folded, "fold")["v.jpg"] == -1
+
+
+def test_a_second_csv_of_the_same_folder_adds_its_images_once():
+    """What neither CSV lists is rejected once."""
+    put("in", ["i/a.jpg", "i/b.jpg", "i/c.jpg", "i/d.jpg"], {"train.csv": ROWS})
+    put("in", [], {"more.csv": "image_id,label\nb.jpg,x\nc.jpg,y\n"})
+    more = {"INPUT_DIR": str(Path("in").absolute()), "LABELS_CSV": "more.csv"}
+    images, _ = read("in", more_inputs=[more])
+    assert rows_of(images, "source", "label_name", "problem") == {
+        "a.jpg": [0, "x", ""],
+        "b.jpg": [0, "y", ""],
+        "i/d.jpg": [0, "", "no row in train.csv"],
+        "c.jpg": [1, "y", ""],
+    }
 
 
 def test_a_further_input_with_other_classes_is_an_error(competition):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.inputs import put_csv, read, read_cells, rows_of
 
 from kaggle_tfr.explore.labels import number_labels, read_labels
-from kaggle_tfr.explore.settings import InputSettings
+from kaggle_tfr.parameters import DEFAULTS
 
 NAMES = st.one_of(st.integers(0, 10**12).map(str), st.text("ab0", max_size=3))
 
@@ -18,7 +18,7 @@ def test_labels_are_contiguous_and_sorted(names):
     text = pd.DataFrame({"label": names}, dtype=str)
     rows = pd.DataFrame({"image": text.index, "is_optional": False})
 
-    table, labels = number_labels(*read_labels(text, rows, InputSettings()))
+    table, labels = number_labels(*read_labels(text, rows, DEFAULTS))
 
     classes = labels.classes
     assert list(classes) == sorted(set(classes))

@@ -60,15 +60,33 @@ def test_no_id_is_joined_to_a_file_of_another_name(files, changes):
 
 
 def test_a_name_of_several_files_is_one_rejected_row():
-    """The row names two of them."""
-    rows = {"train.csv": "id,label\n1.jpg,x\na/2.jpg,y\n"}
-    put(".", ["a/1.jpg", "a/2.jpg", "b/1.jpg", "b/2.jpg"], rows)
+    """The row names two of them; more than 1 % of such rows stop the run."""
+    names = [f"a/{number}.jpg" for number in range(2, 101)]
+    rows = "".join(
+        f"{name}\n"
+        for name in ["id,label", "1.jpg,x", *(f"{name},x" for name in names)]
+    )
+    put(".", ["a/1.jpg", "b/1.jpg", "b/2.jpg", *names], {"train.csv": rows})
 
     images, _ = read()
 
     problem_of = rows_of(images, "problem")
     assert problem_of["1.jpg"] == "several files: 'a/1.jpg', 'b/1.jpg'"
     assert problem_of["a/2.jpg"] == ""
+    put(".", [], {"train.csv": f"{rows}2.jpg,x\n"})
+    with pytest.raises(ValueError, match="2 of the images, 2%, .*PATTERN"):
+        read()
+
+
+@pytest.mark.parametrize("csv", ["train.csv", "more/train.csv"])
+def test_the_folders_of_the_csv_and_of_the_split_decide(csv):
+    """Equal names are in the main folder and in one of further images."""
+    names = ["train_images/1.jpg", "more/images/1.jpg", "test_images/1.jpg"]
+    put(".", names, {csv: "id,label\n1.jpg,x\n"})
+    images, _ = read(labels_csv=csv)
+    expected = names["more" in csv]
+    assert images["path"].iloc[0].endswith(expected)
+    assert images["problem"].iloc[0] == ""
 
 
 @pytest.mark.parametrize("name", ["scan", "scan.dat"])

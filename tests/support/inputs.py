@@ -5,8 +5,6 @@ from pathlib import Path
 from PIL import Image
 
 from kaggle_tfr.explore.inputs import read_table
-from kaggle_tfr.explore.settings import InputSettings
-from kaggle_tfr.parameters import make_settings
 
 
 def put_image(path):
@@ -32,7 +30,7 @@ def put_csv(folder, text, images=()):
 
 def read(folder=".", **changes):
     chosen = {name.upper(): value for name, value in changes.items()}
-    return read_table(str(folder), make_settings(InputSettings, chosen))
+    return read_table(str(folder), chosen)
 
 
 def read_cells(header, cells, **changes):
