@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from support.layouts import CASES, RECIPE, edit
 
-from kaggle_tfr import deduplicate, explore, plan
+from kaggle_tfr import explore
 from kaggle_tfr.explore.layout import write_recipe
 from kaggle_tfr.parameters import DEFAULTS, load_recipe
 
@@ -24,7 +24,7 @@ def test_a_layout_is_right_or_raises_one_question(case, monkeypatch, capsys):
 
     question = ""
     try:
-        run_steps(case, "../first")
+        run_explore(case, "../first")
     except (ValueError, OSError, RuntimeError) as error:
         question = str(error)
     if question:
@@ -37,14 +37,14 @@ def test_a_layout_is_right_or_raises_one_question(case, monkeypatch, capsys):
         case.answer()
     elif case.answer:
         edit(case.answer)
-    run_steps(case, "../second")
+    run_explore(case, "../second")
     check_table(case, "../second", capsys.readouterr().out)
 
 
-def run_steps(case, work):
-    """Run the steps of the current folder by its recipe, and print the recipe.
+def run_explore(case, work):
+    """Run 01 on the current folder by its recipe, and print the recipe.
 
-    Raises: the errors with which they stop.
+    Raises: the errors with which it stops.
     """
     if not RECIPE.exists():
         write_recipe(".", str(RECIPE))
@@ -52,9 +52,6 @@ def run_steps(case, work):
     print(RECIPE.read_text(encoding="utf-8"))
     values = {**DEFAULTS, **load_recipe(str(RECIPE)), "N_JOBS": 1}
     explore.run({**values, "WORK_DIR": work})
-    if case.last == "plan":
-        deduplicate.run({**values, "WORK_DIR": work})
-        plan.run({**values, "WORK_DIR": work})
 
 
 def check_question(case, question):

@@ -62,10 +62,7 @@ def test_no_id_is_joined_to_a_file_of_another_name(files, changes):
 def test_a_name_of_several_files_is_one_rejected_row():
     """The row names two of them; more than 1 % of such rows stop the run."""
     names = [f"a/{number}.jpg" for number in range(2, 101)]
-    rows = "".join(
-        f"{name}\n"
-        for name in ["id,label", "1.jpg,x", *(f"{name},x" for name in names)]
-    )
+    rows = "id,label\n1.jpg,x\n" + "".join(f"{name},x\n" for name in names)
     put(".", ["a/1.jpg", "b/1.jpg", "b/2.jpg", *names], {"train.csv": rows})
 
     images, _ = read()

@@ -39,7 +39,6 @@ class Case:
         default the layout must not raise a question. must_ask: it must.
     asks: an expression in the question; default: a parameter in `answer`.
     tells: an expression in what is printed with the right table.
-    last: the step after which the result is right.
     """
 
     name: str
@@ -57,7 +56,6 @@ class Case:
     must_ask: bool = False
     asks: str = ""
     tells: str = ""
-    last: str = "explore"
 
 
 def case(train, name="", **expected):
@@ -192,19 +190,6 @@ def combinations():
 
 
 @case(
-    30,
-    kind="multi",
-    classes=["Class A", "Class B", "Class C"],
-    labels={"train/3.jpg": "Class A|Class B"},
-    answer='LABEL_SEPARATOR: " | "',
-)
-def separators():
-    cells = ["Class A | Class B", "Class C", "Class B | Class C"]
-    names = many("{}.jpg", 30)
-    put_with_csv("train.csv", "image,labels", "train/{}", names, cells)
-
-
-@case(
     20,
     kind="masks",
     classes=list("1234"),
@@ -241,7 +226,6 @@ def no_header():
     csv("labels.csv", "img_00.jpg,dog", names[1:], PETS)
 
 
-@case(40, "sites_as_groups", groups=4, recipe="GROUP_COLUMN: site")
 @case(40, groups=None)
 def sites():
     names = many("{}.jpg", 40)
@@ -259,13 +243,6 @@ def blank_masks():
     header = "ImageId, EncodedPixels"
     codes = [BLOCK, "", "-1", " -1"]
     put_with_csv("train.csv", header, "train/{}", many("{}.png", 20), codes)
-
-
-@case(40, classes=["0", "1", "2", "10"], labels={"train/7.jpg": "10"})
-def float_labels():
-    names = many("{}.jpg", 40)
-    labels = ["0.0", "1.0", "2.0", "10.0"]
-    put_with_csv("train.csv", "image,label", "train/{}", names, labels)
 
 
 @case(72, groups=24)
@@ -322,18 +299,6 @@ def tensorflow_shards():
         write_shard(shard, records)
 
 
-@case(
-    24,
-    recipe='NAME: "leaf@384"',
-    answer="NAME: leaf-384",
-    must_ask=True,
-    asks="NAME.*@|@.*NAME",
-    last="plan",
-)
-def refused_name():
-    put(each("ab", "{}/{}.jpg", 12))
-
-
 LAST_NUMBER = {"01191.jpg": "b"}
 
 
@@ -371,41 +336,6 @@ def numbers():
 def months():
     ages = [*range(12, 201), *range(30, 41), *[""] * 10]
     put_with_csv("train.csv", "image_id,age_months", "{}.png", range(210), ages)
-
-
-@case(36, groups=12)
-def long_ids():
-    patients = [100_000_000_000_000_000 + n // 3 for n in range(35)]
-    header = "image,label,patient_id"
-    put_with_csv("train.csv", header, "{}.png", range(36), "ab", [*patients, ""])
-
-
-@case(
-    40,
-    classes=(8, 9),
-    labels={"ISIC_0000003.jpg": "AK"},
-    answer="""LABELS_CSV: ISIC_2019_Training_GroundTruth.csv
-LABEL_COLUMN: [MEL, NV, BCC, AK, BKL, DF, VASC, SCC]""",
-)
-def isic2019():
-    """One 1.0 a row, a column of zeros, and a second CSV of the same images."""
-    ids = many("ISIC_{:07}", 40)
-    columns = [[float(n == column) for n in range(8)] for column in range(9)]
-    put_with_csv(
-        "ISIC_2019_Training_GroundTruth.csv",
-        "image,MEL,NV,BCC,AK,BKL,DF,VASC,SCC,UNK",
-        "ISIC_2019_Training_Input/{}.jpg",
-        ids,
-        *columns,
-    )
-    csv(
-        "ISIC_2019_Training_Metadata.csv",
-        "image,age_approx,anatom_site_general,sex",
-        ids,
-        [55.0, ""],
-        ["anterior torso", "head/neck"],
-        ["male", "female"],
-    )
 
 
 @case(
@@ -612,20 +542,6 @@ def half_downloaded():
     csv("train.csv", "file,label", names + missing, "xy")
 
 
-@case(
-    24,
-    classes=PETS,
-    labels={"dog/3.jpg": "dog"},
-    answer='PATH_TEMPLATE: "{label}/{file}"',
-)
-def folder_in_column():
-    """The same names in two folders, which another column tells apart."""
-    names = each(PETS, "{}/{}.jpg", 12)
-    put(names)
-    labels, files = zip(*(name.split("/") for name in names), strict=True)
-    csv("labels.csv", "file,label", files, labels)
-
-
 XRAYS = {"train": 12, "val": 2, "test": 4}
 
 
@@ -656,23 +572,6 @@ def json_lines():
         f'{{"file_name": "{n}.jpg", "label": "{PETS[n % 2]}"}}\n' for n in range(24)
     ]
     make("train/metadata.jsonl").write_text("".join(lines))
-
-
-@case(
-    40,
-    test=6,
-    classes=20,
-    labels={"train/0003.jpg": "new_whale", "train/0006.jpg": "w_6"},
-    answer="LABEL_COLUMN: Id",
-)
-def humpback_whale():
-    """The label is called Id; most classes have one image."""
-    names = many("{:04x}.jpg", 40)
-    tests = many("f{}.jpg", 6)
-    labels = ["new_whale" if n % 2 else f"w_{max(n, 2)}" for n in range(40)]
-    guess = ["new_whale w_1 w_2"]
-    put_with_csv("train.csv", "Image,Id", "train/{}", names, labels)
-    put_with_csv("sample_submission.csv", "Image,Id", "test/{}", tests, guess)
 
 
 @case(
