@@ -238,7 +238,8 @@ def name_reasons(problem: pd.Series) -> pd.Series:
 
 def note_rejects(images: pd.DataFrame) -> None:
     """Note how many images are rejected, and why."""
-    counts = name_reasons(images["problem"][images["problem"] != ""]).value_counts()
+    problem = images["problem"]
+    counts = name_reasons(problem[problem != ""]).value_counts()
     if counts.empty:
         note("✓", f"All {len(images):,} images can be used.", "input")
         return

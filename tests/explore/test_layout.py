@@ -55,12 +55,6 @@ DETECTED = {
         [["leaf", "leaf, wet", "old, wet"], [""]],
         CHOSEN,
     ),
-    "few groups": (
-        "id,kind,site",
-        [KINDS, many("s{}", 3)],
-        CHOSEN | {"GROUP_COLUMN": "site"},
-    ),
-    "groups within classes": ("id,kind,group", [KINDS, many("g{}", 4)], CHOSEN),
     "codes of few numbers": (
         "id,code",
         [[f"1 {n % 6} 9 {n // 6}" for n in range(24)]],

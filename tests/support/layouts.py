@@ -398,27 +398,6 @@ def leaf_classification():
     csv("sample_submission.csv", ",".join(["id", *names]), tests, *[["0.33"]] * 3)
 
 
-BIRDS = ["001.Black_footed_Albatross", "002.Laysan_Albatross", "003.Sooty_Albatross"]
-
-
-@case(
-    24,
-    classes=BIRDS,
-    rejected=(0, 24),
-    labels={"Bird_2_796111.jpg": BIRDS[0]},
-    answer='PATTERN: "images/*"\nLABEL_COLUMN: folder',
-)
-def cub200():
-    """Segmentations in class folders of their own, lists without an ending of CSVs."""
-    names = [
-        f"{name}/Bird_{n}_79611{k}" for k, name in enumerate(BIRDS, 1) for n in range(8)
-    ]
-    put(many("images/{}.jpg", names))
-    put(many("segmentations/{}.png", names))
-    lines = [f"{n} {n % 2}\n" for n in range(24)]
-    make("train_test_split.txt").write_text("".join(lines))
-
-
 FRUITS = ["Apple Braeburn 1", "Pear 2", "Pear 3"]
 
 
