@@ -51,13 +51,15 @@ def describe_sums(sums: pd.Series) -> dict[str, Any]:
 def channel_stats_of_files(images: pd.DataFrame) -> pd.DataFrame:
     """Return `COLUMNS` over every pixel of image files, a row for each split.
 
-    images: columns `split` and `path`. Files that cannot be read are left out.
+    images: columns `split` and `path`. Files that cannot be read are left out, and so
+    are splits without another one.
     """
     stats: Any = defaultdict(int)
     sums_of_files = parallel.run(_sum_file, images["path"], label="Pixels of files")
     for split, sums in zip(images["split"], sums_of_files, strict=True):
         stats[split] += sums
-    return pd.DataFrame(stats, COLUMNS).T
+    table = pd.DataFrame(stats, COLUMNS).T
+    return table[table["images"] > 0]
 
 
 def _sum_file(path: str) -> Any:

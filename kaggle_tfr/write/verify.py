@@ -32,7 +32,6 @@ from kaggle_tfr.schema import Row, encode
 from kaggle_tfr.shards import SUMS, TYPES, find_changed_files, list_parts, read_sums
 from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import DATASET_FILE, ShardRow
-from kaggle_tfr.write.metadata import read_metadata
 from kaggle_tfr.write.stats import COLUMNS, sum_channels
 
 METHOD = Image.Resampling.HAMMING
@@ -101,7 +100,9 @@ def verify_parts(folders: Sequence[str] | str, work_dir: str = "") -> Verificati
     columns = [*Finding._fields[:4]]  # of faults
     table = pd.DataFrame(findings, columns=Finding._fields).sort_values(columns)
     faults = table.loc[table["problem"] != "", columns].assign(advice=REPAIR)
-    return Verification(faults, table.dropna(), pd.DataFrame(stats, COLUMNS).T)
+    places = pd.MultiIndex.from_tuples(stats, names=["part", "split"])
+    sums = pd.DataFrame([*stats.values()], places, COLUMNS)
+    return Verification(faults, table.dropna(), sums)
 
 
 def verify_written(part_dirs: list[str], work_dir: str) -> Verification:
@@ -148,28 +149,24 @@ def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
     """
     plan: Any = None
     rows = list[ShardRow]()
-    listed = list[ShardRow]()
     sums = read_sums(part_dir)
     problems = find_changed_files(part_dir, sums)
     try:
         plan = read_plan(part_dir)
-        listed = journal.read_shard_rows(part_dir)
-        rows = journal.match_plan(listed, plan)
+        rows = journal.match_plan(journal.read_shard_rows(part_dir), plan)
     except (*PER_IMAGE_ERRORS, ValueError) as error:
-        problems["shards.csv" if plan else "plan.json"] = str(error)
+        problems["plan.json"] = str(error)
     if not rows:
         return plan, rows, problems or {"shards.csv": "it has no shard of the plan"}
 
     shards = {row.file: row.sha256 for row in rows}
     if not shards.items() <= sums.items():
         problems[SUMS] = "it is missing or broken, or lacks a shard"
-    files = {
-        str(path.relative_to(part_dir)) for path in Path(part_dir).rglob("*.tfrec*")
-    }
-    files |= {row.file for row in listed}
-    for file in filter(is_shard_name, files - shards.keys()):
-        problems[file] = "it is not in shards.csv, or not as in the plan"
-    if not read_metadata(part_dir):
+    for path in Path(part_dir).rglob("*.tfrec*"):
+        file = str(path.relative_to(part_dir))
+        if is_shard_name(file) and file not in shards:
+            problems[file] = "it is not in shards.csv, or not as in the plan"
+    if not journal.read_json(f"{part_dir}/{DATASET_FILE}"):
         problems[DATASET_FILE] = "it is missing or broken"
     return plan, rows, problems
 
