@@ -272,8 +272,8 @@ def _fit_parts(
         if fullest["bytes_high"] <= bytes_left:
             return planned, bytes_left
     raise ValueError(
-        f"{len(table):,} images in {len(counts)} folds and splits, some of each in "
-        f"every part, do not fit PART_LIMIT_GB = {settings.part_limit_gb:g}, "
+        "The images of all folds and splits, some of each in every part, do not fit "
+        f"PART_LIMIT_GB = {settings.part_limit_gb:g}, "
         f"MAX_PART_FILES = {settings.max_part_files}, N_SHARDS = {settings.n_shards}, "
         f"SHARD_IMAGES = {settings.shard_images}. Change these limits, or lower "
         "N_FOLDS, IMAGE_SIZE or QUALITY."

@@ -16,11 +16,7 @@ from typing import Any
 
 from kaggle_tfr import storage
 from kaggle_tfr.plan.plan import Plan
-from kaggle_tfr.shards import (
-    find_changed_files,
-    read_part_table,
-    read_sums,
-)
+from kaggle_tfr.shards import find_changed_files, read_part_table, read_sums
 
 REJECT_COLUMNS = ["image_id", "path", "problem", "file"]
 DATASET_FILE = "dataset-metadata.json"
@@ -87,9 +83,10 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
 def _find_change(part_dir: str, plan: Plan) -> str:
     """Return how the plan of a part differs, such as "QUALITY was 90", or ""."""
     before = read_json(f"{part_dir}/plan.json")
-    files = [f"{part_dir}/shards.csv", f"{part_dir}/plan.json"]
-    is_begun = any(map(storage.exists, files)) or _list_journal(part_dir)
-    if not is_begun or before.get("fingerprint") == plan.fingerprint:
+    is_new = {"shards.csv", "plan.json", "journal/"}.isdisjoint(
+        storage.list_names(part_dir)
+    )
+    if is_new or before.get("fingerprint") == plan.fingerprint:
         return ""
     changes = [
         f"{name.upper()} was {value!r:.60}"

@@ -23,7 +23,7 @@ a power cut
 an interrupt in a notebook
   test_kill.py::test_an_interrupt
 the disk is full
-  test_writer.py::test_a_full_disk
+  test_faults.py::test_a_call_that_fails
 any call to the disk fails, or writes only
   test_faults.py::test_a_call_that_fails
 a bucket answers 429, 500 or 503

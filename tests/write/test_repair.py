@@ -204,10 +204,12 @@ def test_a_part_is_written_again_without_its_sources(work, made):
 
 
 def test_a_part_without_its_plan_is_not_overwritten(work):
-    """Only the user knows whether its shards are needed."""
-    (work / "part-1/plan.json").unlink()
-    with pytest.raises(ValueError, match=r"its plan.json is damaged.*OVERWRITE"):
-        write(work)
+    """Only the user knows whether its shards are needed; nor is an unfinished part."""
+    (work / "part-1/journal").mkdir()
+    for name in ("plan.json", "shards.csv"):
+        (work / "part-1" / name).unlink()
+        with pytest.raises(ValueError, match=r"its plan.json is damaged.*OVERWRITE"):
+            write(work)
 
 
 def test_a_name_outside_the_part_is_an_error(work):
