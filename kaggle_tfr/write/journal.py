@@ -9,7 +9,7 @@ system without locks, are not locked.
 import fnmatch
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -103,6 +103,12 @@ def read_json(path: str) -> dict[str, Any]:
     return {}
 
 
+def write_json(path: str, values: Mapping[str, Any]) -> None:
+    """Write a JSON file, as `storage.write_atomically` does."""
+    text = json.dumps(values, indent=1) + "\n"
+    storage.write_atomically(path, text.encode())
+
+
 def _list_journal(part_dir: str) -> list[str]:
     folder = f"{part_dir}/journal"
     names = fnmatch.filter(storage.list_names(folder), "*.json")
@@ -128,8 +134,7 @@ def read_shard_rows(part_dir: str) -> list[ShardRow]:
 
 def add_row(part_dir: str, row: ShardRow) -> None:
     """Write the row of a shard to the journal."""
-    path = f"{part_dir}/journal/{row.number:06d}.json"
-    storage.write_atomically(path, json.dumps(vars(row)).encode())
+    write_json(f"{part_dir}/journal/{row.number:06d}.json", vars(row))
 
 
 def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:

@@ -31,7 +31,7 @@ from kaggle_tfr.records import (
 from kaggle_tfr.schema import Row, encode
 from kaggle_tfr.shards import SUMS, TYPES, find_changed_files, list_parts, read_sums
 from kaggle_tfr.write import journal
-from kaggle_tfr.write.journal import DATASET_FILE, ShardRow
+from kaggle_tfr.write.journal import ShardRow
 from kaggle_tfr.write.stats import COLUMNS, sum_channels
 
 METHOD = Image.Resampling.HAMMING
@@ -165,8 +165,6 @@ def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
         file = str(path.relative_to(part_dir))
         if is_shard_name(file) and file not in shards:
             problems[file] = "it is not in shards.csv, or not as in the plan"
-    if not journal.read_json(f"{part_dir}/{DATASET_FILE}"):
-        problems[DATASET_FILE] = "it is missing or broken"
     return plan, rows, problems
 
 

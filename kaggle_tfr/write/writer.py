@@ -221,7 +221,13 @@ def write_shard(
             rejects=rejects,
             number=shard.number,
         )
-        _check_size(row, shard.bytes_high + spare_bytes)
+        limit_bytes = shard.bytes_high + spare_bytes
+        if row.bytes > limit_bytes:
+            raise OSError(
+                f"part {row.part} would exceed its limit: '{row.file}' has "
+                f"{row.bytes:,} bytes, but only {limit_bytes:,} are available. Plan "
+                "smaller parts (PART_LIMIT_GB, IMAGE_SIZE, QUALITY in 03_plan)."
+            )
         path = storage.join(part_dir, row.file)
         journal.add_row(part_dir, row)
         storage.publish_file(temporary, path)
@@ -247,16 +253,6 @@ def _write_records(
     if not compression and os.path.getsize(path) != n_bytes:
         raise OSError(f"'{path}' was truncated. {storage.RESUME_HINT}")
     return rejects
-
-
-def _check_size(row: ShardRow, limit_bytes: int) -> None:
-    """Raise an OSError if a shard has more bytes than its part has room for."""
-    if row.bytes > limit_bytes:
-        raise OSError(
-            f"part {row.part} would exceed its limit: shard {row.number} has "
-            f"{row.bytes:,} bytes, but only {limit_bytes:,} are available. Plan "
-            "smaller parts (PART_LIMIT_GB, IMAGE_SIZE, QUALITY in 03_plan)."
-        )
 
 
 def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, int]:

@@ -49,7 +49,7 @@ def written(tmp_path_factory):
 
 
 def test_stats_of_files_equal_numpy_s(written):
-    """Every pixel of a split's files counts; a split without a good file is left out."""
+    """Every pixel of a split's files counts; a split of bad files is left out."""
     images, work = written
     bad_path = work / "bad.jpg"
     bad_path.write_bytes(b"not an image")
