@@ -373,13 +373,10 @@ def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
 def read_plan(folder: str) -> Plan:
     """Return the plan of a work or part folder, without its table.
 
-    Raises: FileNotFoundError: there is no plan.json; ValueError: it cannot be read.
+    Raises: ValueError: there is no plan.json, or it cannot be read.
     """
     path = f"{folder}/plan.json"
-    text = storage.read_text(path)
-    if not text:
-        raise FileNotFoundError(f"There is no plan.json in '{folder}'. Run 03_plan.")
-    return Plan.parse(text, path, "Run 03_plan.")
+    return Plan.parse(storage.read_text(path), path, "Run 03_plan.")
 
 
 def read_rows(

@@ -43,8 +43,7 @@ def run(values: Values) -> Written:
 
     Finished shards of an earlier run are checked and kept.
     values: the parameters of 04 by name, for example a notebook's `globals()`.
-    Raises: FileNotFoundError: 03_plan has not run; RuntimeError: a record is not as
-    planned; and what `write_parts` raises.
+    Raises: RuntimeError: a record is not as planned; and what `write_parts` raises.
     """
     work = notebook.begin("04_write", values)
     parts_dir = output_dir(values["OUT_DIR"] or work)

@@ -47,9 +47,10 @@ def write_parts(
     overwrite: remove what another plan wrote to these parts.
     license_name: Kaggle's name of a license, for dataset-metadata.json.
     publish_hashes: whether each part gets hashes.parquet.
-    Raises: ValueError: no such part, it was written from another plan, or a name is
-        outside it. RuntimeError: another run writes a part. OSError: a full disk, a
-        missing input (the same call resumes), or the part would exceed its limit.
+    Raises: ValueError: no plan or no such part, the part was written from another plan,
+        or a name is outside it. RuntimeError: another run writes a part. OSError: a
+        full disk, a missing input (the same call resumes), or the part would exceed its
+        limit.
         SystemExit: a Kaggle batch session nears its end.
     """
     plan = read_plan(work_dir)
@@ -284,8 +285,7 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, 
     notebook.note(
         "✓",
         f"Wrote {n_records:,} records, of {n_planned:,} planned images, "
-        f"{shards['bytes'].sum() / 1e6:,.1f} MB. Shards: {len(shards):,}. "
-        f"Parts: {shards['part'].nunique()} of {plan.n_parts}.",
+        f"{shards['bytes'].sum() / 1e6:,.1f} MB. Shards: {len(shards):,}.",
         "parts",
     )
     if n_refused:
