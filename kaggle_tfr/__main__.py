@@ -141,6 +141,7 @@ def _verify(folders: Sequence[str]) -> int:
     if faults.empty:
         return 0
     print(faults.head(100).to_string(index=False))
+    print("Run 04_write again. If a fault stays, remove the part and write it again.")
     return 1
 
 

@@ -65,8 +65,6 @@ def check_leakage(folded: pd.DataFrame, group_column: str = "") -> Numbers:
     clusters_across_folds: clusters and other groups; must be 0. A split counts as a
         fold; test does not, and groups of earlier images alone do not count.
     clusters_across_test: clusters with test rows and other rows.
-    max_share_deviation: largest difference between a class's share of a fold and its
-        mean share.
     Raises: ValueError: a number that must be 0 is not.
     """
     is_test = folded["split"] == "test"
@@ -86,14 +84,7 @@ def check_leakage(folded: pd.DataFrame, group_column: str = "") -> Numbers:
         )
 
     is_leak = is_test[folded["cluster"] >= 0].groupby(folded["cluster"]).nunique().gt(1)
-    fold = folded["fold"].where(folded["fold"] >= 0)
-    shares = pd.crosstab(fold, folded["label"], normalize="index")
-    deviation = (shares - shares.mean()).abs().to_numpy()
-    return {
-        "clusters_across_folds": 0,
-        "clusters_across_test": int(is_leak.sum()),
-        "max_share_deviation": deviation.max(initial=0),
-    }
+    return {"clusters_across_folds": 0, "clusters_across_test": int(is_leak.sum())}
 
 
 def compare_sample(

@@ -272,8 +272,8 @@ def _fit_parts(
         if fullest["bytes_high"] <= bytes_left:
             return planned, bytes_left
     raise ValueError(
-        f"{len(table):,} images in {len(counts)} folds and splits, some of each in "
-        f"every part, do not fit PART_LIMIT_GB = {settings.part_limit_gb:g}, "
+        "The images of all folds and splits, some of each in every part, do not fit "
+        f"PART_LIMIT_GB = {settings.part_limit_gb:g}, "
         f"MAX_PART_FILES = {settings.max_part_files}, N_SHARDS = {settings.n_shards}, "
         f"SHARD_IMAGES = {settings.shard_images}. Change these limits, or lower "
         "N_FOLDS, IMAGE_SIZE or QUALITY."
@@ -373,13 +373,10 @@ def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
 def read_plan(folder: str) -> Plan:
     """Return the plan of a work or part folder, without its table.
 
-    Raises: FileNotFoundError: there is no plan.json; ValueError: it cannot be read.
+    Raises: ValueError: there is no plan.json, or it cannot be read.
     """
     path = f"{folder}/plan.json"
-    text = storage.read_text(path)
-    if not text:
-        raise FileNotFoundError(f"There is no plan.json in '{folder}'. Run 03_plan.")
-    return Plan.parse(text, path, "Run 03_plan.")
+    return Plan.parse(storage.read_text(path), path, "Run 03_plan.")
 
 
 def read_rows(

@@ -9,19 +9,14 @@ system without locks, are not locked.
 import fnmatch
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from kaggle_tfr import storage
 from kaggle_tfr.plan.plan import Plan
-from kaggle_tfr.shards import (
-    find_changed_files,
-    read_part_table,
-    read_plan_id,
-    read_sums,
-)
+from kaggle_tfr.shards import find_changed_files, read_part_table, read_sums
 
 REJECT_COLUMNS = ["image_id", "path", "problem", "file"]
 DATASET_FILE = "dataset-metadata.json"
@@ -60,37 +55,58 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
     Raises: ValueError: the part was written from a different plan and `overwrite` is
         off, or a row names a file outside the part.
     """
-    is_other = _is_of_another_plan(part_dir, plan)
-    if is_other and not overwrite:
+    change = _find_change(part_dir, plan)
+    if change and not overwrite:
         raise ValueError(
-            f"'{part_dir}' was written from a different plan, or its plan.json is "
-            "damaged. Set OVERWRITE = True to write it again (on the command line: "
+            f"'{part_dir}' was written from a different plan: {change}. "
+            "Set OVERWRITE = True to write it again (on the command line: "
             "-p OVERWRITE=True), choose another OUT_DIR, or revert the change."
         )
     storage.remove_leftovers(part_dir)
     rows = read_shard_rows(part_dir)
-    finished = [] if is_other else match_plan(rows, plan)
+    finished = [] if change else match_plan(rows, plan)
     sums = read_sums(part_dir) | {row.file: row.sha256 for row in finished}
     changed = find_changed_files(part_dir, sums)
     if "rejects.csv" in changed:
         finished = [row for row in finished if not row.refused]
     finished = [row for row in finished if row.file not in changed]
     unfinished = {row.file for row in rows} - {row.file for row in finished}
-    for file in {*changed, *unfinished}:
+    # Without its shards.csv a part is unfinished; `close_part` removes what SHA256SUMS
+    # lists.
+    first = ["shards.csv", DATASET_FILE] if change else []
+    for file in [*first, *changed, *unfinished]:
         storage.remove(storage.join(part_dir, file))
-    if is_other:  # `close_part` removes the files beside the shards
-        storage.remove(f"{part_dir}/{DATASET_FILE}")
     storage.write_atomically(f"{part_dir}/plan.json", plan.to_json().encode())
     return finished
 
 
-def _is_of_another_plan(part_dir: str, plan: Plan) -> bool:
-    fingerprint = ""
+def _find_change(part_dir: str, plan: Plan) -> str:
+    """Return how the plan of a part differs, such as "QUALITY was 90", or ""."""
+    before = read_json(f"{part_dir}/plan.json")
+    is_new = {"shards.csv", "plan.json", "journal/"}.isdisjoint(
+        storage.list_names(part_dir)
+    )
+    if is_new or before.get("fingerprint") == plan.fingerprint:
+        return ""
+    changes = [
+        f"{name.upper()} was {value!r:.60}"
+        for name, value in before.get("settings", {}).items()
+        if value != getattr(plan.settings, name, value)
+    ]
+    return ", ".join(changes) or "it has other images, or its plan.json is damaged"
+
+
+def read_json(path: str) -> dict[str, Any]:
+    """Return the content of a JSON file, {} if it cannot be read."""
     with suppress(ValueError):
-        fingerprint = read_plan_id(part_dir).fingerprint
-    files = [f"{part_dir}/shards.csv", f"{part_dir}/plan.json"]
-    is_begun = any(map(storage.exists, files)) or bool(_list_journal(part_dir))
-    return is_begun and fingerprint != plan.fingerprint
+        return storage.parse_json(storage.read_text(path), path, "")
+    return {}
+
+
+def write_json(path: str, values: Mapping[str, Any]) -> None:
+    """Write a JSON file, as `storage.write_atomically` does."""
+    text = json.dumps(values, indent=1) + "\n"
+    storage.write_atomically(path, text.encode())
 
 
 def _list_journal(part_dir: str) -> list[str]:
@@ -118,8 +134,7 @@ def read_shard_rows(part_dir: str) -> list[ShardRow]:
 
 def add_row(part_dir: str, row: ShardRow) -> None:
     """Write the row of a shard to the journal."""
-    path = f"{part_dir}/journal/{row.number:06d}.json"
-    storage.write_atomically(path, json.dumps(vars(row)).encode())
+    write_json(f"{part_dir}/journal/{row.number:06d}.json", vars(row))
 
 
 def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:

@@ -2,17 +2,15 @@
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import pandas as pd
 
-from kaggle_tfr import storage
 from kaggle_tfr.find import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.plan.plan import Plan
-from kaggle_tfr.write.journal import DATASET_FILE, ShardRow
+from kaggle_tfr.write.journal import DATASET_FILE, ShardRow, read_json
 
 # The characters that begin something in Markdown, in a formula or in HTML.
 MARKUP = re.compile(r"[\\`*_\[\]<>&|$~@]")
@@ -38,20 +36,12 @@ def renew_metadata(
     The user may have changed all but the description. license_name: "" for the one in
     the file.
     """
-    present = read_metadata(part_dir)
+    present = read_json(f"{part_dir}/{DATASET_FILE}")
     present.pop("description", None)
     if license_name:
         present["licenses"] = [{"name": license_name}]
     slug = str(present.get("id", "")).rpartition("/")[2]
     return describe_dataset(plan, rows, slug) | present
-
-
-def read_metadata(part_dir: str) -> dict[str, Any]:
-    """Return the content of a part's dataset-metadata.json, {} if it cannot be read."""
-    path = f"{part_dir}/{DATASET_FILE}"
-    with suppress(ValueError):
-        return storage.parse_json(storage.read_text(path), path, "")
-    return {}
 
 
 def describe_dataset(

@@ -1,7 +1,6 @@
 """The files beside a part's shards: tables of the images, indices, labels and sums."""
 
 import hashlib
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -42,13 +41,11 @@ def close_part(
     publish_hashes: whether the part gets hashes.parquet.
     """
     metadata = renew_metadata(part_dir, plan, rows, license_name)
-    text = json.dumps(metadata, indent=1) + "\n"
-    storage.write_atomically(f"{part_dir}/{DATASET_FILE}", text.encode())
+    journal.write_json(f"{part_dir}/{DATASET_FILE}", metadata)
 
     files = _list_tables(work_dir, plan, rows, publish_hashes=publish_hashes)
-    for name, text in _list_texts(work_dir, part_dir, plan, rows).items():
-        if text:
-            files[name] = text.encode()
+    texts = _list_texts(work_dir, part_dir, plan, rows)
+    files |= {name: text.encode() for name, text in texts.items() if text}
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     sums |= {row.file: row.sha256 for row in rows}
     # Those of an earlier run, or of another plan.

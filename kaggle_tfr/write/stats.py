@@ -1,8 +1,6 @@
 """Mean and standard deviation of the colour channels, exact over all pixels."""
 
-import json
 from collections import defaultdict
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +13,7 @@ from kaggle_tfr.images.convert import read_pixels
 from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.records import DamagedRecord, read_image_bytes
 from kaggle_tfr.shards import SUMS, format_sums, read_sums
+from kaggle_tfr.write.journal import write_json
 
 # Sums over images: images, pixels, the values of each channel, and their squares.
 # As int64, which is exact.
@@ -51,13 +50,15 @@ def describe_sums(sums: pd.Series) -> dict[str, Any]:
 def channel_stats_of_files(images: pd.DataFrame) -> pd.DataFrame:
     """Return `COLUMNS` over every pixel of image files, a row for each split.
 
-    images: columns `split` and `path`. Files that cannot be read are left out.
+    images: columns `split` and `path`. Files that cannot be read are left out, and so
+    are splits without another one.
     """
     stats: Any = defaultdict(int)
     sums_of_files = parallel.run(_sum_file, images["path"], label="Pixels of files")
     for split, sums in zip(images["split"], sums_of_files, strict=True):
         stats[split] += sums
-    return pd.DataFrame(stats, COLUMNS).T
+    table = pd.DataFrame(stats, COLUMNS).T
+    return table[table["images"] > 0]
 
 
 def _sum_file(path: str) -> Any:
@@ -77,7 +78,7 @@ def save_stats(stats: pd.DataFrame, part_dir: str) -> None:
     path = f"{part_dir}/stats.json"
     splits = {split: describe_sums(sums) for split, sums in stats.iterrows()}
     train = splits.get("train") or describe_sums(stats.sum())
-    _write_json(path, train | {"splits": splits})
+    write_json(path, train | {"splits": splits})
     sums = read_sums(part_dir) | {"stats.json": storage.sha256_of(path)}
     storage.write_atomically(f"{part_dir}/{SUMS}", format_sums(sums).encode())
 
@@ -90,9 +91,4 @@ def save_mean_rgb(stats: pd.DataFrame, origin: str, work_dir: str) -> None:
     """
     for split, sums in stats.iterrows():
         path = storage.join(work_dir, f"mean_rgb/{split}_{origin}.json")
-        _write_json(path, describe_sums(sums)["mean"])
-
-
-def _write_json(path: str, values: Mapping[str, Any]) -> None:
-    text = json.dumps(values, indent=1) + "\n"
-    storage.write_atomically(path, text.encode())
+        write_json(path, describe_sums(sums)["mean"])

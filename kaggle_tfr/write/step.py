@@ -8,7 +8,7 @@ from kaggle_tfr import notebook, storage
 from kaggle_tfr.find import output_dir
 from kaggle_tfr.parameters import Values
 from kaggle_tfr.plan.plan import Plan, read_plan
-from kaggle_tfr.write.metadata import read_metadata
+from kaggle_tfr.write.journal import DATASET_FILE, read_json
 from kaggle_tfr.write.stats import (
     channel_stats_of_files,
     describe_sums,
@@ -43,8 +43,7 @@ def run(values: Values) -> Written:
 
     Finished shards of an earlier run are checked and kept.
     values: the parameters of 04 by name, for example a notebook's `globals()`.
-    Raises: FileNotFoundError: 03_plan has not run; RuntimeError: a record is not as
-    planned; and what `write_parts` raises.
+    Raises: RuntimeError: a record is not as planned; and what `write_parts` raises.
     """
     work = notebook.begin("04_write", values)
     parts_dir = output_dir(values["OUT_DIR"] or work)
@@ -62,19 +61,19 @@ def run(values: Values) -> Written:
     text = f"0 faults in {shards['count'].sum():,} records, all read again."
     notebook.note("✓", text, "verification")
 
-    for part_dir, stats_of_part in checked.stats.groupby(level=0):
+    for part_dir, stats_of_part in checked.stats.groupby("part"):
         save_stats(stats_of_part.droplevel(0), str(part_dir))
-    stats = checked.stats.groupby(level=1).sum()
+    stats = checked.stats.groupby("split").sum()
     if values["MEAN_RGB"]:
         originals = storage.read_parquet(f"{work}/plan.parquet", ["path", "split"])
         save_mean_rgb(channel_stats_of_files(originals), "files", work)
         save_mean_rgb(stats, "records", work)
-    if all(read_metadata(part_dir)["licenses"] for part_dir in part_dirs):
+    if all(read_json(f"{part}/{DATASET_FILE}")["licenses"] for part in part_dirs):
         notebook.note("✓", "The parts have a license.", "license")
     else:
         advice = "To publish, set LICENSE and run 04_write again. Finished shards stay."
         notebook.note("·", "LICENSE is empty.", "license", advice)
-    described = pd.json_normalize([*stats.apply(describe_sums, axis=1)])
+    described = pd.json_normalize([describe_sums(sums) for _, sums in stats.iterrows()])
     return Written(
         plan=plan,
         part_dirs=part_dirs,

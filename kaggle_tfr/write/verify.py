@@ -31,14 +31,12 @@ from kaggle_tfr.records import (
 from kaggle_tfr.schema import Row, encode
 from kaggle_tfr.shards import SUMS, TYPES, find_changed_files, list_parts, read_sums
 from kaggle_tfr.write import journal
-from kaggle_tfr.write.journal import DATASET_FILE, ShardRow
-from kaggle_tfr.write.metadata import read_metadata
+from kaggle_tfr.write.journal import ShardRow
 from kaggle_tfr.write.stats import COLUMNS, sum_channels
 
 METHOD = Image.Resampling.HAMMING
 SWAPPED = "red and blue are swapped"
 MARGIN_DB = 1.0  # a transformation must fit better by this to be a fault
-REPAIR = "Run 04_write again. If the fault stays, remove the part and write it again."
 # Columns of a split's table for which `encode` has other names.
 ORIGINALS = {"source_height": "height", "source_width": "width"}
 KEYS = ["split", "image_id"]
@@ -65,7 +63,7 @@ class Finding(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """faults: rows of `Finding`, and how to repair them; sources: rows of `Finding`.
+    """faults, sources: rows of `Finding`.
 
     stats: `stats.COLUMNS`, a row for each part folder and split.
     """
@@ -79,7 +77,7 @@ Shard = tuple[ShardRow, pd.DataFrame]  # with the rows of its images
 Record = tuple[Finding, bytes, Row]  # its place, frame and row
 
 
-def verify_parts(folders: Sequence[str] | str, work_dir: str = "") -> Verification:
+def verify_parts(folders: Sequence[str], work_dir: str = "") -> Verification:
     """Read parts again and return their faults, a source comparison and pixel sums.
 
     Every byte is read: sha256, CRCs, each record's image, and its features against the
@@ -90,7 +88,7 @@ def verify_parts(folders: Sequence[str] | str, work_dir: str = "") -> Verificati
     """
     stats: Any = defaultdict(int)
     findings = list[Finding]()
-    for folder in [folders] if isinstance(folders, str) else folders:
+    for folder in folders:
         parts = {*list_parts(folder), *list_parts(folder, "plan.json")}
         for part_dir in sorted(parts) or [folder.rstrip("/")]:
             for finding in _verify_part(part_dir, work_dir):
@@ -100,8 +98,10 @@ def verify_parts(folders: Sequence[str] | str, work_dir: str = "") -> Verificati
                     stats[part_dir, finding.split] += finding.sums
     columns = [*Finding._fields[:4]]  # of faults
     table = pd.DataFrame(findings, columns=Finding._fields).sort_values(columns)
-    faults = table.loc[table["problem"] != "", columns].assign(advice=REPAIR)
-    return Verification(faults, table.dropna(), pd.DataFrame(stats, COLUMNS).T)
+    faults = table.loc[table["problem"] != "", columns]
+    places = pd.MultiIndex.from_tuples(stats, names=["part", "split"])
+    sums = pd.DataFrame([*stats.values()], places, COLUMNS)
+    return Verification(faults, table.dropna(), sums)
 
 
 def verify_written(part_dirs: list[str], work_dir: str) -> Verification:
@@ -112,7 +112,7 @@ def verify_written(part_dirs: list[str], work_dir: str) -> Verification:
     checked = verify_parts(part_dirs, work_dir)
     if len(checked.faults):
         table = checked.faults.head(20).to_string()
-        raise RuntimeError(f"the parts are not as planned:\n{table}")
+        raise RuntimeError(f"Run 04_write again: parts are not as planned.\n{table}")
     return checked
 
 
@@ -148,29 +148,23 @@ def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
     """
     plan: Any = None
     rows = list[ShardRow]()
-    listed = list[ShardRow]()
     sums = read_sums(part_dir)
     problems = find_changed_files(part_dir, sums)
     try:
         plan = read_plan(part_dir)
-        listed = journal.read_shard_rows(part_dir)
-        rows = journal.match_plan(listed, plan)
+        rows = journal.match_plan(journal.read_shard_rows(part_dir), plan)
     except (*PER_IMAGE_ERRORS, ValueError) as error:
-        problems["shards.csv" if plan else "plan.json"] = str(error)
+        problems["plan.json"] = str(error)
     if not rows:
         return plan, rows, problems or {"shards.csv": "it has no shard of the plan"}
 
     shards = {row.file: row.sha256 for row in rows}
     if not shards.items() <= sums.items():
         problems[SUMS] = "it is missing or broken, or lacks a shard"
-    files = {
-        str(path.relative_to(part_dir)) for path in Path(part_dir).rglob("*.tfrec*")
-    }
-    files |= {row.file for row in listed}
-    for file in filter(is_shard_name, files - shards.keys()):
-        problems[file] = "it is not in shards.csv, or not as in the plan"
-    if not read_metadata(part_dir):
-        problems[DATASET_FILE] = "it is missing or broken"
+    for path in Path(part_dir).rglob("*.tfrec*"):
+        file = str(path.relative_to(part_dir))
+        if is_shard_name(file) and file not in shards:
+            problems[file] = "it is not in shards.csv, or not as in the plan"
     return plan, rows, problems
 
 
@@ -258,14 +252,8 @@ def _check_features(plan: Plan, split: str, record: bytes, row: Row) -> np.ndarr
     header = read_header(image)
     if row:
         encoded = EncodedImage(image, header.height, header.width, header.format)
-        expected_record = encode(row, encoded, plan.schema, plan.image)
-        if record != expected_record:
-            expected = parse_record(expected_record)
-            names = {*features, *expected}
-            wrong = [name for name in names if features.get(name) != expected.get(name)]
-            # Or their order is another one.
-            wrong = sorted(wrong or names)
-            raise ValueError(f"the features {wrong} are not those of its row")
+        if record != encode(row, encoded, plan.schema, plan.image):
+            raise ValueError("its features, or their order, are not those of its row")
     return read_pixels(image)
 
 

@@ -47,9 +47,10 @@ def write_parts(
     overwrite: remove what another plan wrote to these parts.
     license_name: Kaggle's name of a license, for dataset-metadata.json.
     publish_hashes: whether each part gets hashes.parquet.
-    Raises: ValueError: no such part, it was written from another plan, or a name is
-        outside it. RuntimeError: another run writes a part. OSError: a full disk, a
-        missing input (the same call resumes), or the part would exceed its limit.
+    Raises: ValueError: no plan or no such part, the part was written from another plan,
+        or a name is outside it. RuntimeError: another run writes a part. OSError: a
+        full disk, a missing input (the same call resumes), or the part would exceed its
+        limit.
         SystemExit: a Kaggle batch session nears its end.
     """
     plan = read_plan(work_dir)
@@ -221,7 +222,13 @@ def write_shard(
             rejects=rejects,
             number=shard.number,
         )
-        _check_size(row, shard.bytes_high + spare_bytes)
+        limit_bytes = shard.bytes_high + spare_bytes
+        if row.bytes > limit_bytes:
+            raise OSError(
+                f"part {row.part} would exceed its limit: '{row.file}' has "
+                f"{row.bytes:,} bytes, but only {limit_bytes:,} are available. Plan "
+                "smaller parts (PART_LIMIT_GB, IMAGE_SIZE, QUALITY in 03_plan)."
+            )
         path = storage.join(part_dir, row.file)
         journal.add_row(part_dir, row)
         storage.publish_file(temporary, path)
@@ -247,16 +254,6 @@ def _write_records(
     if not compression and os.path.getsize(path) != n_bytes:
         raise OSError(f"'{path}' was truncated. {storage.RESUME_HINT}")
     return rejects
-
-
-def _check_size(row: ShardRow, limit_bytes: int) -> None:
-    """Raise an OSError if a shard has more bytes than its part has room for."""
-    if row.bytes > limit_bytes:
-        raise OSError(
-            f"part {row.part} would exceed its limit: shard {row.number} has "
-            f"{row.bytes:,} bytes, but only {limit_bytes:,} are available. Plan "
-            "smaller parts (PART_LIMIT_GB, IMAGE_SIZE, QUALITY in 03_plan)."
-        )
 
 
 def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, int]:
@@ -288,8 +285,7 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, 
     notebook.note(
         "✓",
         f"Wrote {n_records:,} records, of {n_planned:,} planned images, "
-        f"{shards['bytes'].sum() / 1e6:,.1f} MB. Shards: {len(shards):,}. "
-        f"Parts: {shards['part'].nunique()} of {plan.n_parts}.",
+        f"{shards['bytes'].sum() / 1e6:,.1f} MB. Shards: {len(shards):,}.",
         "parts",
     )
     if n_refused:

@@ -17,13 +17,12 @@ MOST_LINES, MOST_WORDS = 150, 1200
 PROOFS = """
 `kill -9`, a lost session
   test_kill.py
-  test_faults.py::test_a_kill_at_any_call
 a power cut
   test_faults.py::test_a_power_cut
 an interrupt in a notebook
   test_kill.py::test_an_interrupt
 the disk is full
-  test_writer.py::test_a_full_disk
+  test_faults.py::test_a_call_that_fails
 any call to the disk fails, or writes only
   test_faults.py::test_a_call_that_fails
 a bucket answers 429, 500 or 503
@@ -45,7 +44,7 @@ a symbolic link in `INPUT_DIR` points
   test_table.py
   test_parameters.py
 an image has become unreadable since the
-  test_writer.py::test_an_image_that_was_damaged_since_the_plan
+  test_writer.py::test_images_that_have_changed_since_the_plan
 an image of billions of pixels, or a narrow
   test_damage.py::test_a_bomb
   test_damage.py::test_a_narrow_image
@@ -55,7 +54,7 @@ a truncated JPEG with a valid end marker,
 near-duplicates, or images of one group,
   test_folds.py::test_the_leakage_check
 an image is replaced by another one between
-  test_writer.py::test_images_that_were_replaced_since_the_plan
+  test_writer.py::test_images_that_have_changed_since_the_plan
 a file of a part is lost, cut or edited
   test_repair.py::test_any_damaged_file
 a shard is damaged, cut or zeroed, and its

@@ -90,7 +90,7 @@ def test_every_name_comes_through_the_chain(monkeypatch):
     images, _, _ = run_chain("flowers", work, **changes)
 
     assert images["image_id"][images["problem"] == ""].tolist() == sorted(names)
-    assert verify_parts(f"{work}/part-1", work).faults.empty
+    assert verify_parts([f"{work}/part-1"], work).faults.empty
     written = pd.read_csv(f"{work}/part-1/train.csv", keep_default_na=False)
     assert sorted(written["image_id"]) == sorted(names)
     rejects = pd.read_csv(f"{work}/rejects.csv")

@@ -110,4 +110,4 @@ def test_the_recipe_writes_all_undamaged_records_to_new_shards(damaged_part, roo
     saved = (damaged_part.folder / "labels.json").read_text()
     assert json.loads(labels)["classes"] == json.loads(saved)["classes"]
     assert shards["count"].sum() == len(damaged_part.images)
-    assert verify_parts(str(written)).faults.empty
+    assert verify_parts([str(written)]).faults.empty

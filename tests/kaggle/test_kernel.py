@@ -275,7 +275,7 @@ def test_a_fresh_clone_is_pushed_and_runs(kaggle, root, environment, tmp_path):
     done = run_kernel(environment, request["text"], tmp_path / "working", {})
 
     assert done.returncode == 0, done.stderr[-3000:]
-    assert verify_parts(str(tmp_path / "working")).faults.empty
+    assert verify_parts([str(tmp_path / "working")]).faults.empty
 
 
 @pytest.mark.heavy

@@ -145,19 +145,6 @@ def test_a_class_has_its_share_of_folds_and_validation_to_within_one_image(
     assert np.ptp(counts.sum()) <= 1
 
 
-def test_label_columns_that_a_fold_or_validation_lacks_are_named(capsys):
-    """A label column is a class; a text marks an image unless it is empty."""
-    split = ["train", "train", "train", "validation"]
-    table = make_table([0] * 4, split=split, fold=[0, 0, 1, -1])
-    table = table.assign(ship=["1 3", "", "", ""], oil=[1, 0, 1, 1], path=[*"abcd"])
-    columns = ("ship", "oil")
-
-    note_folds(table, Labels("multi", columns, columns), NO_LEAK)
-
-    text = "1 of 2 classes are not in every fold and split, such as ship (none in "
-    assert f"! {text}fold 1, validation)." in capsys.readouterr().out
-
-
 def test_a_large_cluster_is_held_out_with_the_requested_probability():
     """The largest cluster is the first that is placed; here, it has two labels, too."""
     table = make_table([0] * 4 + [*range(4)] * 100, [7] * 4 + [-1] * 400)
@@ -233,21 +220,6 @@ def test_images_without_a_label_may_be_as_many_as_further_labels():
     assert table["dog"][is_held_out].sum() == 5
 
 
-@pytest.mark.parametrize(
-    ("settings_", "message"),
-    [
-        ({"n_folds": 9}, "N_FOLDS lower"),
-        ({"n_folds": 2, "group_column": "site"}, "no column 'site'.*GROUP_COLUMN"),
-    ],
-)
-def test_impossible_folds_name_the_parameter(settings_, message):
-    """The error contains the parameter's value or name, and what to set."""
-    table = make_table([0, 0, 1, 1])
-
-    with pytest.raises(ValueError, match=message):
-        assign_folds(table, seed=0, **settings_)
-
-
 def make_four_images(**columns):
     """Return two images of each of two classes; the first two are a cluster."""
     table = make_table([0, 0, 1, 1], [5, 5, -1, -1], path=[*"abcd"])
@@ -274,10 +246,6 @@ def test_the_leakage_check_stops_at_clusters_and_pairs_across_folds():
         compare_sample(table, make_hashes(), 2, [])
     assert compare_sample(table, make_hashes(), 1, [])["sampled_images"] == 3
     assert compare_sample(table, make_hashes(), 2, [("b", "a")])["sampled_images"] == 1
-
-    assert check_leakage(table.assign(cluster=-1))["max_share_deviation"] == 0
-    by_class = table.assign(fold=[0, 0, 1, 1])
-    assert check_leakage(by_class)["max_share_deviation"] == 0.5
 
 
 def test_the_leakage_check_counts_test_images_separately(capsys):

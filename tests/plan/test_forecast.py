@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from support.plans import LABELS, NOTHING, make_images, plan_images
 
-from kaggle_tfr import deduplicate, explore, parallel, plan
-from kaggle_tfr.parameters import DEFAULTS, make_settings
+from kaggle_tfr import parallel
+from kaggle_tfr.parameters import make_settings
 from kaggle_tfr.plan.plan import SIDECAR_FILES, PlanSettings, list_layouts, make_plan
 from kaggle_tfr.schema import load_schema
 from kaggle_tfr.shards import PlanId
@@ -134,42 +134,12 @@ def test_a_part_s_limit_of_files_is_of_those_at_its_top():
     assert fewer.to_dict() == dict.fromkeys(counts.index, 5)
 
 
-@pytest.mark.parametrize(
-    "limits",
-    [
-        {"max_part_files": 12},
-        {"part_limit_gb": 0.008, "n_shards": 3},
-    ],
-)
-def test_impossible_limits_name_the_parameter(limits):
+def test_impossible_limits_name_the_parameter():
     """The error contains all limits, and their values."""
+    limits = {"part_limit_gb": 0.008, "n_shards": 3}
     table = make_table(np.full(20, 500_000), 3, 1)
 
     with pytest.raises(ValueError, match="do not fit PART_LIMIT_GB") as error:
         plan_sizes(table, **limits)
     for name, value in limits.items():
         assert f"{name.upper()} = {value:g}" in str(error.value)
-
-
-def test_values_that_04_could_not_write_stop_03(tmp_path):
-    """The error names the image and the field, and nothing is planned."""
-    make_images(tmp_path / "in", 8)
-    rows = [f"{number:04d}.jpg,{number % 2},{number}" for number in range(7)]
-    (tmp_path / "in/train.csv").write_text(
-        "\n".join(["id,label,age", *rows, "0007.jpg,1,"])
-    )
-    values = DEFAULTS | {
-        "INPUT_DIR": str(tmp_path / "in"),
-        "WORK_DIR": str(tmp_path / "work"),
-        "LABELS_CSV": "train.csv",
-        "ID_COLUMN": "id",
-        "LABEL_COLUMN": "label",
-        "SCHEMA": {"image": "image", "age": {"from": "age", "type": "float"}},
-    }
-    explore.run(values)
-    deduplicate.run(values)
-
-    message = "image '0007.jpg': the field 'age' takes float.*SCHEMA"
-    with pytest.raises(ValueError, match=message):
-        plan.run(values)
-    assert not (tmp_path / "work/plan.json").exists()

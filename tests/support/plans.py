@@ -111,7 +111,7 @@ def write(work, out="", part=0, **options):
 
 def verify(folder, work="", **options):
     """Call `verify_parts` with paths."""
-    return verify_parts(str(folder), str(work), **options)
+    return verify_parts([str(folder)], str(work), **options)
 
 
 @contextlib.contextmanager

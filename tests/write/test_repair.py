@@ -21,7 +21,6 @@ FILES = [
     "stats.json",
     "folds.csv",
     "rejects.csv",
-    "dataset-metadata.json",
     "SHA256SUMS",
     "sample_submission.csv",
     "index/trees-f0-000-11.tfrec.idx",
@@ -90,8 +89,6 @@ def list_cases():
     cases = []
     for number, name in enumerate(FILES):
         for damage in DAMAGES:
-            if name == "dataset-metadata.json" and damage == edit:
-                continue  # its text is the user's
             is_heavy = damage != DAMAGES[number % 4]
             marks = [pytest.mark.heavy] if is_heavy else []
             cases.append(pytest.param(name, damage, marks=marks))
@@ -204,10 +201,12 @@ def test_a_part_is_written_again_without_its_sources(work, made):
 
 
 def test_a_part_without_its_plan_is_not_overwritten(work):
-    """Only the user knows whether its shards are needed."""
-    (work / "part-1/plan.json").unlink()
-    with pytest.raises(ValueError, match=r"its plan.json is damaged.*OVERWRITE"):
-        write(work)
+    """Only the user knows whether its shards are needed; nor is an unfinished part."""
+    (work / "part-1/journal").mkdir()
+    for name in ("plan.json", "shards.csv"):
+        (work / "part-1" / name).unlink()
+        with pytest.raises(ValueError, match=r"its plan.json is damaged.*OVERWRITE"):
+            write(work)
 
 
 def test_a_name_outside_the_part_is_an_error(work):

@@ -1,13 +1,21 @@
 """Channel means and deviations: exact over all pixels, from files and from records."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
 from PIL import Image
-from support.plans import make_images, read_plainly, two_parts, verify, write
+from support.plans import (
+    make_images,
+    plan_images,
+    read_plainly,
+    two_parts,
+    verify,
+    write,
+)
 from support.scenes import opened
 
 from kaggle_tfr.write import stats
@@ -41,16 +49,27 @@ def written(tmp_path_factory):
 
 
 def test_stats_of_files_equal_numpy_s(written):
-    """Every pixel of a split's files counts; files that cannot be read are left out."""
+    """Every pixel of a split's files counts; a split of bad files is left out."""
     images, work = written
     bad_path = work / "bad.jpg"
     bad_path.write_bytes(b"not an image")
-    bad_image = images.iloc[[0]].assign(path=str(bad_path))
+    bad_image = images.iloc[[0]].assign(path=str(bad_path), split="bad")
 
     sums = stats.channel_stats_of_files(pd.concat([images, bad_image]))
 
+    assert set(sums.index) == set(SPLITS)
     for split, rows in images.groupby("split"):
         check_stats(stats.describe_sums(sums.loc[split]), map(Image.open, rows["path"]))
+
+
+def test_a_part_without_a_readable_image_has_no_stats(tmp_path):
+    """04 reports the rejects, and ends well."""
+    images = make_images(tmp_path / "in", 3)
+    plan_images(images, tmp_path, n_shards=3)
+    for path in images["path"]:
+        Path(path).write_bytes(b"not an image")
+    write(tmp_path)
+    assert verify(tmp_path).stats.groupby("split").sum().empty
 
 
 def test_a_part_s_stats_are_those_of_its_train_records(written):
