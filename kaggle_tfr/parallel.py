@@ -83,7 +83,7 @@ def use_backend(
     n_jobs: number of workers, 0 for one per core. backend: threading, loky or dask.
     scheduler: the address of a Dask cluster ("tcp://host:8786"), which has its own
     workers; "" starts one on this machine.
-    Raises: ConnectionError: no scheduler answers there, or it has no workers.
+    Raises: OSError: no scheduler answers there, or it has no workers.
     """
     close_backend()
     n_workers = n_jobs or session.count_cores()
@@ -116,13 +116,8 @@ def _connect(n_workers: int, scheduler: str) -> Any:
         return Client(
             n_workers=n_workers, threads_per_worker=1, dashboard_address="127.0.0.1:0"
         )
-    try:
-        client = Client(scheduler, timeout=WAIT_SECONDS)
-        client.wait_for_workers(1, timeout=WAIT_SECONDS)
-    except OSError as error:
-        raise ConnectionError(
-            f"SCHEDULER '{scheduler}' cannot be used: {error}. Start it and workers."
-        ) from error
+    client = Client(scheduler, timeout=WAIT_SECONDS)
+    client.wait_for_workers(1, timeout=WAIT_SECONDS)
     return client
 
 
@@ -161,8 +156,8 @@ def run(
     function, items: picklable. total: the end of the progress bar, which each result
     moves by `advance(result)`. local_only: use this machine even if there is a cluster,
     because there is too much data to send.
-    Raises: the error of a call; ConnectionError: the scheduler is gone; RuntimeError: a
-    task has killed its workers.
+    Raises: the error of a call; ConnectionError: the scheduler is gone; KilledWorker or
+    TerminatedWorkerError: a task has killed its workers: memory lacks, or it crashed.
     """
     if not _active:
         use_backend()
@@ -232,15 +227,7 @@ def _wait(future: Future[Any]) -> Any:
         wait([future], timeout=1)
     if client and (client.status != "running" or future.cancelled()):
         raise ConnectionError(f"The Dask scheduler is gone. {RESUME_HINT}")
-    try:
-        return future.result()
-    except Exception as error:
-        if type(error).__name__ not in ("KilledWorker", "TerminatedWorkerError"):
-            raise
-        raise RuntimeError(
-            "A task ended its worker: the machine lacks memory, or a file crashes a "
-            f"library. Use fewer workers, or reject the file. {RESUME_HINT}"
-        ) from error
+    return future.result()
 
 
 @contextlib.contextmanager

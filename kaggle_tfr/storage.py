@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from functools import cache
 from multiprocessing.pool import ThreadPool
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kaggle_tfr.session import tf
@@ -31,7 +32,6 @@ ANSWER_SECONDS = 45  # for a bucket's first response
 RESUME_HINT = "Then run this step again; it resumes where it stopped."
 ERRNO = r"\[Errno \d+\] "  # at the start of an OSError's text
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
 FAILING = (*NO_SPACE, errno.EIO, errno.ETIMEDOUT)
 OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)")  # of a folder
 IMAGE_NAME = re.compile(
@@ -140,8 +140,7 @@ def local_copy(path: AnyPath) -> Iterator[AnyPath]:
     if not is_remote(path):
         yield path
         return
-    with tempfile.TemporaryDirectory() as folder:
-        copy = join(folder, "copy")
+    with temporary_file(path) as copy:
         with _bucket(path) as gfile:
             gfile.copy(path, copy)
         yield copy
@@ -198,7 +197,7 @@ def publish_file(temporary: str, path: str) -> None:
 def lock(path: str) -> Iterator[None]:
     """Hold the lock of a file while the block runs, then remove the file.
 
-    In a bucket, and on a file system without locks, nothing is locked.
+    In a bucket nothing is locked.
     Raises: RuntimeError: another process holds the lock.
     """
     if is_remote(path):
@@ -206,22 +205,17 @@ def lock(path: str) -> Iterator[None]:
         return
     from filelock import FileLock, Timeout
 
-    file_lock = FileLock(path, timeout=0)
     try:
-        file_lock.acquire()
+        with FileLock(path, timeout=0):
+            try:
+                yield
+            finally:
+                remove(path)
     except Timeout:
         raise RuntimeError(
             f"'{path}' is locked by another run. Wait until it has ended, run its "
             "notebook to the end or shut its kernel down, or choose another folder."
         ) from None
-    except OSError as error:
-        if error.errno not in WITHOUT_LOCKS:
-            raise
-    try:
-        yield
-    finally:
-        remove(path)
-        file_lock.release()
 
 
 @contextlib.contextmanager
@@ -240,9 +234,9 @@ def remove_leftovers(folder: AnyPath) -> None:
 
     A bucket contains complete objects only.
     """
-    for parent, _, names in os.walk(folder):
-        for name in filter(TEMPORARY.search, names):
-            remove(os.path.join(parent, name))
+    for path in Path(folder).rglob("*.tmp"):
+        if TEMPORARY.search(path.name):
+            remove(path)
 
 
 def list_names(folder: AnyPath) -> list[str]:
@@ -269,11 +263,6 @@ def escape(name: str) -> str:
 def exists(path: AnyPath) -> bool:
     """Return whether there is a file, folder, object or prefix of that name."""
     return _call(path, os.path.exists, "exists")
-
-
-def is_folder(path: AnyPath) -> bool:
-    """Return whether a path is a folder, or a prefix of objects in a bucket."""
-    return _call(path, os.path.isdir, "isdir")
 
 
 def size_and_time(path: AnyPath) -> tuple[int, int]:

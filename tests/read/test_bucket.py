@@ -114,8 +114,6 @@ REMOVED = (
         ("storage.list_names('gs://files/rose')", ["1 ö.jpg"]),
         (f"storage.read_bytes({ROSE!r}).decode()", "petal"),
         (f"storage.size_and_time({ROSE!r})[0]", 5),
-        ("storage.is_folder('gs://files/rose')", True),
-        ("storage.is_folder('gs://files/lily')", False),
         (REMOVED, [None, None, False]),
     ],
 )

@@ -1,13 +1,11 @@
 """Shards are complete and equal in all runs, and a run that stops resumes."""
 
-import errno
 import re
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from unittest import mock
 
 import pandas as pd
 import pytest
@@ -221,14 +219,6 @@ def test_two_runs_do_not_write_one_part(work, copied, tmp_path):
         assert len(write(work, copied, 1)) == 3
     assert len(write(work, copied)) == 6
     assert not list(copied.rglob(".lock"))
-
-
-def test_a_file_system_without_locks_is_not_locked(work, whole, tmp_path):
-    """Some network file systems have none."""
-    error = OSError(errno.ENOLCK, "No locks available")
-    with mock.patch("fcntl.flock", side_effect=error):
-        write(work, tmp_path)
-    assert digests(tmp_path) == whole[1]
 
 
 @pytest.mark.parametrize("name", ["../../mine.csv", "/tmp/mine.csv"])
