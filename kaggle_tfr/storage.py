@@ -18,7 +18,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from functools import cache
 from multiprocessing.pool import ThreadPool
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kaggle_tfr.session import tf
@@ -234,9 +233,9 @@ def remove_leftovers(folder: AnyPath) -> None:
 
     A bucket contains complete objects only.
     """
-    for path in Path(folder).rglob("*.tmp"):
-        if TEMPORARY.search(path.name):
-            remove(path)
+    for parent, _, names in os.walk(folder):
+        for name in filter(TEMPORARY.search, names):
+            remove(os.path.join(parent, name))
 
 
 def list_names(folder: AnyPath) -> list[str]:

@@ -219,7 +219,7 @@ def _count_shuffled(shards: pd.DataFrame) -> int:
     """Count the records that are shuffled at a time, which bounds the memory."""
     n_records = shards["count"].sum()
     n_fitting = SHUFFLE_BYTES * n_records // shards["bytes"].sum()
-    return max(1, min(n_records, SHUFFLE_RECORDS, n_fitting))
+    return int(max(1, min(n_records, SHUFFLE_RECORDS, n_fitting)))
 
 
 def _add_padding(
@@ -267,10 +267,13 @@ def decode_record(
     example = (image, label) if training else (image, label, 1.0)
     if not ids:
         return example
-    if id_key:
-        return (*example, values[id_key])
+    return (*example, values[id_key] if id_key else _name_place(file, number))
+
+
+def _name_place(file: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+    """Return "file#number", the id of a record without one."""
     name = tf.strings.split(file, "/")[-1]
-    return (*example, name + "#" + tf.strings.as_string(number))
+    return name + "#" + tf.strings.as_string(number)
 
 
 def _choose_features(schema: RecordSchema, id_key: str) -> dict[str, Any]:

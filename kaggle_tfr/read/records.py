@@ -91,14 +91,14 @@ class Records(Sequence[tuple[Any, Any]]):
         with index.open_record(number_in_shard) as features:
             values = read_values(features, self._fields)
             image = values.pop(self.schema.image_key)
-            labels = list(values.values())
+            label = _join_labels(list(values.values()), self.schema.kind)
             if not self.decode:
-                return image, _join_labels(labels, self.schema.kind)
+                return image, label
             # A copy, because PyTorch warns about arrays that cannot be changed.
             pixels = read_upright(image).copy()
             if self.schema.kind == "masks":
-                return pixels, _decode_masks(labels, pixels)
-            return pixels, _join_labels(labels, self.schema.kind)
+                label = _decode_masks(label, pixels)
+            return pixels, label
 
 
 def _choose_shards(
@@ -133,7 +133,7 @@ def _join_labels(labels: list[Any], kind: str) -> Any:
     return label.decode(errors="replace") if isinstance(label, bytes) else label
 
 
-def _decode_masks(codes: list[bytes], pixels: np.ndarray) -> np.ndarray:
+def _decode_masks(codes: tuple[bytes, ...], pixels: np.ndarray) -> np.ndarray:
     """Return masks, uint8 (height, width, classes), of the size of an image."""
     height, width, _ = pixels.shape
     masks = [decode_mask(code.decode(), height, width) for code in codes]
