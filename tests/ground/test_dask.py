@@ -157,12 +157,3 @@ def test_after_the_scheduler_s_death_the_run_can_be_taken_up(
     write_parts(str(work), str(out))
 
     assert digests(out) == digests(work / "whole")
-
-
-def test_a_cluster_on_this_machine_needs_no_scheduler():
-    """Without SCHEDULER a run has its own workers."""
-    parallel.use_backend(2, "dask")
-
-    squares = parallel.run(square, range(20), label="squares")
-    assert list(squares) == [number * number for number in range(20)]
-    parallel.close_backend()

@@ -136,25 +136,6 @@ def test_the_objects_of_a_block_are_read_in_parallel(bucket, ask):
     assert bucket.peak > 8, "reads wait for one another"
 
 
-@pytest.mark.parametrize(
-    ("code", "address"),
-    [
-        ("find_shards('gs://no-such-bucket')", "gs://no-such-bucket"),
-        ("find_shards('gs://flowers/part-9')", "gs://flowers/part-9"),
-        ("storage.read_bytes('gs://files/2.jpg')", "'gs://files/2.jpg'"),
-    ],
-)
-def test_a_missing_bucket_object_or_part_is_named(ask, code, address):
-    """The error has the address."""
-    answer = ask(f"result = {code}")
-
-    assert answer["error"] in (
-        "FileNotFoundError",
-        "" if "storage" in code else "OSError",
-    )
-    assert address in answer["message"]
-
-
 def test_a_silent_bucket_is_an_error_soon(bucket, ask):
     """A bucket that never answers is named, with what to set.
 

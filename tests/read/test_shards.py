@@ -18,16 +18,6 @@ def list_labels(shards):
     return [int(labels[0]) for _, labels, _ in batches.as_numpy_iterator()]
 
 
-def test_a_part_of_version_0_1_is_still_read(tmp_path):
-    """Fields in schema.json have another key, plan.json has no fingerprint."""
-    part = Path(write_part(tmp_path, {"a.tfrec": (0, [make_record(7)])}))
-    schema = (part / "schema.json").read_text()
-    (part / "schema.json").write_text(schema.replace('"name"', '"dtype": "", "name"'))
-    (part / "plan.json").write_text('{"compression": "", "name": "old"}')
-
-    assert list_labels(find_shards(part)) == [7]
-
-
 BROKEN_SIDECARS = [
     ("schema.json", b'{"fields": [{"name": "image"}]}'),
     ("labels.json", b"null"),
