@@ -55,7 +55,7 @@ def read_fingerprints(folder: AnyPath) -> pd.DataFrame:
     """Return the fingerprints of a part, one row per record.
 
     Columns: `TYPES`, and `GROUP` where the file has it.
-    Raises: FileNotFoundError: there are none; ValueError: they are damaged.
+    Raises: FileNotFoundError: there are none; ValueError: damaged, or of no part.
     """
     path = join(folder, FINGERPRINTS_FILE)
     if not exists(path):
@@ -66,7 +66,7 @@ def read_fingerprints(folder: AnyPath) -> pd.DataFrame:
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ValueError(f"'{path}' is damaged: {error}. Copy it again.") from None
     if rows.schema.metadata != FORMAT or rows.schema not in SCHEMAS:
-        raise FileNotFoundError(f"'{folder}' has {NO_PART}")  # it is that of 01
+        raise ValueError(f"'{folder}' has {NO_PART}")  # it is that of 01
     return rows.to_pandas()
 
 
