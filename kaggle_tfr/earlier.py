@@ -6,7 +6,6 @@ FOLDS_FROM changes after that.
 """
 
 import io
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kaggle_tfr import storage
-from kaggle_tfr.find import output_dir
 from kaggle_tfr.images.hashing import ALL_HASHES
+from kaggle_tfr.naming import RECORDS
 from kaggle_tfr.storage import AnyPath, exists, join
 
 FINGERPRINTS_FILE = "hashes.parquet"
@@ -32,9 +31,7 @@ TYPES = {
     **dict.fromkeys(ALL_HASHES, pa.uint64()),
 }
 SCHEMAS = [pa.schema(types, FORMAT) for types in (TYPES, TYPES | {GROUP: pa.string()})]
-# In WORK_DIR, if it continues parts: their records. The attributes of the table have
-# the content of the newest plan.json.
-RECORDS = "earlier.parquet"
+NO_PART = "no part with hashes.parquet. Run 04_write with PUBLISH_HASHES = True."
 # Begins the path of a record whose image is not there, such as
 # "earlier:part-3/train/7.jpg". No file has this path.
 GONE = "earlier:"
@@ -58,18 +55,18 @@ def read_fingerprints(folder: AnyPath) -> pd.DataFrame:
     """Return the fingerprints of a part, one row per record.
 
     Columns: `TYPES`, and `GROUP` where the file has it.
-    Raises: FileNotFoundError: the part was written with PUBLISH_HASHES = False.
-        ValueError: it is not one of
-        this version, or is damaged.
+    Raises: FileNotFoundError: there are none; ValueError: damaged, or of no part.
     """
     path = join(folder, FINGERPRINTS_FILE)
+    if not exists(path):
+        raise FileNotFoundError(f"'{folder}' has {NO_PART}")
     data = pa.BufferReader(storage.read_bytes(path))
     try:
         rows = pq.read_table(data, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ValueError(f"'{path}' is damaged: {error}. Copy it again.") from None
     if rows.schema.metadata != FORMAT or rows.schema not in SCHEMAS:
-        raise ValueError(f"'{path}' is not hashes.parquet of a part of this version.")
+        raise ValueError(f"'{folder}' has {NO_PART}")  # it is that of 01
     return rows.to_pandas()
 
 
@@ -107,17 +104,3 @@ def save_earlier(records: pd.DataFrame, work_dir: str) -> None:
     storage.remove(path)
     if records.attrs:
         storage.write_parquet(records, path)
-
-
-def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> list[str]:
-    """Return the folders to read: TFREC_DIRS, or all parts of the dataset.
-
-    out_dir: OUT_DIR, where 04 writes parts; earlier parts may be elsewhere. The shards
-    of one that is a slug are not on this machine: TFREC_DIRS must name it.
-    """
-    folders = list(tfrec_dirs) or [output_dir(out_dir or work_dir)]
-    path = join(work_dir, RECORDS)
-    if not tfrec_dirs and exists(path):
-        records = storage.read_parquet(path, columns=["folder"])
-        folders += records["folder"].unique().tolist()
-    return folders

@@ -4,6 +4,9 @@ import re
 
 # Kaggle's name of the file, which work and part folders keep.
 SUBMISSION = "sample_submission.csv"
+# In WORK_DIR, if it continues parts: their records. The attributes of the table have
+# the content of the newest plan.json.
+RECORDS = "earlier.parquet"
 # Of work folders and the first part of a plan: a row for each input image.
 FOLDS_FILE = "folds.csv"
 # The column of the groups in OVERRIDES.

@@ -83,7 +83,7 @@ def use_backend(
     n_jobs: number of workers, 0 for one per core. backend: threading, loky or dask.
     scheduler: the address of a Dask cluster ("tcp://host:8786"), which has its own
     workers; "" starts one on this machine.
-    Raises: ConnectionError: no scheduler answers there, or it has no workers.
+    Raises: OSError: no scheduler answers there, or it has no workers.
     """
     close_backend()
     n_workers = n_jobs or session.count_cores()
@@ -161,8 +161,8 @@ def run(
     function, items: picklable. total: the end of the progress bar, which each result
     moves by `advance(result)`. local_only: use this machine even if there is a cluster,
     because there is too much data to send.
-    Raises: the error of a call; ConnectionError: the scheduler is gone; RuntimeError: a
-    task has killed its workers.
+    Raises: the error of a call; ConnectionError: the scheduler is gone; KilledWorker or
+    TerminatedWorkerError: a task has killed its workers: memory lacks, or it crashed.
     """
     if not _active:
         use_backend()

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import zlib
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -251,7 +252,7 @@ class ShardIndex:
             raise DamagedRecord(f"'{self.shard}' at byte {offset:,}: {error}") from None
 
 
-_lock = threading.Lock()
+_locks = defaultdict[str, threading.Lock](threading.Lock)  # of shards
 _copies = contextlib.ExitStack()  # of shards in GZIP or in a bucket, until Python ends
 
 
@@ -259,7 +260,7 @@ def index_shard(shard: str) -> ShardIndex:
     """Return the index of a shard, also of one in GZIP or in a bucket."""
     # An object is copied once. Its status takes as long as a read.
     status = (0, 0) if storage.is_remote(shard) else storage.size_and_time(shard)
-    with _lock:  # one of many threads makes the index
+    with _locks[shard]:  # one of many threads makes the index
         return _make_index(shard, status)
 
 

@@ -217,11 +217,9 @@ def load_schema(
     """
     try:
         lines = PRESETS[schema] if isinstance(schema, str) else schema
-        types = dict.fromkeys(images.select_dtypes("number"), "float")
-        types |= dict.fromkeys(images.select_dtypes("integer"), "int64")
         fields: list[Field] = []
         for name, line in lines.items():
-            fields += _make_fields(name, line, labels, types | SOURCES)
+            fields += _make_fields(name, line, labels)
         # Else it raises a KeyError.
         {field.source: TYPES[field.type] for field in fields}.pop("image")
         record_schema = RecordSchema(
@@ -236,10 +234,10 @@ def load_schema(
         ) from None
 
 
-def _make_fields(name: str, line: Any, labels: Labels, types: Any) -> list[Field]:
+def _make_fields(name: str, line: Any, labels: Labels) -> list[Field]:
     """Return the fields of one line of a description, for these labels.
 
-    types: of sources and columns; those of others are bytes.
+    Columns of the table are bytes unless the line has a type.
     Raises: TypeError: it has an unknown key.
     """
     options = {"from": name, **line} if isinstance(line, dict) else {"from": line}
@@ -250,7 +248,7 @@ def _make_fields(name: str, line: Any, labels: Labels, types: Any) -> list[Field
     sources = source if isinstance(source, list) else [source]
     if not (labels.classes or LABELS.isdisjoint(sources)):
         return []
-    type_ = options.pop("type", types.get(sources[0], "bytes"))
+    type_ = options.pop("type", SOURCES.get(sources[0], "bytes"))
     if sources is source:
         return [Field(name, tuple(source), type_, len(source), **options)]
     size = RAGGED if source in ("labels", "one_hot") else 0

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
-from typing import Any, Self
+from typing import Any
 
 import pandas as pd
 
@@ -23,7 +23,6 @@ from kaggle_tfr.schema import (
     JsonDataclass,
     Labels,
     RecordSchema,
-    Row,
     SchemaLike,
     load_schema,
 )
@@ -60,18 +59,6 @@ class PlanId(JsonDataclass):
     first_part: int = 1
     n_parts: int = 0
     part: int = 0
-
-    @classmethod
-    def from_dict(cls, values: Row) -> Self:
-        """Return the plan of a plan.json of any version."""
-        # Version 0.2 listed the plans that the plan continues, the oldest first.
-        earlier = values.get("earlier", [])
-        upgraded = {
-            "dataset_id": [*earlier, values][0].get("fingerprint", ""),
-            "first_part": 1 + sum(plan["n_parts"] for plan in earlier),
-            **values,
-        }
-        return super().from_dict(upgraded)
 
     @property
     def part_numbers(self) -> range:
@@ -172,7 +159,7 @@ def share_labels(folders: Iterable[str]) -> Labels:
     for folder in folders:
         path = f"{folder}/labels.json"
         text = storage.read_text(path)
-        if not text or text.startswith("["):  # a list of another program
+        if not text:
             continue
         labels = Labels.parse(text, path, COPY_AGAIN)
         if labels.kind == "number":  # its bins are for the folds only

@@ -31,13 +31,13 @@ ANSWER_SECONDS = 45  # for a bucket's first response
 RESUME_HINT = "Then run this step again; it resumes where it stopped."
 ERRNO = r"\[Errno \d+\] "  # at the start of an OSError's text
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
 FAILING = (*NO_SPACE, errno.EIO, errno.ETIMEDOUT)
 OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|://|(^|[/\\])\.\.([/\\]|$)")  # of a folder
 IMAGE_NAME = re.compile(
     r"(?i)\.(jpe?g?|jfif|png|webp|bmp|gif|tiff?|avif|heic|heif|ppm|pgm)$"
 )
 ESCAPED = re.compile(r"\\udc[89a-f][0-9a-f]|\\x00")  # in what `escape` returns
+WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
 TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")  # the end of names of `temporary_file`
 # Environment variable: the WORK_DIR that a driver has locked for its kernels.
 INSIDE = "KAGGLE_TFR_LOCKED"
@@ -140,8 +140,7 @@ def local_copy(path: AnyPath) -> Iterator[AnyPath]:
     if not is_remote(path):
         yield path
         return
-    with tempfile.TemporaryDirectory() as folder:
-        copy = join(folder, "copy")
+    with temporary_file(path) as copy:
         with _bucket(path) as gfile:
             gfile.copy(path, copy)
         yield copy
@@ -269,11 +268,6 @@ def escape(name: str) -> str:
 def exists(path: AnyPath) -> bool:
     """Return whether there is a file, folder, object or prefix of that name."""
     return _call(path, os.path.exists, "exists")
-
-
-def is_folder(path: AnyPath) -> bool:
-    """Return whether a path is a folder, or a prefix of objects in a bucket."""
-    return _call(path, os.path.isdir, "isdir")
 
 
 def size_and_time(path: AnyPath) -> tuple[int, int]:

@@ -18,13 +18,13 @@ from kaggle_tfr.earlier import (
     FINGERPRINTS_FILE,
     GONE,
     GROUP,
-    RECORDS,
     digest_groups,
     read_fingerprints,
 )
 from kaggle_tfr.explore.files import list_texts
 from kaggle_tfr.explore.labels import Table, number_labels
 from kaggle_tfr.find import find_file, find_input
+from kaggle_tfr.naming import RECORDS
 from kaggle_tfr.notebook import note
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.shards import PlanId, check_one_dataset, list_parts

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.earlier import RECORDS
 from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.explore.files import explain_unreadable
 from kaggle_tfr.explore.inputs import note_rejects
@@ -16,6 +15,7 @@ from kaggle_tfr.images.facts import NO_FACTS, measure_quality, read_facts
 from kaggle_tfr.images.hashing import ALL_HASHES, hash_image
 from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.images.masks import find_code_problem, transpose_code
+from kaggle_tfr.naming import RECORDS
 from kaggle_tfr.parallel import blocks, run
 from kaggle_tfr.records import size_and_time, stream_image_bytes
 from kaggle_tfr.schema import Labels

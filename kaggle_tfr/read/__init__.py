@@ -1,6 +1,5 @@
 """05: from part folders to batches, and single records."""
 
-from kaggle_tfr.earlier import choose_folders
 from kaggle_tfr.read.batches import (
     choose_fold,
     count_steps,
@@ -8,6 +7,11 @@ from kaggle_tfr.read.batches import (
     read_batches,
     to_devices,
 )
-from kaggle_tfr.read.parts import find_images, find_submission, list_classes
+from kaggle_tfr.read.parts import (
+    choose_folders,
+    find_images,
+    find_submission,
+    list_classes,
+)
 from kaggle_tfr.read.records import Records
 from kaggle_tfr.shards import find_shards

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 else:
     from kaggle_tfr.session import tf
 
-CORES = count_cores()  # decoding keeps them busy, so more threads are not faster
-
 # A bucket answers slowly but serves many requests at a time: read many shards in large
 # pieces. A disk is read by few threads, since they take their time from the decoding.
 REMOTE_SHARDS_AT_ONCE = 16
@@ -39,9 +37,6 @@ LOCAL_BUFFER_BYTES = 1 << 20  # 1 MiB
 
 SHUFFLE_BYTES = 256 << 20  # 256 MiB
 SHUFFLE_RECORDS = 8192
-# Read ahead from a bucket, besides the records that are being shuffled.
-AHEAD_BYTES = 64 << 20  # 64 MiB
-AHEAD_RECORDS = 2048
 BATCHES_AHEAD = 2  # on their way to the devices
 
 
@@ -98,12 +93,11 @@ def one_schema(shards: pd.DataFrame) -> RecordSchema:
         raise ValueError("There is no shard to read. Check the split and the fold.")
     different = shards.drop_duplicates("schema")
     if len(different) > 1:
-        places = ", ".join(different["folder"] + ": " + different["split"])
         raise ValueError(
             "These shards have different schemas, so one reader cannot take all: "
-            f"{places}. Choose the shards of one split, or training and validation "
-            "shards by read.choose_fold. Read folders apart, and join their batches by "
-            "tf.data's sample_from_datasets."
+            f"{list(different['folder'] + ': ' + different['split'])}. Choose those of "
+            "one split, or training and validation shards by read.choose_fold. Read "
+            "folders apart, and join their batches by tf.data's sample_from_datasets."
         )
     return shards["schema"].iloc[0]
 
@@ -146,7 +140,8 @@ def read_batches(
         ids=ids,
     )
     records = _read_records(shards, training=training, seed=seed)
-    examples = records.map(decode, CORES, deterministic=not training)
+    # Decoding keeps the cores busy, so more threads are not faster.
+    examples = records.map(decode, count_cores(), deterministic=not training)
     if not training:
         examples = _add_padding(examples, int(shards["count"].sum()), batch_size)
     # A short last batch would make the shape dynamic, and XLA compile twice.
@@ -204,10 +199,10 @@ def _read_records(
 
     # Before the shuffle: after it, every epoch would wait for a buffer to fill.
     records = records.repeat()
+    n_shuffled = _count_shuffled(shards)
     if is_remote:
         # A full shuffle buffer waits for its one missing record at each epoch.
-        records = records.prefetch(_count_fitting(shards, AHEAD_RECORDS, AHEAD_BYTES))
-    n_shuffled = _count_fitting(shards, SHUFFLE_RECORDS, SHUFFLE_BYTES)
+        records = records.prefetch(1 + n_shuffled // 4)
     return records.shuffle(n_shuffled, seed=seed)
 
 
@@ -220,11 +215,11 @@ def _open_shard(
     return tf.data.Dataset.zip(files, tf.data.Dataset.counter(), records)
 
 
-def _count_fitting(shards: pd.DataFrame, most: int, limit_bytes: int) -> int:
-    """Count the records of the shards that fit in so many bytes, from 1 to `most`."""
-    n_records = int(shards["count"].sum())
-    n_fitting = limit_bytes * n_records // int(shards["bytes"].sum())
-    return max(1, min(n_records, most, n_fitting))
+def _count_shuffled(shards: pd.DataFrame) -> int:
+    """Count the records that are shuffled at a time, which bounds the memory."""
+    n_records = shards["count"].sum()
+    n_fitting = SHUFFLE_BYTES * n_records // shards["bytes"].sum()
+    return int(max(1, min(n_records, SHUFFLE_RECORDS, n_fitting)))
 
 
 def _add_padding(
@@ -272,10 +267,13 @@ def decode_record(
     example = (image, label) if training else (image, label, 1.0)
     if not ids:
         return example
-    if id_key:
-        return (*example, values[id_key])
+    return (*example, values[id_key] if id_key else _name_place(file, number))
+
+
+def _name_place(file: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+    """Return "file#number", the id of a record without one."""
     name = tf.strings.split(file, "/")[-1]
-    return (*example, name + "#" + tf.strings.as_string(number))
+    return name + "#" + tf.strings.as_string(number)
 
 
 def _choose_features(schema: RecordSchema, id_key: str) -> dict[str, Any]:

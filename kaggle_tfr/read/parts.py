@@ -1,4 +1,4 @@
-"""What parts contain besides batches: their classes, single images, a submission."""
+"""The folders of parts to read, their classes, single images and a submission."""
 
 from __future__ import annotations
 
@@ -9,44 +9,51 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from kaggle_tfr import storage
+from kaggle_tfr.find import output_dir
 from kaggle_tfr.images.header import read_upright
-from kaggle_tfr.naming import SUBMISSION
+from kaggle_tfr.naming import RECORDS, SUBMISSION
 from kaggle_tfr.records import parse_record
 from kaggle_tfr.shards import read_part_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import numpy as np
     import tensorflow as tf
 else:
     from kaggle_tfr.session import tf
 
-# Records that have another label than one class or quantity, and what to do with them.
-OTHER_LABELS = {
-    "none": "have no labels; set LABEL_COLUMN in the recipe and run 01 to 05 again",
-    "multi": "can have several labels; use another model, with a sigmoid for each",
-    "masks": "have masks; use a segmentation model",
-}
+
+def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> list[str]:
+    """Return the folders to read: TFREC_DIRS, or all parts of the dataset.
+
+    out_dir: OUT_DIR, where 04 writes parts; earlier parts may be elsewhere. The shards
+    of one that is a slug are not on this machine: TFREC_DIRS must name it.
+    """
+    folders = list(tfrec_dirs) or [output_dir(out_dir or work_dir)]
+    path = storage.join(work_dir, RECORDS)
+    if not tfrec_dirs and storage.exists(path):
+        records = storage.read_parquet(path, columns=["folder"])
+        folders += records["folder"].unique().tolist()
+    return folders
 
 
 def list_classes(shards: pd.DataFrame) -> list[str]:
     """Return the names of the classes; their positions are the labels.
 
     A quantity has none. Raises: ValueError: labelled records do not have one class or
-    quantity each; the message describes how to train on other labels.
+    quantity each.
     """
     labels = shards["labels"].iloc[0]
     labelled = shards[shards["split"] != "test"]
     for schema in labelled["schema"].unique():
         has_labels = labels.classes or schema.kind == "number"
         kind = schema.kind if has_labels and schema.label_keys else "none"
-        if kind in OTHER_LABELS:
+        if kind not in ("single", "number"):
             raise ValueError(
-                "06_train trains a network that gives each image one label, but the "
-                f"records {OTHER_LABELS[kind]}. "
-                "read.read_batches gives the images and their labels as arrays "
-                "(docs/reading.md has examples)."
+                "06_train trains a network that gives each image a class or a number, "
+                f"but the labels of these records are of the kind '{kind}'. For other "
+                "networks read.read_batches gives the labels (docs/reading.md)."
             )
     return [str(name) for name in labels.classes]
 

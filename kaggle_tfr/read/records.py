@@ -91,14 +91,14 @@ class Records(Sequence[tuple[Any, Any]]):
         with index.open_record(number_in_shard) as features:
             values = read_values(features, self._fields)
             image = values.pop(self.schema.image_key)
-            labels = list(values.values())
+            label = _join_labels(list(values.values()), self.schema.kind)
             if not self.decode:
-                return image, _join_labels(labels, self.schema.kind)
+                return image, label
             # A copy, because PyTorch warns about arrays that cannot be changed.
             pixels = read_upright(image).copy()
             if self.schema.kind == "masks":
-                return pixels, _decode_masks(labels, pixels)
-            return pixels, _join_labels(labels, self.schema.kind)
+                label = _decode_masks(label, pixels)
+            return pixels, label
 
 
 def _choose_shards(
@@ -106,7 +106,7 @@ def _choose_shards(
 ) -> pd.DataFrame:
     """Return the shards of a split, by `choose_fold` where there are folds.
 
-    Raises: ValueError: there is none, or a fold of no split.
+    Raises: ValueError: there is no such fold, or a fold of no split.
     """
     if split is None:
         if fold is not None:
@@ -119,13 +119,7 @@ def _choose_shards(
         training, validation = choose_fold(shards, fold or 0)
         return training if split == "train" else validation
 
-    chosen = shards[shards["split"].map(SPLIT_NAMES) == split]
-    if chosen.empty:
-        raise ValueError(
-            f"There are no shards of the split '{split}', only of the splits "
-            f"{sorted(set(shards['split']))}. Set split to one of them."
-        )
-    return chosen
+    return shards[shards["split"].map(SPLIT_NAMES) == split]
 
 
 def _join_labels(labels: list[Any], kind: str) -> Any:
@@ -139,7 +133,7 @@ def _join_labels(labels: list[Any], kind: str) -> Any:
     return label.decode(errors="replace") if isinstance(label, bytes) else label
 
 
-def _decode_masks(codes: list[bytes], pixels: np.ndarray) -> np.ndarray:
+def _decode_masks(codes: tuple[bytes, ...], pixels: np.ndarray) -> np.ndarray:
     """Return masks, uint8 (height, width, classes), of the size of an image."""
     height, width, _ = pixels.shape
     masks = [decode_mask(code.decode(), height, width) for code in codes]

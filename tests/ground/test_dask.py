@@ -128,12 +128,6 @@ def test_work_with_too_much_data_to_send_stays_in_this_process(on_cluster):
     assert os.getpid() not in set(parallel.run(getpid, range(4), label="There"))
 
 
-def test_an_item_that_cannot_be_sent_is_an_error_at_once(on_cluster):
-    """It is not retried."""
-    with pytest.raises(TypeError, match="serialize"):
-        list(parallel.run(square, [threading.Lock()], label="squares"))
-
-
 def test_after_the_scheduler_s_death_the_run_can_be_taken_up(
     work, on_cluster, tmp_path
 ):
@@ -162,12 +156,3 @@ def test_after_the_scheduler_s_death_the_run_can_be_taken_up(
     write_parts(str(work), str(out))
 
     assert digests(out) == digests(work / "whole")
-
-
-def test_a_cluster_on_this_machine_needs_no_scheduler():
-    """Without SCHEDULER a run has its own workers."""
-    parallel.use_backend(2, "dask")
-
-    squares = parallel.run(square, range(20), label="squares")
-    assert list(squares) == [number * number for number in range(20)]
-    parallel.close_backend()

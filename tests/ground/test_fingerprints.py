@@ -91,5 +91,5 @@ def test_another_file_is_an_error(part):
     rows = pq.read_table(io.BytesIO(encode_fingerprints(make_fingerprints([0]))))
     file = io.BytesIO()
     pq.write_table(rows.replace_schema_metadata(), file)
-    with pytest.raises(ValueError, match="is not hashes.parquet of a part"):
+    with pytest.raises(ValueError, match="no part with hashes.parquet"):
         read(part, file.getvalue())

@@ -1,7 +1,6 @@
 """Work in threads and processes, and its progress; test_dask.py has the cluster."""
 
 import io
-import itertools
 import math
 import re
 import sys
@@ -49,7 +48,7 @@ def negate(block):
 
 
 def join(group, results):
-    return group, list(itertools.islice(results, group))
+    return group, list(results)
 
 
 @pytest.mark.parametrize("backend", ["threading", "loky", "dask"])

@@ -94,10 +94,8 @@ def test_labels_of_other_kinds_replace_the_label(kind, columns, keys, values):
     [
         ({"type": "float", "from": ["height", "x"]}, "", "''"),
         ({"type": "int64"}, 1.5, "1.5"),
-        ({"type": "float"}, "nan", "'nan'"),
         ({"type": "int64"}, str(2**63), "'9223372036854775808'"),
         ({"type": "float"}, 1e300, "1e.300"),
-        ({"type": "bytes"}, None, "None"),
     ],
 )
 def test_a_value_that_does_not_fit_stops_03(spec, value, message):
@@ -129,9 +127,7 @@ def test_test_images_lose_a_field_that_all_of_them_lack():
     [
         ("landmarks", "'landmarks'"),
         ({"label": "label"}, "'image'"),
-        ({"image": "image", "x": {"type": "int32"}}, "'int32'"),
         ({"image": "image", "x": {"tpye": "int64"}}, "'tpye'"),
-        ({"image": "image", "x": "labl"}, "'labl'"),
     ],
 )
 def test_a_schema_that_cannot_be_is_named(description, message):

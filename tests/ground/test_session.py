@@ -2,14 +2,11 @@
 
 import os
 import pkgutil
-import sys
 
-import joblib
 import pytest
 from support.processes import call_python
 
 import kaggle_tfr
-from kaggle_tfr import session
 
 # Run in a fresh process: settings before and after the package's modules are
 # imported. Other libraries are imported before.
@@ -114,10 +111,3 @@ assert (tf.setting, tf.backend) == ("4", "tensorflow")
     places = [str(tmp_path), os.path.dirname(kaggle_tfr.__path__[0])]
     done = run_fresh(code, PYTHONPATH=os.pathsep.join(places))
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_cores_are_counted_without_joblib(monkeypatch):
-    """A machine that only trains may lack it."""
-    assert session.count_cores() == joblib.cpu_count()
-    monkeypatch.setitem(sys.modules, "joblib", None)
-    assert session.count_cores() == os.cpu_count()

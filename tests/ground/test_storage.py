@@ -5,7 +5,6 @@ import os
 import pytest
 
 from kaggle_tfr import storage
-from kaggle_tfr.records import stream_image_bytes
 
 
 def test_a_file_is_whole_or_as_before(tmp_path, monkeypatch):
@@ -37,15 +36,3 @@ def test_a_user_may_name_any_file_but_a_table_may_not():
     for name in names:
         with pytest.raises(ValueError, match=f"'{name}' is outside its folder '/data'"):
             storage.join("/data", "ok", name)
-
-
-def test_files_are_read_when_their_turn_comes(tmp_path):
-    """A missing file is an error in its place, and no file is read early."""
-    path = tmp_path / "a"
-    path.write_bytes(b"old")
-    contents = stream_image_bytes([path, tmp_path / "missing", path])
-
-    assert next(contents) == b"old"
-    path.write_bytes(b"new")
-    assert isinstance(next(contents), FileNotFoundError)
-    assert next(contents) == b"new"

@@ -1,6 +1,5 @@
 """Plans: saved and read again, names of shards, fingerprints and limits."""
 
-import json
 from dataclasses import replace
 from itertools import product
 
@@ -111,21 +110,6 @@ def test_parts_are_numbered_after_those_that_the_plan_continues(planned, tmp_pat
     assert list(plan.part_numbers) == [4, 5]
     assert rows["part"].value_counts().to_dict() == {4: 24, 5: 24}
     assert {plan.file_name(shard, 1)[:3] for shard in plan.shards} == {"p4-", "p5-"}
-
-
-def test_a_plan_of_version_0_2_is_read(planned, tmp_path):
-    """It lists the plans that it continues; an older one does not have the key."""
-    folder, plan, _ = planned
-    values = json.loads((folder / "plan.json").read_text())
-    del values["dataset_id"], values["first_part"]
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps(values))
-    assert read_plan(str(tmp_path)) == plan
-
-    earlier = [{"fingerprint": "a1", "n_parts": 2}, {"fingerprint": "b2", "n_parts": 1}]
-    path.write_text(json.dumps(values | {"earlier": earlier}))
-    expected = replace(plan, dataset_id="a1", first_part=4)
-    assert read_plan(str(tmp_path)) == expected
 
 
 def test_test_images_may_be_fewer_than_parts(tmp_path):

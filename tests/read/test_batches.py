@@ -150,7 +150,7 @@ def test_unlabelled_test_shards_among_labelled_ones_are_named(shards):
         schema=[*[labelled] * 4, unlabelled],
     )
 
-    message = r"different schemas.*: train, .*: test.*choose_fold"
+    message = "different schemas.*: train', .*: test'.*choose_fold"
     with pytest.raises(ValueError, match=message):
         read_batches(mixed, batch_size=4, **SMALL)
     with pytest.raises(ValueError, match=message):

@@ -114,8 +114,6 @@ REMOVED = (
         ("storage.list_names('gs://files/rose')", ["1 ö.jpg"]),
         (f"storage.read_bytes({ROSE!r}).decode()", "petal"),
         (f"storage.size_and_time({ROSE!r})[0]", 5),
-        ("storage.is_folder('gs://files/rose')", True),
-        ("storage.is_folder('gs://files/lily')", False),
         (REMOVED, [None, None, False]),
     ],
 )
@@ -136,25 +134,6 @@ def test_the_objects_of_a_block_are_read_in_parallel(bucket, ask):
 
     assert sizes == list(range(1, 65))
     assert bucket.peak > 8, "reads wait for one another"
-
-
-@pytest.mark.parametrize(
-    ("code", "address"),
-    [
-        ("find_shards('gs://no-such-bucket')", "gs://no-such-bucket"),
-        ("find_shards('gs://flowers/part-9')", "gs://flowers/part-9"),
-        ("storage.read_bytes('gs://files/2.jpg')", "'gs://files/2.jpg'"),
-    ],
-)
-def test_a_missing_bucket_object_or_part_is_named(ask, code, address):
-    """The error has the address."""
-    answer = ask(f"result = {code}")
-
-    assert answer["error"] in (
-        "FileNotFoundError",
-        "" if "storage" in code else "OSError",
-    )
-    assert address in answer["message"]
 
 
 def test_a_silent_bucket_is_an_error_soon(bucket, ask):

@@ -18,16 +18,6 @@ def list_labels(shards):
     return [int(labels[0]) for _, labels, _ in batches.as_numpy_iterator()]
 
 
-def test_a_part_of_version_0_1_is_still_read(tmp_path):
-    """Fields in schema.json have another key, plan.json has no fingerprint."""
-    part = Path(write_part(tmp_path, {"a.tfrec": (0, [make_record(7)])}))
-    schema = (part / "schema.json").read_text()
-    (part / "schema.json").write_text(schema.replace('"name"', '"dtype": "", "name"'))
-    (part / "plan.json").write_text('{"compression": "", "name": "old"}')
-
-    assert list_labels(find_shards(part)) == [7]
-
-
 BROKEN_SIDECARS = [
     ("schema.json", b'{"fields": [{"name": "image"}]}'),
     ("labels.json", b"null"),
@@ -64,18 +54,14 @@ def write_planned(folder, number, **plan):
     write_part(folder, {f"{number}.tfrec": (0, [make_record(number)])})
     header, row = (folder / "shards.csv").read_text().split()
     (folder / "shards.csv").write_text(f"{header},part\n{row},{number}\n")
-    values = {"fingerprint": "a1", "n_parts": 2} | plan
+    values = {"fingerprint": "a1", "dataset_id": "a1", "n_parts": 2} | plan
     (folder / "plan.json").write_text(json.dumps(values))
 
 
-# Plans that continue the first one. The second and last are as version 0.2 wrote them.
-SECOND = {
-    "fingerprint": "b2",
-    "n_parts": 1,
-    "earlier": [{"fingerprint": "a1", "first_part": 1, "n_parts": 2}],
-}
+# Plans that continue the first one.
+SECOND = {"fingerprint": "b2", "dataset_id": "a1", "first_part": 3, "n_parts": 1}
 THIRD = {"fingerprint": "c3", "dataset_id": "a1", "first_part": 4, "n_parts": 1}
-OTHER = SECOND | {"earlier": [{"fingerprint": "x9", "first_part": 1, "n_parts": 2}]}
+OTHER = SECOND | {"dataset_id": "x9"}
 
 
 def test_a_dataset_and_its_growths_are_read_as_one(tmp_path):
@@ -94,7 +80,7 @@ def test_a_dataset_and_its_growths_are_read_as_one(tmp_path):
     assert sorted(list_labels(shards)) == [1, 2, 3, 4, 5]
     assert len(find_shards(tmp_path / "out")) == 3
     # A WORK_DIR that was planned again does not have the parts of its plan yet.
-    (tmp_path / "out" / "plan.json").write_text('{"fingerprint": "d4"}')
+    (tmp_path / "out" / "plan.json").write_text('{"dataset_id": "d4"}')
     with pytest.raises(ValueError, match=rf"'{tmp_path}/out' and '.*part-1' cannot"):
         find_shards(tmp_path / "out")
 
@@ -102,7 +88,7 @@ def test_a_dataset_and_its_growths_are_read_as_one(tmp_path):
 @pytest.mark.parametrize(
     ("number", "plan"),
     [
-        (2, {"fingerprint": "b2"}),
+        (2, {"fingerprint": "b2", "dataset_id": "b2"}),
         (3, OTHER),
         (5, THIRD | {"fingerprint": "d4", "n_parts": 2}),
         (4, THIRD),

@@ -104,10 +104,7 @@ class Disk(contextlib.ExitStack):
             (builtins, "open"): self._open,
             (io, "open"): self._open,
             (tf.io, "TFRecordWriter"): partial(_Writer, self, tf.io.TFRecordWriter),
-            (pq, "ParquetFile"): partial(self._of_parquet, "open", pq.ParquetFile),
-            (pq, "ParquetWriter"): partial(
-                self._of_parquet, "create", pq.ParquetWriter
-            ),
+            (pq, "ParquetWriter"): partial(self._create_parquet, pq.ParquetWriter),
         }
 
     def _find(self, path, dir_fd=None):
@@ -129,9 +126,9 @@ class Disk(contextlib.ExitStack):
     def _fsync(self, number):
         self.call("fsync", self._find(number))  # A real one would only take time.
 
-    def _of_parquet(self, name, real, path, *rest):
+    def _create_parquet(self, real, path, *rest):
         if isinstance(path, str):
-            self.call(name, os.path.abspath(path))
+            self.call("create", os.path.abspath(path))
         return real(path, *rest)
 
     def _open(  # noqa: PLR0917
