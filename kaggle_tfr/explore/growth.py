@@ -190,8 +190,11 @@ def _keep_labels(labels: Labels, before: Labels) -> Labels:
 
 def _number_labels(images: pd.DataFrame, labels: Labels) -> Table:
     """Return the images with labels by label_name, as the records have them."""
+    columns = list(labels.label_columns)
+    # The input may lack a class of the records.
+    all_columns = images.columns.union(columns, sort=False)
+    images = images.reindex(columns=all_columns, fill_value="")
     if labels.kind == "multi":
-        columns = list(labels.label_columns)
         flags = images["label_name"].str.get_dummies("|")
         flags = flags.reindex(columns=columns, fill_value=0)
         images[columns] = flags.astype("int8")
