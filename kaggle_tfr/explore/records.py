@@ -2,7 +2,7 @@
 
 import fnmatch
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -68,25 +68,35 @@ def read_records(settings: InputSettings, known: Labels | None = None) -> Table:
         )
     folders = shards["part"].replace("", input_dir).unique()
     schema = _choose_schema(shards, folders[0], settings)
-    saved = share_labels(folders)
-    kind = "multi" if schema.key_of("labels") else schema.kind
-    if saved.kind != kind:
-        saved = Labels(kind, schema.label_columns, schema.label_columns)
+    saved = _load_labels(folders, schema)
     read_shard = partial(
         _read_shard, schema=schema, names=saved.label_columns, input_dir=input_dir
     )
     listed = shards[["file", "split"]].to_numpy().tolist()
     tables = parallel.run(read_shard, listed, label="Reading shards")
     records = pd.concat(tables, ignore_index=True)
-    settings = replace(settings, label_kind=kind, label_separator="")
+    settings = replace(settings, label_kind=saved.kind, label_separator="")
     if saved.classes and not settings.label_map:
         known = known or saved
-    text = _read_text(records, saved)
-    rows = records.drop(columns=[*SOURCES, *saved.label_columns], errors="ignore")
+    rows = _name_rows(records.drop(columns=[*saved.label_columns], errors="ignore"))
+    return label_rows(rows, _read_text(records, saved), settings, known)
+
+
+def _load_labels(folders: Iterable[str], schema: RecordSchema) -> Labels:
+    """Return the labels.json of the shards, or labels as the schema has them."""
+    saved = share_labels(folders)
+    kind = "multi" if schema.key_of("labels") else schema.kind
+    columns = schema.label_columns
+    return saved if saved.kind == kind else Labels(kind, columns, columns)
+
+
+def _name_rows(records: pd.DataFrame) -> pd.DataFrame:
+    """Return records as rows with the column `ID`; other sources become columns."""
+    rows = records.drop(columns=[*SOURCES], errors="ignore")
     rows = rows.convert_dtypes(convert_string=False, convert_floating=False)
     ids = records.get("image_id", records[FILE]).fillna(records[FILE])
     rows[ID] = ids.mask(ids.duplicated(), records[FILE])
-    return label_rows(rows, text, settings, known)
+    return rows
 
 
 def _read_text(records: pd.DataFrame, saved: Labels) -> pd.DataFrame:
@@ -114,17 +124,8 @@ def list_shards(settings: InputSettings) -> pd.DataFrame:
     that none lists has the split in its name, and the part "".
     Raises: ValueError: parts of different datasets.
     """
-    input_dir = settings.input_dir
-    files = list_files(input_dir, (), settings.excluded)
-    names = [*files.images, *files.others]
-    places = {name: (parse_shard_name(f"/{name}", "")[0], "") for name in names}
-    for listing in fnmatch.filter(names, "*shards.csv"):
-        folder = os.path.dirname(listing)
-        part = f"{input_dir}/{folder}".rstrip("/")
-        shards_of_part = read_part_table(part, columns=["file", "split"])
-        for name, split in shards_of_part.to_numpy():
-            places[os.path.join(folder, name)] = (split, part)
-
+    files = list_files(settings.input_dir, (), settings.excluded)
+    places = _place_shards([*files.images, *files.others], settings.input_dir)
     patterns = list_texts(settings.pattern)
     shards = set() if patterns else set(filter(is_shard_name, places))
     for pattern in patterns:
@@ -136,6 +137,18 @@ def list_shards(settings: InputSettings) -> pd.DataFrame:
         advice="Set INPUT_DIR to one of them, MORE_INPUTS to the other.",
     )
     return table
+
+
+def _place_shards(names: Sequence[str], input_dir: str) -> dict[str, tuple[str, str]]:
+    """Return split and part of each file, and of those that a shards.csv lists."""
+    places = {name: (parse_shard_name(f"/{name}", "")[0], "") for name in names}
+    for listing in fnmatch.filter(names, "*shards.csv"):
+        folder = os.path.dirname(listing)
+        part = f"{input_dir}/{folder}".rstrip("/")
+        listed = read_part_table(part, columns=["file", "split"])
+        for name, split in listed.to_numpy():
+            places[os.path.join(folder, name)] = (split, part)
+    return places
 
 
 def _choose_schema(
