@@ -61,10 +61,8 @@ def read_records(folds_from: str | Sequence[str], work_dir: str) -> pd.DataFrame
     records = pd.concat(tables, ignore_index=True)
     place = GONE + "part-" + records["part"].astype(str) + "/" + records["split"]
     records["path"] = place + "/" + records["image_id"]
-    plan = _load_plan(records)
-    records = records.drop_duplicates("path", ignore_index=True)
-    records.attrs["plan"] = plan
-    return records
+    records.attrs["plan"] = _load_plan(records)
+    return records.drop_duplicates("path", ignore_index=True)
 
 
 def _load_plan(records: pd.DataFrame) -> dict[str, Any]:
