@@ -101,9 +101,8 @@ def read_labels(
     if labels.kind == "single":
         is_left_out = (cells.iloc[:, 0] == "") & (text.iloc[:, 0] != "")
         table.loc[is_left_out, "problem"] = LEFT_OUT
-    is_missing = (table["label"] < 0) & ~is_optional[table.index]
-    no_label = is_missing.map({True: NO_LABEL, False: ""})
-    table["problem"] = first_problem(table["problem"], no_label)
+    is_missing = (table["label"] < 0) & (table["problem"] == "")
+    table.loc[is_missing & ~is_optional[table.index], "problem"] = NO_LABEL
     return table, labels
 
 
@@ -254,11 +253,10 @@ def number_labels(images: pd.DataFrame, labels: Labels) -> Table:
         images = images.assign(label_name=names_of_bins)
     names = images["label_name"]
     if labels.kind in ("single", "number"):
-        classes = list(number_names(labels.classes))
-        label: np.ndarray = pd.Categorical(names, classes).codes
+        label = pd.Categorical(names, list(number_names(labels.classes)))
     else:
-        label, _ = pd.factorize(names.where(images["label"] >= 0), sort=True)
-    return images.assign(label=label.astype(np.int64)), labels
+        label = pd.Categorical(names.where(images["label"] >= 0))
+    return images.assign(label=label.codes.astype(np.int64)), labels
 
 
 def _label_flags(

@@ -127,9 +127,8 @@ def list_shards(settings: InputSettings) -> pd.DataFrame:
     files = list_files(settings.input_dir, (), settings.excluded)
     places = _place_shards([*files.images, *files.others], settings.input_dir)
     patterns = list_texts(settings.pattern)
-    shards = set() if patterns else set(filter(is_shard_name, places))
-    for pattern in patterns:
-        shards.update(fnmatch.filter(places, pattern))
+    chosen = [fnmatch.filter(places, pattern) for pattern in patterns]
+    shards = {*chain(*chosen)} if patterns else filter(is_shard_name, places)
     rows = [(name, *places[name]) for name in sorted(shards)]
     table = pd.DataFrame(rows, columns=["file", "split", "part"])
     check_one_dataset(
