@@ -1,7 +1,7 @@
 """Keep computed columns in a parquet file, so that a rerun computes only new rows."""
 
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, islice
 
 import pandas as pd
 
@@ -10,7 +10,7 @@ from kaggle_tfr.parallel import blocks, run
 
 # Enough rows to hide the cost of sending a task, few enough to move the progress bar.
 BLOCK = 64
-ROWS_BETWEEN_SAVES = 50_000
+MIN_ROWS = 2000  # between two saves
 
 
 def compute_columns(
@@ -28,22 +28,24 @@ def compute_columns(
     a mapping.
     table: its index counts from 0; the columns `names` have their dtypes already.
     key: rows of the file with the same values in these columns are not computed again.
-    path: the parquet file, "" for none. It is replaced every 50,000 rows that are
-    computed, by those that are known then.
+    path: the parquet file, "" for none. It is replaced whenever 2,000 rows, and a fifth
+    of those in it, are new.
     """
-    done = [_read_known(table, names, key, path)]
+    done = _read_known(table, names, key, path)
     # Sorted, so that rows that need the same file are computed together.
-    missing = table.drop(done[0].index).sort_values(key)
-    for rows in blocks(missing, ROWS_BETWEEN_SAVES):
-        results = run(
-            compute, blocks(rows, BLOCK), label=label, total=len(rows), advance=len
-        )
-        values = list(chain.from_iterable(results))
-        computed = pd.DataFrame(values, rows.index, names).astype(table.dtypes[names])
-        done.append(rows.assign(**computed))
+    missing = table.drop(done.index).sort_values(key)
+    tasks = blocks(missing, BLOCK)
+    results = run(compute, tasks, label=label, total=len(missing), advance=len)
+    values = chain.from_iterable(results)
+    while len(missing):
+        n_rows = max(MIN_ROWS, len(done) // 5)
+        rows, missing = missing[:n_rows], missing[n_rows:]
+        computed = pd.DataFrame(list(islice(values, n_rows)), rows.index, names)
+        computed = computed.astype(table.dtypes[names])
+        done = pd.concat([done, rows.assign(**computed)])
         if path:
-            storage.write_parquet(pd.concat(done).sort_index(), path)
-    return pd.concat(done).sort_index()
+            storage.write_parquet(done.sort_index(), path)
+    return done.sort_index()
 
 
 def _read_known(

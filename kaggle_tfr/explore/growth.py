@@ -61,10 +61,8 @@ def read_records(folds_from: str | Sequence[str], work_dir: str) -> pd.DataFrame
     records = pd.concat(tables, ignore_index=True)
     place = GONE + "part-" + records["part"].astype(str) + "/" + records["split"]
     records["path"] = place + "/" + records["image_id"]
-    plan = _load_plan(records)
-    records = records.drop_duplicates("path", ignore_index=True)
-    records.attrs["plan"] = plan
-    return records
+    records.attrs["plan"] = _load_plan(records)
+    return records.drop_duplicates("path", ignore_index=True)
 
 
 def _load_plan(records: pd.DataFrame) -> dict[str, Any]:
@@ -122,13 +120,7 @@ def join_records(images: pd.DataFrame, labels: Labels, records: pd.DataFrame) ->
     joined.loc[found.index, columns] = found[columns]
     is_changed = joined["digest"] != images["digest"]
     is_relabelled = joined["label_name"] != images["label_name"]
-    note(
-        "!" if found.empty else "·",
-        f"Images of FOLDS_FROM, which keep split, fold and label: {len(records):,}. "
-        f"Of these, {len(gone):,} are not in the input, {is_changed.sum():,} are "
-        f"rejected or other files now, and {is_relabelled.sum():,} have another label.",
-        "earlier parts",
-    )
+    _note_records(len(records), len(gone), is_changed.sum(), is_relabelled.sum())
     plan = records.attrs.get("plan")
     if not plan:
         return joined, labels
@@ -137,6 +129,19 @@ def join_records(images: pd.DataFrame, labels: Labels, records: pd.DataFrame) ->
     gone = _list_gone(joined, gone, plan["settings"]["group_column"])
     labels = _keep_labels(labels, Labels.from_dict(plan["labels"]))
     return _number_labels(pd.concat([joined, gone], ignore_index=True), labels)
+
+
+def _note_records(
+    n_records: int, n_gone: int, n_changed: int, n_relabelled: int
+) -> None:
+    """Note how many records have an image, and how many of these differ."""
+    note(
+        "!" if n_gone == n_records else "·",
+        f"Images of FOLDS_FROM, which keep split, fold and label: {n_records:,}. "
+        f"Of these, {n_gone:,} are not in the input, {n_changed:,} are "
+        f"rejected or other files now, and {n_relabelled:,} have another label.",
+        "earlier parts",
+    )
 
 
 def _match(images: pd.DataFrame, records: pd.DataFrame) -> pd.Series:
@@ -190,8 +195,11 @@ def _keep_labels(labels: Labels, before: Labels) -> Labels:
 
 def _number_labels(images: pd.DataFrame, labels: Labels) -> Table:
     """Return the images with labels by label_name, as the records have them."""
+    columns = list(labels.label_columns)
+    # The input may lack a class of the records.
+    all_columns = images.columns.union(columns, sort=False)
+    images = images.reindex(columns=all_columns, fill_value="")
     if labels.kind == "multi":
-        columns = list(labels.label_columns)
         flags = images["label_name"].str.get_dummies("|")
         flags = flags.reindex(columns=columns, fill_value=0)
         images[columns] = flags.astype("int8")

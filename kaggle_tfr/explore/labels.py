@@ -56,23 +56,23 @@ def label_rows(
     rows: of `list_rows`, or of records. text, known: as in `read_labels`.
     Raises: ValueError: the text cannot be such labels.
     """
-    is_test = rows[SPLIT] == "test"
-    facts = pd.DataFrame(
-        {
-            "image": rows[FILE].where(rows[FILE] != "", rows[ID]),
-            "is_optional": is_test | rows[PROBLEM].str.startswith(NO_ROW),
-        }
-    )
+    image = rows[FILE].where(rows[FILE] != "", rows[ID])
+    is_optional = (rows[SPLIT] == "test") | rows[PROBLEM].str.startswith(NO_ROW)
+    facts = pd.DataFrame({"image": image, "is_optional": is_optional})
     labelled, labels = read_labels(text, facts, settings, known)
-
     rows = rows.loc[labelled.index]
-    paths = rows[FILE].where(rows[FILE] == "", f"{settings['INPUT_DIR']}/" + rows[FILE])
-    images = pd.DataFrame({"image_id": rows[ID], "path": paths, "split": rows[SPLIT]})
     labelled["problem"] = first_problem(rows[PROBLEM], labelled["problem"])
     others = rows.filter(regex=OF_CSV).drop(columns=list(text), errors="ignore")
     others = others.rename(columns={name: f"csv_{name}" for name in RESERVED})
+    images = _list_places(rows, settings["INPUT_DIR"])
     images = pd.concat([images, labelled, others], axis=1)
     return images.reset_index(drop=True), labels
+
+
+def _list_places(rows: pd.DataFrame, input_dir: str) -> pd.DataFrame:
+    """Return image_id, path and split of each row."""
+    path = rows[FILE].where(rows[FILE] == "", f"{input_dir}/" + rows[FILE])
+    return pd.DataFrame({"image_id": rows[ID], "path": path, "split": rows[SPLIT]})
 
 
 def read_labels(
@@ -93,19 +93,16 @@ def read_labels(
     if text.columns.empty:
         values = {"label": -1, "label_name": "", "problem": NO_LABEL if known else ""}
         return pd.DataFrame(values, text.index), known or Labels()
-    if settings["LABEL_SEPARATOR"]:
-        lists = text.iloc[:, 0].str.split(settings["LABEL_SEPARATOR"], regex=False)
-        text = lists.explode().str.strip().to_frame()
-    text = text.apply(_tidy)
+    text = _split_cells(text, settings["LABEL_SEPARATOR"])
     is_optional = rows["is_optional"]
     cells, classes = _map_cells(text, is_optional, settings, known)
     table, labels = _read_cells(cells, rows, settings, classes)
 
-    is_missing = (table["label"] < 0) & (table["problem"] == "")
-    table.loc[is_missing & ~is_optional[table.index], "problem"] = NO_LABEL
     if labels.kind == "single":
         is_left_out = (cells.iloc[:, 0] == "") & (text.iloc[:, 0] != "")
         table.loc[is_left_out, "problem"] = LEFT_OUT
+    is_missing = (table["label"] < 0) & (table["problem"] == "")
+    table.loc[is_missing & ~is_optional[table.index], "problem"] = NO_LABEL
     return table, labels
 
 
@@ -140,6 +137,14 @@ def _list_order(label_map: dict[str, str]) -> Classes:
     name_of = {label: name for name, label in label_map.items()}
     names = [name_of.get(str(label), "") for label in range(len(label_map))]
     return _parse_names(names) if all(names) else ()
+
+
+def _split_cells(text: pd.DataFrame, separator: str) -> pd.DataFrame:
+    """Return a row for each label of a cell, tidied by columns."""
+    if separator:
+        lists = text.iloc[:, 0].str.split(separator, regex=False)
+        text = lists.explode().str.strip().to_frame()
+    return text.apply(_tidy)
 
 
 def _tidy(cells: pd.Series) -> pd.Series:
@@ -210,20 +215,7 @@ def _label_classes(names: pd.Series, rows: pd.DataFrame, classes: Classes) -> Ta
     """Return one class for each image, "" for none."""
     classes = _list_classes(names, rows, classes)
     names = names.where(names.isin(list(map(str, classes))), "")
-    values = {
-        "label": (names != "").astype(np.int64) - 1,
-        "label_name": names,
-        "problem": _find_repeats(rows["image"], names),
-    }
-    return pd.DataFrame(values), Labels("single", tuple(classes))
-
-
-def _find_repeats(image: pd.Series, names: pd.Series) -> pd.Series:
-    """Return the problem of each row whose image has other rows, "" for other rows."""
-    problem_of = {True: "listed twice: the first row counts", False: ""}
-    n_labels = names.groupby(image).transform("nunique")
-    problem = image.duplicated().map(problem_of)
-    return problem.mask(n_labels > 1, "listed with different labels")
+    return _describe(names, rows), Labels("single", tuple(classes))
 
 
 def _label_numbers(cells: pd.Series, rows: pd.DataFrame) -> Table:
@@ -231,14 +223,20 @@ def _label_numbers(cells: pd.Series, rows: pd.DataFrame) -> Table:
     column = str(cells.name)
     if column in RESERVED or ":" in column:
         column = "target"
-    numbers = pd.to_numeric(cells.where(cells.str.fullmatch(NUMBER)))
-    values = {
-        "label": numbers.notna().astype(np.int64) - 1,
-        "label_name": "",
-        "problem": _find_repeats(rows["image"], cells),
-        column: numbers,
-    }
-    return pd.DataFrame(values), Labels("number", (), (column,))
+    cells = cells.where(cells.str.fullmatch(NUMBER), "")
+    table = _describe(cells, rows).assign(**{column: pd.to_numeric(cells)})
+    return table, Labels("number", (), (column,))
+
+
+def _describe(names: pd.Series, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return label, label_name and problem of each row, which has one name or none."""
+    image = rows["image"]
+    problem_of = {True: "listed twice: the first row counts", False: ""}
+    problem = image.duplicated().map(problem_of)
+    n_names = names.groupby(image).transform("nunique")
+    problem = problem.mask(n_names > 1, "listed with different labels")
+    label = (names != "").astype(np.int64) - 1
+    return pd.DataFrame({"label": label, "label_name": names, "problem": problem})
 
 
 def number_labels(images: pd.DataFrame, labels: Labels) -> Table:
@@ -247,22 +245,18 @@ def number_labels(images: pd.DataFrame, labels: Labels) -> Table:
     `label` is the number of a class, of a combination of labels, or of one of ten bins
     of a quantity with equal counts, which are its classes; -1 for none.
     """
-    names = images["label_name"]
-    if labels.kind == "single":
-        label: np.ndarray = pd.Categorical(
-            names, list(number_names(labels.classes))
-        ).codes
-    elif labels.kind == "number":
+    if labels.kind == "number":
         numbers = images[labels.label_columns[0]]
-        bins = pd.qcut(numbers, N_BINS, duplicates="drop").cat
-        label = bins.codes.to_numpy()
-        classes = tuple(map(str, bins.categories))
-        names_of_bins = np.array([*classes, ""])  # the last is that of -1
-        images = images.assign(label_name=names_of_bins[label])
-        labels = replace(labels, classes=classes)
+        bins = pd.qcut(numbers, N_BINS, duplicates="drop").cat.rename_categories(str)
+        labels = replace(labels, classes=tuple(bins.cat.categories))
+        names_of_bins = bins.astype(object).fillna("").astype(str)
+        images = images.assign(label_name=names_of_bins)
+    names = images["label_name"]
+    if labels.kind in ("single", "number"):
+        label = pd.Categorical(names, list(number_names(labels.classes)))
     else:
-        label, _ = pd.factorize(names.where(images["label"] >= 0), sort=True)
-    return images.assign(label=label.astype(np.int64)), labels
+        label = pd.Categorical(names.where(images["label"] >= 0))
+    return images.assign(label=label.codes.astype(np.int64)), labels
 
 
 def _label_flags(
@@ -272,27 +266,33 @@ def _label_flags(
     cells = cells.drop(columns="", errors="ignore")
     flags = cells.apply(lambda column: column.str.strip().str.lower().map(FLAGS))
     is_good = flags.notna().all(axis=1)
-    flags = flags.where(is_good, 0)
-    is_one = flags.sum(axis=1) == 1
     is_required = ~rows["is_optional"]
-    if kind == "auto" and is_one[is_good & is_required].all():
-        print(
-            f"Each row has exactly one 1 in {len(flags.columns)} label columns: they "
-            "are read as one class per image. Set LABEL_KIND: multi to read them as "
-            "several labels."
-        )
-        kind = "single"
+    names = flags[is_good].melt(ignore_index=False).query("value == 1")["variable"]
+    if kind == "auto":
+        kind = _choose_kind(flags[is_good & is_required])
     if kind == "single":
+        names = names[~names.index.duplicated(keep=False)]
+        names = names.reindex(cells.index, fill_value="")
         classes = classes or sorted(_parse_names(set(flags)))
-        names = flags.idxmax(axis=1).where(is_one, "")
         table, labels = _label_classes(names, rows, classes)
     else:
-        names = flags.melt(ignore_index=False).query("value == 1")["variable"]
         classes = classes or list(dict.fromkeys(flags))
         table, labels = _spread(names, names, is_good, rows, classes)
     is_odd = (~is_good & is_required)[table.index]
     table.loc[is_odd, "problem"] = ODD_CELL
     return table, labels
+
+
+def _choose_kind(flags: pd.DataFrame) -> str:
+    """Return "single" if each row has exactly one 1, and print it; else "multi"."""
+    if (flags.sum(axis=1) != 1).any():
+        return "multi"
+    print(
+        f"Each row has exactly one 1 in {len(flags.columns)} label columns: they are "
+        "read as one class per image. Set LABEL_KIND: multi to read them as several "
+        "labels."
+    )
+    return "single"
 
 
 def _spread(
@@ -321,25 +321,25 @@ def _spread(
     images = rows["image"][table.index]
     is_labelled = images.isin(rows["image"][has_label.index][has_label])
     table.insert(0, "label", is_labelled.astype(np.int64) - 1)
+    table.insert(2, "problem", "")
     return table, labels
 
 
 def _join_values(
     names: pd.Series, values: pd.Series, image: pd.Series, labels: Labels
 ) -> pd.DataFrame:
-    """Return label_name, problem and the columns of labels, a row for each image."""
+    """Return label_name and the columns of labels, a row for each image."""
     columns = list(labels.label_columns)
     is_held = (values != "") & names.isin(columns)
     keys = [image[names.index][is_held], names[is_held].rename("name")]
     groups = values[is_held].groupby(keys)
-    joined = groups.first() if labels.kind == "multi" else groups.agg(join_codes)
-    texts = joined.reset_index("name")["name"].groupby(level=0).agg("|".join).to_dict()
+    joined = groups.agg("first" if labels.kind == "multi" else join_codes)
+    texts = joined.reset_index("name")["name"].groupby(level=0).agg("|".join)
 
     images = image.drop_duplicates()
     table = joined.unstack(fill_value="")  # noqa: PD010
     table = table.reindex(images, columns=columns, fill_value="")
     if labels.kind == "multi":
         table = (table != "").astype(np.int8)
-    label_names = [texts.get(name, "") for name in images]
-    described = pd.DataFrame({"label_name": label_names, "problem": ""}, images.index)
-    return described.join(table.set_axis(images.index))
+    table.insert(0, "label_name", texts.reindex(images, fill_value=""))
+    return table.set_axis(images.index)

@@ -2,7 +2,7 @@
 
 import fnmatch
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -67,25 +67,35 @@ def read_records(settings: Values, known: Labels | None = None) -> Table:
         )
     folders = shards["part"].replace("", input_dir).unique()
     schema = _choose_schema(shards, folders[0], settings)
-    saved = share_labels(folders)
-    kind = "multi" if schema.key_of("labels") else schema.kind
-    if saved.kind != kind:
-        saved = Labels(kind, schema.label_columns, schema.label_columns)
+    saved = _load_labels(folders, schema)
     read_shard = partial(
         _read_shard, schema=schema, names=saved.label_columns, input_dir=input_dir
     )
     listed = shards[["file", "split"]].to_numpy().tolist()
     tables = parallel.run(read_shard, listed, label="Reading shards")
     records = pd.concat(tables, ignore_index=True)
-    settings = {**settings, "LABEL_KIND": kind, "LABEL_SEPARATOR": ""}
+    settings = {**settings, "LABEL_KIND": saved.kind, "LABEL_SEPARATOR": ""}
     if saved.classes and not settings["LABEL_MAP"]:
         known = known or saved
-    text = _read_text(records, saved)
-    rows = records.drop(columns=[*SOURCES, *saved.label_columns], errors="ignore")
+    rows = _name_rows(records.drop(columns=[*saved.label_columns], errors="ignore"))
+    return label_rows(rows, _read_text(records, saved), settings, known)
+
+
+def _load_labels(folders: Iterable[str], schema: RecordSchema) -> Labels:
+    """Return the labels.json of the shards, or labels as the schema has them."""
+    saved = share_labels(folders)
+    kind = "multi" if schema.key_of("labels") else schema.kind
+    columns = schema.label_columns
+    return saved if saved.kind == kind else Labels(kind, columns, columns)
+
+
+def _name_rows(records: pd.DataFrame) -> pd.DataFrame:
+    """Return records as rows with the column `ID`; other sources become columns."""
+    rows = records.drop(columns=[*SOURCES], errors="ignore")
     rows = rows.convert_dtypes(convert_string=False, convert_floating=False)
     ids = records.get("image_id", records[FILE]).fillna(records[FILE])
     rows[ID] = ids.mask(ids.duplicated(), records[FILE])
-    return label_rows(rows, text, settings, known)
+    return rows
 
 
 def _read_text(records: pd.DataFrame, saved: Labels) -> pd.DataFrame:
@@ -113,21 +123,11 @@ def list_shards(settings: Values) -> pd.DataFrame:
     that none lists has the split in its name, and the part "".
     Raises: ValueError: parts of different datasets.
     """
-    input_dir = settings["INPUT_DIR"]
-    files = list_files(input_dir, (), settings["EXCLUDED"])
-    names = [*files.images, *files.others]
-    places = {name: (parse_shard_name(f"/{name}", "")[0], "") for name in names}
-    for listing in fnmatch.filter(names, "*shards.csv"):
-        folder = os.path.dirname(listing)
-        part = f"{input_dir}/{folder}".rstrip("/")
-        shards_of_part = read_part_table(part, columns=["file", "split"])
-        for name, split in shards_of_part.to_numpy():
-            places[os.path.join(folder, name)] = (split, part)
-
+    files = list_files(settings["INPUT_DIR"], (), settings["EXCLUDED"])
+    places = _place_shards([*files.images, *files.others], settings["INPUT_DIR"])
     patterns = list_texts(settings["PATTERN"])
-    shards = set() if patterns else set(filter(is_shard_name, places))
-    for pattern in patterns:
-        shards.update(fnmatch.filter(places, pattern))
+    chosen = [fnmatch.filter(places, pattern) for pattern in patterns]
+    shards = {*chain(*chosen)} if patterns else filter(is_shard_name, places)
     rows = [(name, *places[name]) for name in sorted(shards)]
     table = pd.DataFrame(rows, columns=["file", "split", "part"])
     check_one_dataset(
@@ -135,6 +135,18 @@ def list_shards(settings: Values) -> pd.DataFrame:
         advice="Set INPUT_DIR to one of them, MORE_INPUTS to the other.",
     )
     return table
+
+
+def _place_shards(names: Sequence[str], input_dir: str) -> dict[str, tuple[str, str]]:
+    """Return split and part of each file, and of those that a shards.csv lists."""
+    places = {name: (parse_shard_name(f"/{name}", "")[0], "") for name in names}
+    for listing in fnmatch.filter(names, "*shards.csv"):
+        folder = os.path.dirname(listing)
+        part = f"{input_dir}/{folder}".rstrip("/")
+        listed = read_part_table(part, columns=["file", "split"])
+        for name, split in listed.to_numpy():
+            places[os.path.join(folder, name)] = (split, part)
+    return places
 
 
 def _choose_schema(shards: pd.DataFrame, folder: str, settings: Values) -> RecordSchema:

@@ -3,32 +3,24 @@
 import sys
 from collections import Counter
 
-import pytest
 from support import layouts
 
 from kaggle_tfr import deduplicate, explore, plan, write
 from kaggle_tfr.parameters import DEFAULTS
 
-opened = Counter()
 
-
-@pytest.fixture(scope="module")
-def _count_opens():
-    """Count the files that Python opens; an audit hook cannot be removed."""
-
-    def count(event, arguments):
-        if event == "open" and "counted-opens" in str(arguments[0]):
-            opened[str(arguments[0])] += 1
-
-    sys.addaudithook(count)
-
-
-@pytest.mark.usefixtures("_count_opens")
 def test_an_image_is_opened_once_before_the_plan_and_once_for_writing(tmp_path):
     """01 measures and hashes it at once; 02 opens no image, and 04 opens each once.
 
     The forecast converts a sample, here all 50. A second run of 01 opens none.
     """
+    opened = Counter()
+
+    def count(event, arguments):
+        if event == "open" and "counted-opens" in str(arguments[0]):
+            opened[str(arguments[0])] += 1
+
+    sys.addaudithook(count)  # it cannot be removed
     folder = tmp_path / "counted-opens"
     layouts.put(layouts.each("ab", f"{folder}/{{}}/{{}}.jpg", 25))
     values = {"INPUT_DIR": str(folder), "WORK_DIR": str(tmp_path / "work")}

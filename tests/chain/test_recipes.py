@@ -14,7 +14,6 @@ from PIL import Image
 from support.chain import draw_pictures, make_input, run_chain, save_picture
 from support.forks import run_code
 from support.gcs import serve_bucket
-from support.inputs import put_csv
 from support.plans import read_plainly
 from support.scenes import saved
 
@@ -110,13 +109,10 @@ def test_cassava(tmp_path):
         assert pixels.shape == (64, 96, 3)
         assert int(name[:4]) % 3 == record["target"]
         assert psnr_of(pixels, tmp_path / "in" / "train_images" / name) > 28
-    part = tmp_path / "part-1"
     del features["target"]
-    test = read_plainly([part / "test/test-Id_df00-3.tfrec"], features=features)
+    test = read_plainly([tmp_path / "part-1/test/test-Id_df00-3.tfrec"], "", features)
     names = sorted(record["image_name"].decode() for record in test)
     assert names == ["0.jpg", "1.jpg", "2.jpg"]
-    assert decode(test[0]["image"]).shape == (64, 96, 3)
-    assert (part / "sample_submission.csv").read_text() == submission
 
 
 def test_imagenet(tmp_path):
@@ -203,8 +199,6 @@ def test_petals(tmp_path, petals):
         # Full chroma: the three components have equal sampling factors.
         components = Image.open(io.BytesIO(record["image"])).layer
         assert {component[1:3] for component in components} == {(1, 1)}
-    for held in records.values():
-        assert {record["class"] for record in held} == {0, 1, 2}
 
 
 def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
@@ -219,16 +213,9 @@ def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
     code = (
         "from support.chain import run_chain\n"
         f"run_chain('petals', {str(tmp_path / 'bucket')!r}, INPUT_DIR='gs://petals')\n"
-        "from kaggle_tfr import explore\n"
-        "values = {'PATH_TEMPLATE': '{label}/{id}.jpg'}\n"
-        "table = explore.measure(*explore.read_table('gs://listed', values))\n"
-        "table = table[['path', 'height', 'problem']]\n"
-        "print('table', table.to_json(orient='values'))\n"
     )
-    put_csv(tmp_path / "listed", "id,label\n0,train_images\n1,a\n", ["0.jpg"])
     with serve_bucket(tmp_path) as gcs:
         gcs.seed_objects("petals", photos)
-        gcs.seed_objects("listed", tmp_path / "listed")
         done = run_code(code, tmp_path, timeout=200, env=gcs.env)
 
     assert done.code == 0, done.output[-3000:]
@@ -238,13 +225,6 @@ def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
     )
     assert len(disk) == 16
     assert bucket == disk
-    listed = next(
-        line[6:] for line in done.output.splitlines() if line.startswith("table ")
-    )
-    assert json.loads(listed) == [
-        ["gs://listed/train_images/0.jpg", 24, ""],
-        ["", 0, "missing file"],
-    ]
 
 
 def test_petals_tfrecords(tmp_path):

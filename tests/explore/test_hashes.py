@@ -9,10 +9,10 @@ from support.scenes import saved, scene
 
 from kaggle_tfr import storage
 from kaggle_tfr.explore import cache
+from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.explore.table import load_hashes, measure
 from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.hashing import hash_image
-from kaggle_tfr.parallel import run
 from kaggle_tfr.records import stream_image_bytes
 
 
@@ -80,23 +80,22 @@ def test_a_rerun_reads_only_what_changed(images, reads):
     pd.testing.assert_frame_equal(hashes, load_hashes(again, "."))
 
 
-def test_images_measured_before_a_stop_are_not_measured_again(
-    images, reads, monkeypatch
-):
-    """The next run keeps the hashes of a run that was killed, and computes the rest."""
-    monkeypatch.setattr(cache, "ROWS_BETWEEN_SAVES", 4)
+def test_an_interrupted_computation_resumes():
+    """Of the rows that were computed before, few are computed again."""
+    table = pd.DataFrame({"key": range(3000), "double": 0})
+    computed = []
+    stops = [2900]
 
-    def die_half_way(*arguments, **options):
-        if len(reads) == 8:
-            raise KeyboardInterrupt
-        return run(*arguments, **options)
+    def compute(rows):
+        if stops and stops[0] in rows.index:
+            raise KeyboardInterrupt(stops.pop())
+        computed.extend(rows.index)
+        return [(2 * key,) for key in rows["key"]]
 
-    with monkeypatch.context() as patch:
-        patch.setattr(cache, "run", die_half_way)
-        with pytest.raises(KeyboardInterrupt):
-            measure(images, work_dir=".")
+    task = (compute, table, ["double"], ["key"], "cache.parquet")
+    with pytest.raises(KeyboardInterrupt):
+        compute_columns(*task, label="")
+    result = compute_columns(*task, label="")
 
-    table = measure(images, work_dir=".")
-
-    assert sorted(reads) == sorted(images["path"])
-    assert (table["problem"] == "").sum() == 11
+    assert result["double"].tolist() == [*range(0, 6000, 2)]
+    assert 3000 <= len(computed) < 4000

@@ -74,13 +74,8 @@ def test_each_fault_is_found_in_its_image(images, tmp_path, capsys):
 
     printed = capsys.readouterr().out
     assert printed.startswith("! 1 of 5 images: dark (brightness below 25).\n")
-    worst = {}
-    axes = iter(plt.gcf().axes)
-    for histogram, first, _ in zip(axes, axes, axes, strict=True):
-        worst[histogram.get_xlabel()] = first.get_xlabel()
-    level = np.asarray(PHOTO.convert("L")).mean() / 12
-    name, value = worst["brightness"].split(": ")
-    assert name == "1.png"
-    assert float(value) == pytest.approx(level, abs=1)
+    texts = [axis.get_xlabel() for axis in plt.gcf().axes]
+    worst = dict(zip(texts[::3], texts[1::3], strict=True))
+    assert worst["brightness"].startswith("1.png: ")
     assert worst["sharpness"] == worst["texture"] == "3.png: 0.00"
     assert worst["bytes per pixel"].startswith("3.png: ")

@@ -5,6 +5,7 @@ from io import StringIO
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from kaggle_tfr.explore.growth import join_records
 from kaggle_tfr.schema import Labels
@@ -85,11 +86,19 @@ def test_a_row_is_new_placed_or_a_record_without_an_image(capsys):
     assert text in capsys.readouterr().out
 
 
-def test_columns_of_labels_follow_from_their_names():
-    """The record has other labels than the input, or no image."""
-    labels = Labels("multi", ("ant", "bee"), ("ant", "bee"))
-    rows = "same, train, ant, d1,\nrelabelled, train, ant, d2,"
-    images = list_images(rows, ant=1, bee=0)
+@pytest.mark.parametrize(
+    ("kind", "cells", "rows"),
+    [
+        ("multi", [1, 1], [[1, 0], [0, 1], [1, 1]]),
+        ("masks", ["1 2", ""], [["1 2", ""], ["", ""], ["", ""]]),
+    ],
+)
+def test_columns_of_labels_are_those_of_the_records(kind, cells, rows):
+    """Also if no image of the input is of a class; flags follow from the names."""
+    labels = Labels(kind, ("ant", "bee"), ("ant", "bee"))
+    input_labels = Labels(kind, ("ant",), ("ant",))
+    text = "same, train, ant, d1,\nrelabelled, train, ant, d2,"
+    images = list_images(text, ant=cells)
     records = list_records(
         """same, train, ant, d1, 0
         relabelled, train, bee, d2, 1
@@ -97,8 +106,7 @@ def test_columns_of_labels_follow_from_their_names():
         labels,
     )
 
-    joined, _ = join_records(images, labels, records)
+    joined, labels = join_records(images, input_labels, records)
 
-    expected = [[1, 0], [0, 1], [1, 1]]
-    assert joined[["ant", "bee"]].to_numpy().tolist() == expected
+    assert joined[[*labels.label_columns]].to_numpy().tolist() == rows
     assert joined["label"].tolist() == [0, 2, 1]
