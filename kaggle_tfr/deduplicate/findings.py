@@ -41,20 +41,15 @@ def note_findings(found: Found, others: pd.DataFrame) -> None:
     total = count_of(len(images), "image")
     size = found.clusters.groupby("cluster")["keep"].transform("size")
     copied = found.clusters[size > 1].join(images["label"])
-    _note_copies(copied, total)
+    if copied.empty:
+        note("✓", f"None of {total} has a near-duplicate.", "copies")
+    else:
+        counted = count_of(copied["cluster"].nunique(), "cluster")
+        text = f"{len(copied):,} of {total} have a near-duplicate ({counted})."
+        note("·", text, "copies")
     _note_conflicts(copied)
     _note_leaks(found.leaks, images["split"].value_counts())
     _note_overlap(found.overlap, others, total)
-
-
-def _note_copies(copied: pd.DataFrame, total: str) -> None:
-    """Note how many images have a near-duplicate."""
-    if copied.empty:
-        note("✓", f"None of {total} has a near-duplicate.", "copies")
-        return
-    counted = count_of(copied["cluster"].nunique(), "cluster")
-    text = f"{len(copied):,} of {total} have a near-duplicate ({counted})."
-    note("·", text, "copies")
 
 
 def _note_conflicts(copied: pd.DataFrame) -> None:

@@ -15,6 +15,7 @@ photographs: see docs/duplicates.md.
 """
 
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -38,17 +39,19 @@ Rows = np.ndarray | pd.Series  # row numbers
 
 def find_candidates(
     hashes: pd.DataFrame, settings: DuplicateSettings
-) -> tuple[pd.DataFrame, str]:
+) -> tuple[pd.DataFrame, DuplicateSettings]:
     """Find the pairs within MAX_BITS, and those that SECOND_LOOK verifies.
 
     hashes: of `load_hashes`.
-    Return the pairs, as `find_pairs` does, and which pairs beyond MAX_BITS are among
-    them: "all" within 70 bits, "nearest" for the likeliest of them, "" for none.
+    Return the pairs, as `find_pairs` does, and the settings, whose second_look is which
+    pairs beyond MAX_BITS are among them: "all" within 70 bits, "nearest" for the
+    likeliest of them, "" for none.
     Raises: TooManyPairs.
     """
     radius = max(settings.max_bits, CANDIDATE_BITS)
     if settings.second_look is True:
-        return find_pairs(hashes, radius, settings.rotated_bits), "all"
+        pairs = find_pairs(hashes, radius, settings.rotated_bits)
+        return pairs, replace(settings, second_look="all")
 
     if settings.second_look == "auto":
         if len(hashes) <= MAX_IMAGES:
@@ -60,13 +63,14 @@ def find_candidates(
             "many candidates. Set SECOND_LOOK = True to verify all, however long it "
             "takes."
         )
-    return find_pairs(hashes, settings.max_bits, settings.rotated_bits), ""
+    pairs = find_pairs(hashes, settings.max_bits, settings.rotated_bits)
+    return pairs, replace(settings, second_look="")
 
 
 def _choose_likeliest(
     pairs: pd.DataFrame, hashes: pd.DataFrame, settings: DuplicateSettings
-) -> tuple[pd.DataFrame, str]:
-    """Return the near pairs, and the others that are likeliest: "all" or "nearest".
+) -> tuple[pd.DataFrame, DuplicateSettings]:
+    """Return the near pairs and the likeliest others, as `find_candidates` does.
 
     These have the lowest distance, of which the fine hash is a third.
     """
@@ -81,7 +85,7 @@ def _choose_likeliest(
         f"{len(bits):,} pairs within {CANDIDATE_BITS} bits."
     )
     chosen = pairs.drop(index=left_out).reset_index(drop=True)
-    return chosen, "nearest" if len(left_out) else "all"
+    return chosen, replace(settings, second_look="nearest" if len(left_out) else "all")
 
 
 def are_near(pairs: pd.DataFrame, settings: DuplicateSettings) -> np.ndarray:

@@ -44,7 +44,7 @@ def list_bad_files():
         (b"", "empty file"),
         (b"<!DOCTYPE html><title>404</title>", "not an image"),
         (b"\xff\xd8\xff", "truncated, or of an unsupported type"),
-        (heic, "unsupported format: heic (HEIF family)"),
+        (heic, "unsupported format: HEIF, or a video"),
         (saved(scene(16, 16), "ICO"), "unsupported format: ICO"),
         (saved(Image.new("F", (9, 9), 0.5), "TIFF"), f"{mode} F"),
         (saved(Image.new("I", (9, 9), -1), "TIFF"), f"{mode} I"),
