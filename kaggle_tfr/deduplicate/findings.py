@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from kaggle_tfr.deduplicate.clusters import count_leaks
 from kaggle_tfr.notebook import count_of, note
 
 
@@ -74,8 +73,12 @@ def _note_conflicts(copied: pd.DataFrame) -> None:
 
 def _note_leaks(leaks: pd.DataFrame, n_images: pd.Series) -> None:
     """Note the copies in each two splits. n_images: of each split."""
-    counts = count_leaks(leaks).to_numpy().tolist()
-    for split, other, n_copied, n_others, is_kept in counts:
+    counts = leaks.groupby(["split_a", "split"], as_index=False).agg(
+        n_copied=("image_id_a", "nunique"),
+        n_others=("image_id", "nunique"),
+        is_kept=("keep", "any"),  # one of the others, although it leaks
+    )
+    for split, other, n_copied, n_others, is_kept in counts.to_numpy().tolist():
         note(
             "!" if is_kept and split == "test" else "·",
             f"Copies in {split} and {other}: {n_copied:,} of {n_images[split]:,} and "

@@ -23,7 +23,6 @@ SHARPNESS = 2  # pixels of the file for each pixel of the page
 OTHER_FONTS = (
     "Noto Sans CJK SC",
     "WenQuanYi Zen Hei",
-    "Droid Sans Fallback",
     "PingFang SC",
     "Arial Unicode MS",
     "Noto Sans",

@@ -22,7 +22,6 @@ from kaggle_tfr.kaggle.metadata import (
 from kaggle_tfr.shards import SUMS
 from kaggle_tfr.storage import read_text, write_atomically
 
-Row = tuple[str, str, str]  # of a kernel: its name, state and problem
 POLL_SECONDS = 30  # between two requests for a status
 MAX_POLLS = 60  # until Kaggle has processed the files of a dataset
 
@@ -77,7 +76,7 @@ def push_kernels(
     username = read_username()
     waiting = [read_kernel(folder, username) for folder in folders]
     unfinished = {kernel["id"] for kernel in waiting}
-    rows: list[Row] = []
+    rows: list[tuple[str, ...]] = []
     run = partial(_run_kernel, output=output)
     with ThreadPool(at_once) as threads:
         while ready := [
@@ -91,7 +90,7 @@ def push_kernels(
     return pd.DataFrame(rows, columns=["name", "state", "problem"])
 
 
-def _run_kernel(kernel: dict[str, Any], output: str) -> Row:
+def _run_kernel(kernel: dict[str, Any], output: str) -> tuple[str, ...]:
     """Push a kernel and fetch its output; return its row of the table."""
     name = kernel["id"]
     output = f"{output}/{Path(name).name}"

@@ -72,13 +72,11 @@ def test_parts_wait_for_their_plan_and_come_back_whole(kaggle, recipe, tmp_path)
         (len(kaggle.statuses[PLAN]), len(kaggle.statuses[PART]))
     )
 
-    done = push(recipe[::-1], tmp_path, at_once=1)
+    done = push([*recipe[1:], recipe[0]], tmp_path, at_once=1)
 
     assert set(done.values()) == {"finished"}
-    assert list(done)[0] == PLAN
-    assert list(done)[3] == f"{USER}/tea-train"
-    assert statuses[0] == (3, 3)
-    assert statuses[-1] == (1, 1)
+    assert [*done] == [PLAN, PART, f"{USER}/tea-part-2", f"{USER}/tea-train"]
+    assert statuses == [(3, 3), (1, 3), (1, 1), (1, 1)]
     assert kaggle.kernels[PART][0]["kernelDataSources"] == [PLAN]
     got = tmp_path / "got"
     assert (got / "tea-plan/plan.json").read_text() == "{}"
