@@ -16,6 +16,7 @@ photographs: see docs/duplicates.md.
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -49,22 +50,20 @@ def find_candidates(
     Raises: TooManyPairs.
     """
     radius = max(settings.max_bits, CANDIDATE_BITS)
+    search = partial(find_pairs, hashes, rotated_bits=settings.rotated_bits)
     if settings.second_look is True:
-        pairs = find_pairs(hashes, radius, settings.rotated_bits)
-        return pairs, replace(settings, second_look="all")
+        return search(radius), replace(settings, second_look="all")
 
     if settings.second_look == "auto":
         if len(hashes) <= MAX_IMAGES:
             with suppress(TooManyPairs):
-                pairs = find_pairs(hashes, radius, settings.rotated_bits)
-                return _choose_likeliest(pairs, hashes, settings)
+                return _choose_likeliest(search(radius), hashes, settings)
         print(
             f'SECOND_LOOK = "auto" verifies nothing: {len(hashes):,} images have too '
             "many candidates. Set SECOND_LOOK = True to verify all, however long it "
             "takes."
         )
-    pairs = find_pairs(hashes, settings.max_bits, settings.rotated_bits)
-    return pairs, replace(settings, second_look="")
+    return search(settings.max_bits), replace(settings, second_look="")
 
 
 def _choose_likeliest(
