@@ -283,7 +283,8 @@ def _add_kaggle_commands(commands: Any) -> None:
     add("--parts", type=int, default=1, help="kernels that write (default: one)")
     add("--accelerator", help="train by 05 and 06, on TpuV5E8 …")
     add("--source", **REPEATABLE, dest="sources", help="a slug, for INPUT_DIR")
-    add("--no-internet", action="store_false", dest="internet")
+    no_internet = "switch the internet off; attach all inputs"
+    add("--no-internet", action="store_false", dest="internet", help=no_internet)
 
     add = _add_command(commands, _push)
     add("folders", nargs="+", help="folders that `kernel --out` has written")

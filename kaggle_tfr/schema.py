@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr.images.header import count_channels
-from kaggle_tfr.images.masks import resize_code
 from kaggle_tfr.records import Features, example_class, list_values
 from kaggle_tfr.storage import parse_json
 
@@ -346,6 +345,8 @@ def encode(
         for source in field.sources:
             value = _find_value(source, row, image, schema)
             if is_resized and source in schema.label_columns:
+                from kaggle_tfr.images.convert import resize_code  # reading lacks cv2
+
                 value = resize_code(value, row["height"], row["width"], settings)
             values.extend(_convert_value(value, field, source, row.get("image_id")))
     # Otherwise the features are in the order of a hash table.

@@ -220,16 +220,3 @@ def find_leaks(clusters: pd.DataFrame, codes: np.ndarray) -> pd.DataFrame:
     leaks["distance"] = count_bits(codes, leaks["row_a"], leaks["row"])
     leaks = leaks.sort_values(["row_a", "distance", "row"], ignore_index=True)
     return leaks.assign(dataset="")
-
-
-def count_leaks(leaks: pd.DataFrame) -> pd.DataFrame:
-    """Count the images of each two splits that have a copy in the other one.
-
-    leaks: of `find_leaks`. Columns: split_a, split, images (of split_a), other_images,
-    and kept: whether one of the other images is kept although it leaks.
-    """
-    return leaks.groupby(["split_a", "split"], as_index=False).agg(
-        images=("image_id_a", "nunique"),
-        other_images=("image_id", "nunique"),
-        kept=("keep", "any"),
-    )

@@ -5,6 +5,7 @@ images are the same if their hashes are within MAX_BITS, or within the radius of
 mirrored copies.
 """
 
+import re
 from collections.abc import Sequence
 
 import pandas as pd
@@ -17,6 +18,9 @@ from kaggle_tfr.shards import list_parts
 
 # Columns of an image of another dataset in `find_overlap`, with the ending "_a".
 COLUMNS = ["image_id", "split", "label_name"]
+# Of an absolute folder, all but the last one, or but that of a part and the one around
+# it: names are published.
+PRIVATE = re.compile(r"^[/~](.*?/)?(?=[^/]+(/part-\d+)?/?$)")
 
 
 def read_datasets(compare_with: Sequence[str]) -> pd.DataFrame:
@@ -24,30 +28,17 @@ def read_datasets(compare_with: Sequence[str]) -> pd.DataFrame:
 
     compare_with: parts or folders of parts; each is a folder, a gs:// address or a
         slug. Of a slug only the fingerprints are downloaded.
-    Columns: those of `read_fingerprints`, and dataset: the name of the part, of
-    `name_dataset`, with the folder of the part if that is one of several.
+    Columns: those of `read_fingerprints`, and dataset: what `compare_with` calls it,
+    without `PRIVATE` folders, and the folder of the part if that is one of several.
     Raises: FileNotFoundError, ValueError: each names the part and what is wrong.
     """
     tables = [pd.DataFrame(columns=[*COLUMNS, "dataset"])]
     for source in dict.fromkeys(compare_with):
         folder = find_input(source, names=[FINGERPRINTS_FILE])
         for part in list_parts(folder) or [folder]:
-            name = name_dataset(source) + part.removeprefix(folder)
+            name = PRIVATE.sub("", source).rstrip("/") + part.removeprefix(folder)
             tables.append(read_fingerprints(part).assign(dataset=name))
     return pd.concat(tables[1:] or tables, ignore_index=True)
-
-
-def name_dataset(source: str) -> str:
-    """Return the name of a dataset of `compare_with` in leaks.csv and on pages.
-
-    Slugs, addresses and relative folders are names. Of an absolute folder, the last
-    folder is the name, with the one around it for a part, because pages are published.
-    """
-    if not source.startswith(("/", "~")):
-        return source
-    folders = source.rstrip("/").split("/")
-    is_part = folders[-1].startswith("part-")
-    return "/".join(folders[-2:] if is_part else folders[-1:])
 
 
 def find_overlap(

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from kaggle_tfr.deduplicate.clusters import count_leaks
 from kaggle_tfr.notebook import count_of, note
 
 
@@ -41,20 +40,15 @@ def note_findings(found: Found, others: pd.DataFrame) -> None:
     total = count_of(len(images), "image")
     size = found.clusters.groupby("cluster")["keep"].transform("size")
     copied = found.clusters[size > 1].join(images["label"])
-    _note_copies(copied, total)
+    if copied.empty:
+        note("✓", f"None of {total} has a near-duplicate.", "copies")
+    else:
+        counted = count_of(copied["cluster"].nunique(), "cluster")
+        text = f"{len(copied):,} of {total} have a near-duplicate ({counted})."
+        note("·", text, "copies")
     _note_conflicts(copied)
     _note_leaks(found.leaks, images["split"].value_counts())
     _note_overlap(found.overlap, others, total)
-
-
-def _note_copies(copied: pd.DataFrame, total: str) -> None:
-    """Note how many images have a near-duplicate."""
-    if copied.empty:
-        note("✓", f"None of {total} has a near-duplicate.", "copies")
-        return
-    counted = count_of(copied["cluster"].nunique(), "cluster")
-    text = f"{len(copied):,} of {total} have a near-duplicate ({counted})."
-    note("·", text, "copies")
 
 
 def _note_conflicts(copied: pd.DataFrame) -> None:
@@ -79,8 +73,12 @@ def _note_conflicts(copied: pd.DataFrame) -> None:
 
 def _note_leaks(leaks: pd.DataFrame, n_images: pd.Series) -> None:
     """Note the copies in each two splits. n_images: of each split."""
-    counts = count_leaks(leaks).to_numpy().tolist()
-    for split, other, n_copied, n_others, is_kept in counts:
+    counts = leaks.groupby(["split_a", "split"], as_index=False).agg(
+        n_copied=("image_id_a", "nunique"),
+        n_others=("image_id", "nunique"),
+        is_kept=("keep", "any"),  # one of the others, although it leaks
+    )
+    for split, other, n_copied, n_others, is_kept in counts.to_numpy().tolist():
         note(
             "!" if is_kept and split == "test" else "·",
             f"Copies in {split} and {other}: {n_copied:,} of {n_images[split]:,} and "

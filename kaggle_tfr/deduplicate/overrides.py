@@ -69,10 +69,8 @@ def _find_rows(ids: pd.Series, images: pd.DataFrame) -> np.ndarray:
     """Return the row of each id; -1 if no image that can be read has it, or two."""
     good = images[images["problem"] == ""]
     full_names = good["split"] + "/" + good["image_id"]
-    unique_ids = good["image_id"].drop_duplicates(keep=False)
-    names = pd.concat([full_names, unique_ids])
+    names = pd.concat([full_names, good["image_id"]]).drop_duplicates(keep=False)
     row_of = pd.Series(names.index, names)
-    row_of = row_of[~row_of.index.duplicated()]
     return row_of.reindex(ids, fill_value=-1).to_numpy()
 
 

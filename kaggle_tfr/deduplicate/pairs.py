@@ -15,6 +15,8 @@ photographs: see docs/duplicates.md.
 """
 
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -38,35 +40,36 @@ Rows = np.ndarray | pd.Series  # row numbers
 
 def find_candidates(
     hashes: pd.DataFrame, settings: DuplicateSettings
-) -> tuple[pd.DataFrame, str]:
+) -> tuple[pd.DataFrame, DuplicateSettings]:
     """Find the pairs within MAX_BITS, and those that SECOND_LOOK verifies.
 
     hashes: of `load_hashes`.
-    Return the pairs, as `find_pairs` does, and which pairs beyond MAX_BITS are among
-    them: "all" within 70 bits, "nearest" for the likeliest of them, "" for none.
+    Return the pairs, as `find_pairs` does, and the settings, whose second_look is which
+    pairs beyond MAX_BITS are among them: "all" within 70 bits, "nearest" for the
+    likeliest of them, "" for none.
     Raises: TooManyPairs.
     """
     radius = max(settings.max_bits, CANDIDATE_BITS)
+    search = partial(find_pairs, hashes, rotated_bits=settings.rotated_bits)
     if settings.second_look is True:
-        return find_pairs(hashes, radius, settings.rotated_bits), "all"
+        return search(radius), replace(settings, second_look="all")
 
     if settings.second_look == "auto":
         if len(hashes) <= MAX_IMAGES:
             with suppress(TooManyPairs):
-                pairs = find_pairs(hashes, radius, settings.rotated_bits)
-                return _choose_likeliest(pairs, hashes, settings)
+                return _choose_likeliest(search(radius), hashes, settings)
         print(
             f'SECOND_LOOK = "auto" verifies nothing: {len(hashes):,} images have too '
             "many candidates. Set SECOND_LOOK = True to verify all, however long it "
             "takes."
         )
-    return find_pairs(hashes, settings.max_bits, settings.rotated_bits), ""
+    return search(settings.max_bits), replace(settings, second_look="")
 
 
 def _choose_likeliest(
     pairs: pd.DataFrame, hashes: pd.DataFrame, settings: DuplicateSettings
-) -> tuple[pd.DataFrame, str]:
-    """Return the near pairs, and the others that are likeliest: "all" or "nearest".
+) -> tuple[pd.DataFrame, DuplicateSettings]:
+    """Return the near pairs and the likeliest others, as `find_candidates` does.
 
     These have the lowest distance, of which the fine hash is a third.
     """
@@ -81,7 +84,7 @@ def _choose_likeliest(
         f"{len(bits):,} pairs within {CANDIDATE_BITS} bits."
     )
     chosen = pairs.drop(index=left_out).reset_index(drop=True)
-    return chosen, "nearest" if len(left_out) else "all"
+    return chosen, replace(settings, second_look="nearest" if len(left_out) else "all")
 
 
 def are_near(pairs: pd.DataFrame, settings: DuplicateSettings) -> np.ndarray:

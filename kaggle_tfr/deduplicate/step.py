@@ -1,7 +1,5 @@
 """02 in one call: find the near-duplicates, and decide which images to keep."""
 
-from dataclasses import replace
-
 import pandas as pd
 
 from kaggle_tfr import explore, notebook, storage
@@ -45,7 +43,8 @@ def run(values: Values) -> Found:
     hashes = explore.load_hashes(images, work)
     codes = read_codes(hashes)[:, : 80 if settings.mirrored else 32]
 
-    pairs, settings = _find_pairs(images, hashes, settings, work)
+    pairs, settings = find_candidates(hashes, settings)
+    pairs = verify_geometry(images, pairs, settings, work)
     pairs = correct_pairs(pairs, decisions, codes)
     overlap = find_overlap(hashes, others, settings)
     images = correct_images(images, decisions, labels)
@@ -62,15 +61,6 @@ def run(values: Values) -> Found:
     found = Found(images, pairs, clusters, leaks, overlap, decisions, counts)
     note_findings(found, others)
     return found
-
-
-def _find_pairs(
-    images: pd.DataFrame, hashes: pd.DataFrame, settings: DuplicateSettings, work: str
-) -> tuple[pd.DataFrame, DuplicateSettings]:
-    """Return the pairs of `verify_geometry`, and the settings that were used."""
-    candidates, second_look = find_candidates(hashes, settings)
-    settings = replace(settings, second_look=second_look)
-    return verify_geometry(images, candidates, settings, work), settings
 
 
 def _describe_pairs(pairs: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:

@@ -2,8 +2,6 @@
 
 import textwrap
 
-import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -49,8 +47,8 @@ def _draw_bars(counts: pd.DataFrame, compared: pd.Index) -> Figure:
     n_rows, n_columns = counts.shape
     width = max(WIDTH, 2.2 + 0.85 * n_columns)
     size = (width, 1.2 + 0.25 * n_rows)
-    figure, axes = plt.subplots(1, n_columns, sharex=True, sharey=True, figsize=size)
-    plt.close(figure)
+    figure = Figure(size)
+    axes = figure.subplots(1, n_columns, sharex=True, sharey=True)
     axes[0].set_yticks(range(n_rows), map(shorten, counts.index))
     axes[0].invert_yaxis()
     for axis, (name, column) in zip(axes, counts.items(), strict=True):
@@ -65,6 +63,6 @@ def _draw_column(axis: Axes, column: pd.Series, *, is_compared: bool) -> None:
     """Draw a bar with its number for each value."""
     bars = axis.barh(range(len(column)), column, color=BLUE if is_compared else GREY)
     numbers = axis.bar_label(bars, column.map("{:,}".format), padding=3)
-    if is_compared:
-        zeros = np.flatnonzero(column == 0)
-        plt.setp([numbers[row] for row in zeros], color=RED)
+    for number, count in zip(numbers, column, strict=True):
+        if is_compared and not count:
+            number.set_color(RED)

@@ -25,6 +25,7 @@ from kaggle_tfr.images.orientation import apply_orientation
 WIDTH = 7.2  # inches of a figure
 GAP = 0.08  # between images, as a share of their width; within a group half as much
 CAPTION = ("image_id", "split", "label_name")  # of an image of a pair
+MOST_PAIRS = 12  # of a figure
 LINE = 0.165  # inches of a line of text
 
 
@@ -158,7 +159,7 @@ def _measure_text(texts: Sequence[str]) -> float:
     return LINE * (0.6 + max(n_lines, default=0))
 
 
-def plot_pairs(pairs: pd.DataFrame, most: int = 12, title: str = "") -> Figure | None:
+def plot_pairs(pairs: pd.DataFrame, title: str = "") -> Figure | None:
     """Plot the first pairs: both images with id, split and label, below their distance.
 
     pairs: rows of `deduplicate.Found.pairs`. The second image is rotated as the first
@@ -168,13 +169,14 @@ def plot_pairs(pairs: pd.DataFrame, most: int = 12, title: str = "") -> Figure |
     captions: list[str] = []
     colors: list[str] = []
     headings: list[str] = []
-    for pair in pairs.head(most).to_dict("records"):
-        second = load(pair["path_b"])
-        images += [load(pair["path_a"]), apply_orientation(second, pair["orientation"])]
-        captions += [_format_caption(pair, "a"), _format_caption(pair, "b")]
+    for pair in pairs.head(MOST_PAIRS).to_dict("records"):
         labels = {pair["label_name_a"], pair["label_name_b"]} - {""}
         colors += [BLUE, ORANGE] if len(labels) == 2 else ["black", "black"]
         headings.append(f"{pair['bits']} of 256 bits")
+        for end, orientation in (("a", 1), ("b", pair["orientation"])):
+            image = load(pair[f"path_{end}"])
+            images.append(apply_orientation(image, orientation))
+            captions.append("\n".join(pair[f"{name}_{end}"] for name in CAPTION))
     return plot_images(
         images,
         captions,
@@ -183,7 +185,3 @@ def plot_pairs(pairs: pd.DataFrame, most: int = 12, title: str = "") -> Figure |
         headings=headings,
         title=title,
     )
-
-
-def _format_caption(pair: Any, end: str) -> str:
-    return "\n".join(pair[f"{name}_{end}"] for name in CAPTION)

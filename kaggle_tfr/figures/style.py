@@ -22,11 +22,7 @@ SHARPNESS = 2  # pixels of the file for each pixel of the page
 # Fonts with the characters that Matplotlib's own font lacks, the preferred ones first.
 OTHER_FONTS = (
     "Noto Sans CJK SC",
-    "Noto Sans CJK JP",
-    "Noto Sans CJK KR",
-    "Noto Sans SC",
     "WenQuanYi Zen Hei",
-    "Droid Sans Fallback",
     "PingFang SC",
     "Arial Unicode MS",
     "Noto Sans",
@@ -83,7 +79,6 @@ def _format_figure(figure: Figure, name: str) -> tuple[bytes, dict[str, int]] | 
         format=name,
         dpi=SHARPNESS * figure.dpi,
         bbox_inches="tight",
-        facecolor="white",
         pil_kwargs={"quality": 82, "optimize": True, "progressive": True},
     )
     width, height = Image.open(file).size

@@ -20,6 +20,7 @@ from kaggle_tfr.images.header import (
     read_rgb,
     to_srgb,
 )
+from kaggle_tfr.images.masks import EMPTY_CODES, decode_mask, encode_mask
 from kaggle_tfr.images.orientation import Size, apply_orientation, transpose_size
 from kaggle_tfr.records import read_image_bytes
 
@@ -358,12 +359,14 @@ def _crop_middle(pixels: Pixels, size: Size) -> Pixels:
     return pixels[top : top + height, left : left + width]
 
 
-def resize_mask(mask: Pixels, settings: ImageSettings) -> Pixels:
-    """Return a mask, uint8 (height, width), resized and cropped as its image is.
+def resize_code(code: str, height: int, width: int, settings: ImageSettings) -> str:
+    """Return the run-length code of a mask, resized and cropped as its image is.
 
-    It contains no new values.
+    height, width: of the image before.
     """
-    height, width = mask.shape
+    if code in EMPTY_CODES:
+        return code
+    mask = decode_mask(code, height, width)
     rows, columns = _scaled_size(height, width, settings)
     mask = cv2.resize(mask, (columns, rows), interpolation=cv2.INTER_NEAREST_EXACT)
-    return _crop_middle(mask, output_size(height, width, settings))
+    return encode_mask(_crop_middle(mask, output_size(height, width, settings)))

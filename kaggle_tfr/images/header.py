@@ -106,8 +106,7 @@ def _explain(data: bytes, error: Exception) -> str:
     if not isinstance(error, Image.UnidentifiedImageError):
         return f"damaged: {text}"
     if data[4:8] == b"ftyp":
-        brand = data[8:12].decode("ascii", "replace")
-        return f"unsupported format: {brand} (HEIF family)"
+        return "unsupported format: HEIF, or a video"
     if data.startswith(SIGNATURES):
         return "truncated, or of an unsupported type"
     return "not an image"

@@ -10,8 +10,6 @@ import numpy as np
 
 if TYPE_CHECKING:
     import tensorflow as tf
-
-    from kaggle_tfr.images.convert import ImageSettings
 else:
     from kaggle_tfr.session import tf
 
@@ -60,19 +58,6 @@ def transpose_code(code: str, height: int, width: int) -> str:
     """
     # By rows, a mask has the code that its transpose has by columns.
     return encode_mask(decode_mask(code, width, height).T)
-
-
-def resize_code(code: str, height: int, width: int, settings: "ImageSettings") -> str:
-    """Return the code of a mask that is resized and cropped as its image is.
-
-    height, width: of the image before.
-    """
-    if code in EMPTY_CODES:
-        return code
-    from kaggle_tfr.images.convert import resize_mask  # reading does without OpenCV
-
-    mask = decode_mask(code, height, width)
-    return encode_mask(resize_mask(mask, settings))
 
 
 def join_codes(codes: Sequence[str]) -> str:

@@ -81,12 +81,12 @@ def _format_values(values: Values) -> str:
 def _read_cells(step: str) -> list[Any]:
     """Return the cells of a notebook, without its parameters and links."""
     notebook = nbformat.read(bundled("notebooks") / f"{step}.ipynb", as_version=4)
-    cells = []
-    for cell in notebook.cells:
-        is_parameters = "parameters" in cell.metadata.get("tags", [])
-        is_left_out = cell.source.startswith(("## Parameters", "## Next"))
-        if not is_parameters and not is_left_out:
-            cells.append(cell)
+    cells = [
+        cell
+        for cell in notebook.cells
+        if "parameters" not in cell.metadata.get("tags", [])
+        and not cell.source.startswith(("## Parameters", "## Next"))
+    ]
     # A kernel has a table of contents in place of the links to the other notebooks.
     cells[0].source = _LINKS.sub("", cells[0].source)
     return cells

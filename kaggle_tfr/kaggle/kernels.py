@@ -137,16 +137,14 @@ def _write_kernel(
     **metadata: Any,
 ) -> str:
     """Write a kernel's metadata and notebook; return its folder."""
-    title = slug.replace("-", " ").capitalize()
     metadata |= {
         "id": f"{OWNER_PLACEHOLDER}/{slug}",
         # It makes this very slug: Kaggle would otherwise choose another.
-        "title": title.replace("tfrecords", "TFRecords"),
+        "title": slug.replace("-", " ").capitalize(),
         "code_file": "kernel.ipynb",
         "language": "python",
         "kernel_type": "notebook",
         "is_private": True,
-        "keywords": ["computer vision", "image", "tensorflow", "data cleaning"],
     }
     for name in inputs:
         if not is_remote(name):  # a bucket needs the internet instead

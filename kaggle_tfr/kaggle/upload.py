@@ -51,8 +51,13 @@ def read_username() -> str:
     """Return the Kaggle user whose key the client uses.
 
     Raises: SystemExit: there is no key; the client has printed how to get one.
+    ModuleNotFoundError: there is no client.
     """
-    from kaggle import api
+    try:
+        from kaggle import api
+    except ModuleNotFoundError as error:
+        error.msg += ': pip install "kaggle-tfr[kaggle]"'
+        raise
 
     api.authenticate()
     return api.config_values["username"]
@@ -69,21 +74,23 @@ def push_kernels(
     Raises: ValueError: a kernel's metadata is not JSON; nothing was pushed.
     """
     username = read_username()
-    kernels = [read_kernel(folder, username) for folder in folders]
-    names = {kernel["id"] for kernel in kernels}
-    readers = [
-        kernel for kernel in kernels if names & set(kernel.get("kernel_sources", []))
-    ]
-    others = [kernel for kernel in kernels if kernel not in readers]
+    waiting = [read_kernel(folder, username) for folder in folders]
+    unfinished = {kernel["id"] for kernel in waiting}
+    rows: list[tuple[str, ...]] = []
     run = partial(_run_kernel, output=output)
     with ThreadPool(at_once) as threads:
-        rows = threads.map(run, others)
-        if all(state == "finished" for _, state, _, _ in rows):
-            rows += threads.map(run, readers)
-    return pd.DataFrame(rows, columns=["name", "state", "problem", "output"])
+        while ready := [
+            kernel
+            for kernel in waiting
+            if unfinished & {*kernel.get("kernel_sources", [])} <= {kernel["id"]}
+        ]:
+            waiting = [kernel for kernel in waiting if kernel not in ready]
+            rows += threads.map(run, ready)
+            unfinished -= {name for name, state, _ in rows if state == "finished"}
+    return pd.DataFrame(rows, columns=["name", "state", "problem"])
 
 
-def _run_kernel(kernel: dict[str, Any], output: str) -> tuple[str, str, str, str]:
+def _run_kernel(kernel: dict[str, Any], output: str) -> tuple[str, ...]:
     """Push a kernel and fetch its output; return its row of the table."""
     name = kernel["id"]
     output = f"{output}/{Path(name).name}"
@@ -93,7 +100,7 @@ def _run_kernel(kernel: dict[str, Any], output: str) -> tuple[str, str, str, str
     except (RuntimeError, OSError) as error:
         problem = str(error)
     print(f"{name}: {state} {problem}".strip())
-    return name, state, problem, output
+    return name, state, problem
 
 
 def _finish_kernel(kernel: dict[str, Any], output: str) -> tuple[str, str]:
@@ -120,8 +127,8 @@ def _finish_kernel(kernel: dict[str, Any], output: str) -> tuple[str, str]:
 
 
 def _digest(kernel: dict[str, Any]) -> str:
-    """Return the SHA-256 of a kernel's metadata and code."""
-    metadata = json.dumps(kernel).encode()
+    """Return the SHA-256 of a kernel's metadata and code, wherever its folder is."""
+    metadata = json.dumps({**kernel, "code_file": ""}).encode()
     code = Path(kernel["code_file"]).read_bytes()
     return hashlib.sha256(metadata + code).hexdigest()
 
@@ -172,11 +179,11 @@ def publish_parts(
     """
     username = read_username()
     names = [read_dataset(folder, username) for folder in folders]
-    rows = []
-    for name, folder in zip(names, folders, strict=True):
-        state = _publish_part(folder, name, notes, public)
-        rows.append((name, state, "", folder))
-    return pd.DataFrame(rows, columns=["name", "state", "problem", "folder"])
+    states = [
+        _publish_part(folder, name, notes, public)
+        for name, folder in zip(names, folders, strict=True)
+    ]
+    return pd.DataFrame({"name": names, "state": states, "problem": ""})
 
 
 def _publish_part(folder: str, name: str, notes: str, public: bool) -> str:

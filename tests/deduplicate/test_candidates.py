@@ -3,12 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
-from support.scenes import scene
 from support.splits import make_hashes
 
 from kaggle_tfr.deduplicate import pairs as candidates
 from kaggle_tfr.deduplicate import search
-from kaggle_tfr.deduplicate.geometry import verify_geometry
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.deduplicate.pairs import find_candidates
 from kaggle_tfr.images.hashing import FINE_HASH
@@ -41,9 +39,9 @@ def list_partners(pairs):
 
 def test_few_candidates_are_all_verified(hashes):
     """These are the pairs within 70 bits, as with SECOND_LOOK = True."""
-    pairs, second_look = find_candidates(hashes, SETTINGS)
+    pairs, settings = find_candidates(hashes, SETTINGS)
 
-    assert second_look == "all"
+    assert settings.second_look == "all"
     assert list_partners(pairs) == [1, 2, 3, 4, 5]
     always, _ = find_candidates(hashes, DuplicateSettings(second_look=True))
     pd.testing.assert_frame_equal(pairs, always)
@@ -53,9 +51,9 @@ def test_of_many_candidates_the_likeliest_are_verified(hashes, monkeypatch):
     """Those first that are near by all five hashes."""
     monkeypatch.setattr(candidates, "MAX_VERIFIED", 2)
 
-    pairs, second_look = find_candidates(hashes, SETTINGS)
+    pairs, settings = find_candidates(hashes, SETTINGS)
 
-    assert second_look == "nearest"
+    assert settings.second_look == "nearest"
     beyond = pairs[pairs["distance"] > 25]
     assert beyond[["a", "b"]].to_numpy().tolist() == [[0, 3], [0, 4]]
     assert list_partners(pairs) == [1, 3, 4]
@@ -71,20 +69,8 @@ def test_too_many_candidates_are_not_verified(  # noqa: PLR0917
     """The pairs within MAX_BITS remain, and a line names the alternative."""
     monkeypatch.setattr(module, limit, value)
 
-    pairs, second_look = find_candidates(hashes, SETTINGS)
+    pairs, settings = find_candidates(hashes, SETTINGS)
 
-    assert second_look == ""
+    assert settings.second_look == ""
     assert list_partners(pairs) == [1]
     assert "verifies nothing: 20 images" in capsys.readouterr().out
-
-
-def test_files_that_cannot_be_read_only_pair_within_max_bits(hashes, tmp_path):
-    """A record of an earlier part, for example, has no file."""
-    scene().save(tmp_path / "scene.jpg")
-    images = hashes.assign(path=str(tmp_path / "scene.jpg"), n_bytes=1)
-    images.loc[[1, 3], "path"] = "earlier:part-1/train/scene.jpg"
-
-    pairs, _ = find_candidates(hashes, SETTINGS)
-    verified = verify_geometry(images, pairs, SETTINGS)
-
-    assert list_partners(verified[verified["accepted"]]) == [1, 2, 4, 5]

@@ -48,19 +48,6 @@ def test_each_image_is_counted_once(images, leaks, kept, counts):
     assert sum(found.values()) == len(images)
 
 
-def test_a_test_image_may_have_the_id_of_a_labelled_image():
-    """Where both folders have a 1.jpg, the outcome of one does not affect the other."""
-    images = make_images("train", "train", "test")
-    images["image_id"] = ["1.jpg", "2.jpg", "1.jpg"]
-    clusters = decide(images, make_pairs("01"), keep="first")
-
-    rows = choose_rows(images, clusters)
-
-    assert rows["image_id"].tolist() == ["1.jpg", "1.jpg"]
-    assert rows["split"].tolist() == ["train", "test"]
-    assert rows["cluster"].tolist() == [0, -1]
-
-
 def test_a_plan_without_an_image_is_an_error():
     """If all images conflict, the error names the outcomes and parameters to change."""
     images = make_images("train", "train").assign(label=[0, 1])

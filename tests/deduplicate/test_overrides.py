@@ -33,6 +33,7 @@ h,train,lily,10,truncated
 t,test,,10,
 1,train,rose,10,
 1,test,,10,
+train/f,test,,10,
 """
 # a, b and c are a chain; d and e a conflict; f and t a leak.
 PAIRS = [(0, 1), (1, 2), (3, 4), (5, 8)]
@@ -117,9 +118,11 @@ def test_a_record_of_an_earlier_part_keeps_label_and_place(decide, images):
     assert clusters["keep"].all()
 
 
-@pytest.mark.parametrize("row", ["a,same,", "h,keep,", "1,keep,", "a,kepe,"])
+@pytest.mark.parametrize(
+    "row", ["a,same,", "h,keep,", "1,keep,", "train/f,keep,", "a,kepe,"]
+)
 def test_all_wrong_rows_are_in_one_error(decide, tmp_path, row):
-    """An unknown image or action, or one id of two images."""
+    """An unknown image or action, or a name of two images."""
     right_rows = ["b,keep,", "b,different,c", "d,label,lily", "f,group,x", "b,keep,"]
 
     with pytest.raises(ValueError, match="mine.csv' cannot be applied, 13 of") as error:

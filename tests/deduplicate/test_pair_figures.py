@@ -30,4 +30,3 @@ def test_a_pair_has_its_distance_and_two_labels_have_two_colours(pairs):
     assert colors[2] != colors[3]
     headings = [axis.get_title() for axis in figure.axes]
     assert headings == ["1 of 256 bits", "", "60 of 256 bits", ""]
-    assert len(figures.plot_pairs(pairs, most=1).axes) == 2

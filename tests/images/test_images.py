@@ -215,18 +215,6 @@ def test_an_image_that_transparency_hides_is_rejected(data):
             read(data)
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_the_high_byte_of_16_bits_remains(channels):
-    """Pillow and TensorFlow show such a PNG in the same way."""
-    rng = np.random.default_rng(1)
-    shape = (40, 60, channels)
-    values = rng.integers(0, 65536, shape, np.uint16)
-    _, buffer = cv2.imencode(".png", values[..., ::-1])
-    high_bytes = np.broadcast_to(values >> 8, (40, 60, 3))
-
-    check_special_png(buffer.tobytes(), high_bytes, limit=0)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_wide_gamut_profile_is_converted_to_srgb(kind):
     """The colours are those of the textbook's matrices, within 2 levels."""

@@ -79,22 +79,6 @@ def test_each_part_arrives_byte_for_byte(kaggle, tmp_path):
     assert len(kaggle.blobs) == sent
 
 
-def test_an_upload_that_breaks_off_goes_on_file_by_file(kaggle, folder, capsys):
-    """The file is named; the next call sends only the other half of that file."""
-    kaggle.break_upload = {"tea-1.tfrec"}
-    assert main(["publish", str(folder)]) == 1
-    assert "Upload unsuccessful: tea-1.tfrec" in capsys.readouterr().err
-    assert kaggle.datasets == {}
-
-    sent = kaggle.received.keys() - {"tea-1.tfrec", "index.tar"}
-    kaggle.break_upload = set()
-    kaggle.received.clear()
-    assert main(["publish", str(folder)]) == 0
-
-    assert kaggle.received["tea-1.tfrec"] == 100
-    assert sent.isdisjoint(kaggle.received)
-
-
 def test_a_folder_that_kaggle_has_unpacked_is_there(kaggle, folder):
     """Kaggle lists 200 files at a time."""
     publish_parts([folder])

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import signal
+import sys
 import time
 
 import pytest
@@ -16,7 +17,7 @@ PLAN, PART = f"{USER}/tea-plan", f"{USER}/tea-part-1"
 EMPTY = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
 
-def make_kernel(folder, slug, after="", **changes):
+def make_kernel(folder, slug, *sources):
     folder.mkdir(parents=True)
     metadata = {
         "id": f"INSERT_USERNAME_HERE/{slug}",
@@ -24,16 +25,16 @@ def make_kernel(folder, slug, after="", **changes):
         "language": "python",
         "code_file": "kernel.ipynb",
         "kernel_type": "notebook",
-        "kernel_sources": [f"INSERT_USERNAME_HERE/{after}"] if after else [],
+        "kernel_sources": [f"INSERT_USERNAME_HERE/{source}" for source in sources],
     }
-    (folder / "kernel-metadata.json").write_text(json.dumps(metadata | changes))
+    (folder / "kernel-metadata.json").write_text(json.dumps(metadata))
     (folder / "kernel.ipynb").write_text(json.dumps(EMPTY))
     return str(folder)
 
 
 @pytest.fixture
 def recipe(tmp_path, kaggle):
-    """A planning kernel and two that write, with the output of each."""
+    """A planning kernel, two that write and one that trains, with their output."""
     kaggle.outputs[PLAN] = put(tmp_path / "left/plan", [], {"plan.json": "{}"})
     folders = [make_kernel(tmp_path / "k/tea-plan", "tea-plan")]
     for part in (1, 2):
@@ -42,7 +43,8 @@ def recipe(tmp_path, kaggle):
         output = tmp_path / "left" / slug
         write_part(output / f"part-{part}", {f"{part}.tfrec": bytes(range(part * 50))})
         kaggle.outputs[f"{USER}/{slug}"] = output
-    return folders
+    parts = ("tea-part-1", "tea-part-2")
+    return [*folders, make_kernel(tmp_path / "k/train", "tea-train", *parts)]
 
 
 @pytest.fixture
@@ -58,9 +60,10 @@ def push(folders, tmp_path, **settings):
 
 
 def test_parts_wait_for_their_plan_and_come_back_whole(kaggle, recipe, tmp_path):
-    """The planning kernel is pushed first, the others once it has ended.
+    """The planning kernel is pushed first, those that write once it has ended.
 
-    With one session at a time, the second part waits until the first has ended.
+    With one session at a time, the second part waits until the first has ended. The
+    kernel that trains is the last.
     """
     kaggle.statuses[PLAN] = ["QUEUED", "RUNNING", "COMPLETE"]
     kaggle.statuses[PART] = ["RUNNING", "RUNNING", "COMPLETE"]
@@ -72,7 +75,8 @@ def test_parts_wait_for_their_plan_and_come_back_whole(kaggle, recipe, tmp_path)
     done = push([*recipe[1:], recipe[0]], tmp_path, at_once=1)
 
     assert set(done.values()) == {"finished"}
-    assert statuses == [(3, 3), (1, 3), (1, 1)]
+    assert [*done] == [PLAN, PART, f"{USER}/tea-part-2", f"{USER}/tea-train"]
+    assert statuses == [(3, 3), (1, 3), (1, 1), (1, 1)]
     assert kaggle.kernels[PART][0]["kernelDataSources"] == [PLAN]
     got = tmp_path / "got"
     assert (got / "tea-plan/plan.json").read_text() == "{}"
@@ -80,14 +84,15 @@ def test_parts_wait_for_their_plan_and_come_back_whole(kaggle, recipe, tmp_path)
 
 
 def test_what_is_finished_is_not_pushed_again(kaggle, one, tmp_path):
-    """A second call pushes nothing, a third what was changed after that."""
-    for _ in range(2):
-        assert push(one, tmp_path) == {PART: "finished"}
+    """Even from another folder; what was changed is."""
+    assert push(one, tmp_path) == {PART: "finished"}
+    moved = (tmp_path / "k/tea-part-1").rename(tmp_path / "moved")
+    assert push([moved], tmp_path) == {PART: "finished"}
     assert len(kaggle.kernels[PART]) == 1
 
     changed = json.dumps(EMPTY | {"nbformat_minor": 4})
-    (tmp_path / "k/tea-part-1/kernel.ipynb").write_text(changed)
-    push(one, tmp_path)
+    (moved / "kernel.ipynb").write_text(changed)
+    push([moved], tmp_path)
 
     assert len(kaggle.kernels[PART]) == 2
 
@@ -98,6 +103,14 @@ def test_a_rejection_in_the_body_is_an_error(kaggle, recipe, tmp_path, capsys):
     assert main(["push", str(tmp_path / "k"), "--out", str(tmp_path / "got")]) == 1
     assert "Maximum batch CPU session count of 5 reached." in capsys.readouterr().err
     assert kaggle.calls.count("SaveKernel") == 1
+
+
+def test_without_the_client_one_line_says_how_to_install_it(one, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "kaggle", None)
+    with pytest.raises(
+        ModuleNotFoundError, match=r'pip install "kaggle-tfr\[kaggle\]"'
+    ):
+        push(one, tmp_path)
 
 
 def test_a_source_that_kaggle_drops_is_an_error(kaggle, one, tmp_path, capsys):

@@ -37,8 +37,6 @@ class Kaggle:
     missing: the HTTP status for a missing dataset; 403 where it could be private.
     lost_upload: a file that datasets lack; "": they are not made, without an error.
     refuse: error text by method, in an answer with status 200; deny: with status 400.
-    break_upload: names of files whose upload fails half-way.
-    received: bytes of files that came, by name.
     downloaded: names of the files of datasets that were requested, "" for all of one.
     """
 
@@ -48,8 +46,7 @@ class Kaggle:
         self.competitions, self.versions, self.deny_download = {}, {}, {}
         self.models = {}
         self.refuse, self.deny = {}, {}
-        self.break_upload = set()
-        self.on_save, self.received, self.downloaded = None, {}, []
+        self.on_save, self.downloaded = None, []
         self.lost_upload, self.missing, self.invalid_sources = None, 404, []
 
     def answer(self, method, request):
@@ -102,8 +99,7 @@ class Kaggle:
 
     def _StartBlobUpload(self, _, request):  # noqa: N802
         token = f"token-{len(self.blobs)}"
-        size = int(request.get("contentLength", 0))
-        self.blobs[token] = {"name": request["name"], "size": size}
+        self.blobs[token] = {"name": request["name"]}
         return 200, {"token": token, "createUrl": f"http://localhost/upload/{token}"}
 
     def _CreateDataset(self, slug, request):  # noqa: N802
@@ -217,20 +213,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._send(status, json.dumps(body).encode(), headers)
 
     def do_PUT(self):
-        kaggle, data = self.server.kaggle, self._body()
-        blob = kaggle.blobs[urlsplit(self.path).path.split("/")[-1]]
-        have = blob.get("data", b"")
-        if self.headers.get("Content-Range", "").startswith("bytes */"):
-            whole = "data" in blob and len(have) == blob["size"]
-            headers = {"Range": f"bytes=0-{len(have) - 1}"} if have else {}
-            self._send(200 if whole else 308, b"", headers)
-        elif blob["name"] in kaggle.break_upload:
-            blob["data"] = data[: len(data) // 2]
-            self._send(400, b"broken")
-        else:
-            blob["data"] = have + data
-            kaggle.received[blob["name"]] = len(data)
-            self._send(200, b"")
+        token = urlsplit(self.path).path.split("/")[-1]
+        self.server.kaggle.blobs[token]["data"] = self._body()
+        self._send(200, b"")
 
     def do_GET(self):
         path = urlsplit(self.path).path.strip("/")
