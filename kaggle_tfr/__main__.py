@@ -35,6 +35,7 @@ from kaggle_tfr.storage import ERRNO
 from kaggle_tfr.version import __version__
 
 REPEATABLE: Any = {"action": "append", "default": []}
+SET = REPEATABLE | {"metavar": "NAME=VALUE", "help": "set a parameter (repeatable)"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,21 +69,18 @@ def _init(source: str, out: str | None) -> None:
     print(*comments, f"Written: {path}. Next: kaggle-tfr run {path}", sep="\n")
 
 
-def _run(
-    source: str, p: Sequence[str], only: Sequence[str] | None, first: str, until: str
-) -> None:
+def _run(source: str, p: Sequence[str], only: Sequence[str] | None, until: str) -> None:
     """Run the notebooks, which write folds and TFRecord files, and write a report.
 
     Examples:
       kaggle-tfr run sample
       kaggle-tfr run photos/
       kaggle-tfr run photos.yaml --until plan
-      kaggle-tfr run photos.yaml --from 03 -p N_FOLDS=3
+      kaggle-tfr run photos.yaml --only 03 04 -p N_FOLDS=3
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
-    start = find_notebook(first)
-    end = max(start, find_notebook(until))
-    notebooks = only or [name for name in NOTEBOOKS if start <= name <= end]
+    last = find_notebook(until)
+    notebooks = only or [name for name in NOTEBOOKS if name <= last]
     values = load_source(source) | dict(map(parse_assignment, p))
 
     from kaggle_tfr.run import run_recipe  # which imports much
@@ -107,21 +105,19 @@ def load_source(source: str) -> dict[str, Any]:
     return load_recipe(path) | {"INPUT_DIR": input_dir}
 
 
-def _audit(
-    source: str, out: str | None, against: Sequence[str], p: Sequence[str]
-) -> int:
+def _audit(source: str, out: str | None, p: Sequence[str]) -> int:
     """Find copies, leaks and rejected files in the splits that a dataset has.
 
     Examples:
       kaggle-tfr audit photos/
       kaggle-tfr audit owner/dataset --out audit -p MAX_BITS=20
-      kaggle-tfr audit photos/ --against owner/leaves-part-1
+      kaggle-tfr audit photos/ -p "COMPARE_WITH=[owner/leaves-part-1]"
 
     Exit codes: 0 nothing found, 3 copies, conflicts or rejected files.
     """
     from kaggle_tfr.audit import audit_dataset
 
-    audit = audit_dataset(source, out, against, **dict(map(parse_assignment, p)))
+    audit = audit_dataset(source, out, **dict(map(parse_assignment, p)))
     page = Path(audit.out_dir, "audit.html").as_uri()  # terminals open it on a click
     print(audit.headline, *audit.findings, page, sep="\n")
     return 3 if len(audit.copies) or audit.counts["rejected"] else 0
@@ -254,43 +250,41 @@ def _add_local_commands(commands: Any) -> None:
 
     add = _add_command(commands, _run, format_parameters())
     add("source", help="a YAML file, a bundled recipe, or a folder of images")
-    add("-p", **REPEATABLE, help="NAME=VALUE, in place of the recipe's value")
-    add("--from", dest="first", metavar="STEP", default=NOTEBOOKS[0])
-    add("--until", metavar="STEP", default=DEFAULT_NOTEBOOKS[-1])
+    add("-p", **SET)
+    add("--until", default=DEFAULT_NOTEBOOKS[-1])
     add("--only", nargs="+", help=f"steps: {', '.join(NOTEBOOKS)}")
 
     add = _add_command(commands, _audit)
     add("source", help=source)
     add("--out", help="folder for the page and the tables (default: audit-NAME)")
-    add("--against", **REPEATABLE, help="a published part; its fingerprints are read")
-    add("-p", **REPEATABLE, help="NAME=VALUE, in place of the detected value")
+    add("-p", **SET)
 
     add = _add_command(commands, _verify)
-    add("folders", nargs="+", help="parts that 04_write has written, or their folder")
+    add("folders", nargs="+", help="parts, or their folder")
     add = _add_command(commands, _notebooks)
     add("folder")
     add = _add_command(commands, _sample)
-    add("folder", help="gets 13 MB")
+    add("folder")
 
 
 def _add_kaggle_commands(commands: Any) -> None:
     """Add the commands that make kernels and datasets, in the order of use."""
     add = _add_command(commands, _kernel)
     add("recipe", help="a YAML file, or a bundled recipe")
-    add("-p", **REPEATABLE, help="NAME=VALUE, in place of the recipe's value")
+    add("-p", **SET)
     add("--out", required=True)
-    add("--parts", type=int, default=1, help="kernels that write (default: one)")
+    add("--parts", type=int, default=1, help="kernels that write")
     add("--accelerator", help="train by 05 and 06, on TpuV5E8 …")
     add("--source", **REPEATABLE, dest="sources", help="a slug, for INPUT_DIR")
     add("--no-internet", action="store_false", dest="internet")
 
     add = _add_command(commands, _push)
     add("folders", nargs="+", help="folders that `kernel --out` has written")
-    add("--out", default="work/kaggle", help="for their output (%(default)s)")
+    add("--out", default="work/kaggle")
     add("--at-once", type=int, default=3, help="sessions at a time (%(default)s)")
 
     add = _add_command(commands, _publish)
-    add("folders", nargs="+", help="parts that 04_write has written")
+    add("folders", nargs="+")
     add("--notes", default="", help="what is new, which allows a new version")
     add("--public", action="store_true")
 

@@ -72,7 +72,7 @@ TABLE: dict[str, dict[str, tuple[Any, ...]]] = {
         "PATTERN": ("", 'the images, such as "train/*"; * also matches /', list),
         "LABELS_CSV": (
             "train.csv",
-            "a CSV, a pattern, or a list; without the file: folders",
+            "a CSV, or a list; without the file: folders",
             list,
         ),
         "ID_COLUMN": ("", "empty: the column with the images' names"),
@@ -302,7 +302,9 @@ def check_parameters(values: Values) -> None:
         parameter = PARAMETERS[name]
         is_allowed = parameter.allows(value)
         if is_allowed and name in POSITIVE.split():
-            is_allowed = 0 not in as_size(value)
+            sides = value if isinstance(value, list) else [value, value]
+            are_numbers = {*map(type, sides)} <= {int, float}
+            is_allowed = are_numbers and len(sides) == 2 and min(sides) > 0
         if not is_allowed:
             raise WrongCallError(
                 f"{name} cannot be {value!r}. Its default is {parameter.default!r}: "

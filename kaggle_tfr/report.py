@@ -5,7 +5,6 @@ The executed notebooks are its chapters. All pages work without network.
 
 import csv
 import os
-import time
 from base64 import b64encode
 from collections.abc import Sequence
 from io import BytesIO
@@ -37,22 +36,16 @@ ORDER = ["is_conflict", "is_leak", "farthest", "cluster", "keep", "distance"]
 
 
 def decide(findings: Sequence[Finding]) -> str:
-    """Return whether the records can be trained on and published, and why not.
+    """Return whether the records can be trained on, and why not.
 
     findings: the most serious first, as `read_findings` returns them.
     """
     marks = [finding.mark for finding in findings]
     if "✗" in marks:
         return f"Train: no. {findings[0].text}"
-    subjects = {finding.subject: finding for finding in reversed(findings)}
-    if "parts" not in subjects:
+    if "parts" not in [finding.subject for finding in findings]:
         return "Train: not yet, 04_write has not run on this plan."
-
-    remarks = count_of(marks.count("!"), "remark")
-    license_finding = subjects["license"]
-    has_license = license_finding.mark == "✓"
-    publish = "yes." if has_license else f"not yet, {license_finding.text}"
-    return f"Train: yes, with {remarks}. Publish: {publish}"
+    return f"Train: yes, with {count_of(marks.count('!'), 'remark')}."
 
 
 def write_report(values: Values) -> None:
@@ -75,7 +68,6 @@ def write_report(values: Values) -> None:
         headline=decide(findings),
         findings=findings,
         gallery=load_gallery(work) if "copies" in subjects else None,
-        date=time.strftime("%Y-%m-%d ·"),
         values=values,
         parts=list_own_parts(output_dir(values["OUT_DIR"] or work), work),
         accounting=list(csv.DictReader(accounting.splitlines())),
@@ -152,8 +144,7 @@ def _choose_displayed(clusters: pd.DataFrame) -> pd.DataFrame:
     )
     is_ascending = [column == "distance" for column in ORDER]
     members = members.sort_values(ORDER, ascending=is_ascending)
-    position = members.groupby("cluster").cumcount()
-    return members[position < MAX_OF_CLUSTER].head(MAX_IMAGES)
+    return members.groupby("cluster").head(MAX_OF_CLUSTER).head(MAX_IMAGES)
 
 
 def _name_images(images: pd.DataFrame) -> pd.DataFrame:

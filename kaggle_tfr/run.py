@@ -4,17 +4,17 @@ import logging
 import os
 import re
 import sys
-import time
 from asyncio import InvalidStateError
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import papermill
 from jupyter_client.manager import KernelManager
 
 from kaggle_tfr import notebook, storage
-from kaggle_tfr.find import bundled, output_dir, work_dir
+from kaggle_tfr.find import bundled, work_dir
 from kaggle_tfr.notebook import read_findings
 from kaggle_tfr.parameters import (
     DEFAULT_NOTEBOOKS,
@@ -26,7 +26,6 @@ from kaggle_tfr.parameters import (
 )
 from kaggle_tfr.report import decide, write_report
 from kaggle_tfr.session import TERMINAL
-from kaggle_tfr.shards import list_own_parts
 from kaggle_tfr.storage import ERRNO, explain_os_errors, is_remote
 
 KERNEL_OPTIONS = [
@@ -40,7 +39,7 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     """Run the notebooks with these parameters; return the work folder.
 
     It gets the executed copies (notebooks/) and report.html. The decision, what to
-    look at, and where the files are is printed last, also after a cell that failed.
+    look at, and the report's place are printed last, also after a cell that failed.
     values: parameters of any notebook; each notebook gets its own.
     notebooks: steps as `find_notebook` takes them.
     Raises: ValueError: a wrong parameter or work folder, before any run;
@@ -59,25 +58,19 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
         values = {**values, "WORK_DIR": work}
         is_done = all(_run_notebook(copies / f"{name}.ipynb", values) for name in names)
         write_report(settings)
-        print(summarize(settings))
+        print(summarize(work))
     if not is_done:
         raise RuntimeError(f"A cell failed; its notebook is in {copies}.")
     return work
 
 
-def summarize(settings: Values) -> str:
-    """Return lines to print: the decision, what to look at, and where the files are.
-
-    settings: all parameters of the run, with its work folder as WORK_DIR.
-    """
-    work = settings["WORK_DIR"]
+def summarize(work: str) -> str:
+    """Return lines to print: the decision, what to look at, and the report's place."""
     findings = read_findings(work)
     lines = [decide(findings)]
     lines += [str(finding) for finding in findings if finding.mark in "✗!"]
-    paths = list_own_parts(output_dir(settings["OUT_DIR"] or work), work)
-    paths += [f"{work}/folds.csv", f"{work}/report.html"]
-    for path in filter(storage.exists, paths):  # terminals open them on a click
-        lines.append(path if is_remote(path) else Path(path).as_uri())
+    page = f"{work}/report.html"  # terminals open it on a click
+    lines.append(page if is_remote(page) else Path(page).as_uri())
     return "\n".join(lines)
 
 
@@ -88,7 +81,6 @@ def _run_notebook(copy: Path, values: Values) -> bool:
     values: of any notebook.
     """
     print(copy.stem, flush=True)
-    started = time.monotonic()
     parameters = select_parameters(copy.stem)
     known = {name: values[name] for name in parameters if name in values}
     try:
@@ -103,7 +95,6 @@ def _run_notebook(copy: Path, values: Values) -> bool:
             f"wrote is in {copy.with_suffix('.log')}."
         )
     else:
-        print(f"done in {time.monotonic() - started:,.0f} s", flush=True)
         return True
     notebook.begin(copy.stem, known)
     notebook.note("✗", f"Stopped in {copy.stem[:2]}: {problem}", "stop")
@@ -113,35 +104,39 @@ def _run_notebook(copy: Path, values: Values) -> bool:
 
 def _execute(copy: Path, values: Values) -> None:
     """Run a notebook in a new kernel by papermill; end the kernel and its processes."""
-    # Their messages repeat errors that are raised, or are about what an interrupt has
-    # ended; without a handler they are printed.
-    for library in ("papermill", "asyncio"):
-        logging.getLogger(library).addHandler(logging.NullHandler())
-    # Sockets are files: another process may take a port before the kernel does.
-    manager = KernelManager(
-        client_class="jupyter_client.asynchronous.AsyncKernelClient", transport="ipc"
-    )
+    # Messages of papermill and asyncio repeat errors that are raised, or are about what
+    # an interrupt has ended; without a handler they are printed.
+    logging.getLogger().addHandler(logging.NullHandler())
     variables = {
         TERMINAL: "1" if sys.stderr.isatty() else "0",
         storage.INSIDE: values["WORK_DIR"],
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
     }
-    try:
-        with open(copy.with_suffix(".log"), "w") as log:
-            manager.start_kernel(
-                env=os.environ | variables, extra_arguments=KERNEL_OPTIONS, stderr=log
-            )
-        papermill.execute_notebook(
-            bundled("notebooks") / copy.name,
-            copy,
-            values,
-            progress_bar=False,
-            stdout_file=sys.stdout,
-            stderr_file=sys.stderr,
-            coalesce_streams=True,  # a progress bar is saved as its last state
-            km=manager,
+    with TemporaryDirectory() as folder:
+        # Sockets are files: another process may take a port before the kernel does.
+        manager = KernelManager(
+            client_class="jupyter_client.asynchronous.AsyncKernelClient",
+            transport="ipc",
+            connection_file=f"{folder}/kernel.json",
         )
-    finally:
-        # It fails if an interrupt has ended the start of the kernel.
-        with suppress(AssertionError, InvalidStateError):
-            manager.shutdown_kernel()
+        try:
+            with open(copy.with_suffix(".log"), "w") as log:
+                manager.start_kernel(
+                    env=os.environ | variables,
+                    extra_arguments=KERNEL_OPTIONS,
+                    stderr=log,
+                )
+            papermill.execute_notebook(
+                bundled("notebooks") / copy.name,
+                copy,
+                values,
+                progress_bar=False,
+                stdout_file=sys.stdout,
+                stderr_file=sys.stderr,
+                coalesce_streams=True,  # a progress bar is saved as its last state
+                km=manager,
+            )
+        finally:
+            # It fails if an interrupt has ended the start of the kernel.
+            with suppress(AssertionError, InvalidStateError):
+                manager.shutdown_kernel()

@@ -15,9 +15,8 @@ from support.plans import read_plainly
 from support.processes import call_python
 from support.words import collect_numbers
 
-from kaggle_tfr import storage
 from kaggle_tfr.__main__ import main
-from kaggle_tfr.parameters import DEFAULTS, NOTEBOOKS
+from kaggle_tfr.parameters import NOTEBOOKS
 from kaggle_tfr.run import summarize
 from kaggle_tfr_sample import DUPLICATES
 
@@ -156,17 +155,13 @@ def test_the_last_lines_decide_and_name_all_files(work, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     log = (work.parent / "log.txt").read_text()
     lines = log.splitlines()
-    headline = "Train: yes, with 4 remarks. Publish: not yet, LICENSE is empty."
+    headline = "Train: yes, with 4 remarks."
     last = lines[lines.index(headline) :]
     assert [line[0] for line in last[1:5]] == ["!"] * 4
-    assert last[5:] == [
-        f"file://{work}/{name}" for name in ("part-1", "folds.csv", "report.html")
-    ]
+    assert last[5:] == [f"file://{work}/report.html"]
 
     bucket = f"ram://{tmp_path.name}"
-    storage.write_atomically(f"{bucket}/report.html", b"page")
-    lines = summarize(DEFAULTS | {"WORK_DIR": bucket}).splitlines()
-    assert lines[1:] == [f"{bucket}/report.html"]
+    assert summarize(bucket).splitlines()[1:] == [f"{bucket}/report.html"]
 
 
 def test_a_word_has_one_number(work, truth):

@@ -17,7 +17,6 @@ MOST_LINES, MOST_WORDS = 150, 1200
 PROOFS = """
 `kill -9`, a lost session
   test_kill.py
-  test_faults.py::test_a_kill_at_any_call
 a power cut
   test_faults.py::test_a_power_cut
 an interrupt in a notebook
