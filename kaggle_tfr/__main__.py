@@ -17,7 +17,6 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from kaggle_tfr.find import bundled
@@ -35,7 +34,12 @@ from kaggle_tfr.storage import ERRNO
 from kaggle_tfr.version import __version__
 
 REPEATABLE: Any = {"action": "append", "default": []}
-SET = REPEATABLE | {"metavar": "NAME=VALUE", "help": "set a parameter (repeatable)"}
+SET = {
+    **REPEATABLE,
+    "type": parse_assignment,
+    "metavar": "NAME=VALUE",
+    "help": "set a parameter (repeatable)",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,7 +73,7 @@ def _init(source: str, out: str | None) -> None:
     print(*comments, f"Written: {path}. Next: kaggle-tfr run {path}", sep="\n")
 
 
-def _run(source: str, p: Sequence[str], only: Sequence[str] | None, until: str) -> None:
+def _run(source: str, p: Sequence[Any], only: Sequence[str] | None, until: str) -> None:
     """Run the notebooks, which write folds and TFRecord files, and write a report.
 
     Examples:
@@ -81,7 +85,7 @@ def _run(source: str, p: Sequence[str], only: Sequence[str] | None, until: str) 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     last = find_notebook(until)
     notebooks = only or [name for name in NOTEBOOKS if name <= last]
-    values = load_source(source) | dict(map(parse_assignment, p))
+    values = load_source(source) | dict(p)
 
     from kaggle_tfr.run import run_recipe  # which imports much
 
@@ -105,7 +109,7 @@ def load_source(source: str) -> dict[str, Any]:
     return load_recipe(path) | {"INPUT_DIR": input_dir}
 
 
-def _audit(source: str, out: str | None, p: Sequence[str]) -> int:
+def _audit(source: str, out: str | None, p: Sequence[Any]) -> int:
     """Find copies, leaks and rejected files in the splits that a dataset has.
 
     Examples:
@@ -117,8 +121,8 @@ def _audit(source: str, out: str | None, p: Sequence[str]) -> int:
     """
     from kaggle_tfr.audit import audit_dataset
 
-    audit = audit_dataset(source, out, **dict(map(parse_assignment, p)))
-    page = Path(audit.out_dir, "audit.html").as_uri()  # terminals open it on a click
+    audit = audit_dataset(source, out, **dict(p))
+    page = f"{audit.out_dir}/audit.html"
     print(audit.headline, *audit.findings, page, sep="\n")
     return 3 if len(audit.copies) or audit.counts["rejected"] else 0
 
@@ -134,10 +138,9 @@ def _verify(folders: Sequence[str]) -> int:
 
     faults = verify_parts(folders).faults
     print(f"Every record was read and compared with the plan. Faults: {len(faults):,}.")
-    if faults.empty:
-        return 0
-    print(faults.head(100).to_string(index=False))
-    return 1
+    if len(faults):
+        print(faults.head(100).to_string(index=False))
+    return int(len(faults) > 0)
 
 
 def _notebooks(folder: str) -> None:
@@ -146,24 +149,11 @@ def _notebooks(folder: str) -> None:
     Examples:
       kaggle-tfr notebooks mine
     """
-    generated = shutil.ignore_patterns("kernel.ipynb")
-    shutil.copytree(bundled("notebooks"), folder, ignore=generated)
+    shutil.copytree(bundled("notebooks"), folder)
     print(f"Copied to {folder}.")
 
 
-def _sample(folder: str) -> None:
-    """Write the bundled sample competition.
-
-    Examples:
-      kaggle-tfr sample competition
-    """
-    from kaggle_tfr_sample import write_sample
-
-    write_sample(folder)
-    print(f"The sample competition is in {folder}; its answers are in truth.json.")
-
-
-def _kernel(recipe: str, p: Sequence[str], out: str, **options: Any) -> None:
+def _kernel(recipe: str, p: Sequence[Any], out: str, **options: Any) -> None:
     """Write the folders of kernels to push.
 
     Examples:
@@ -172,7 +162,7 @@ def _kernel(recipe: str, p: Sequence[str], out: str, **options: Any) -> None:
     """
     from kaggle_tfr.kaggle.kernels import write_kernels
 
-    values = load_recipe(recipe) | dict(map(parse_assignment, p))
+    values = load_recipe(recipe) | dict(p)
     print(*write_kernels(values, out, **options), sep="\n")
     print(f"Next: kaggle-tfr push {out}")
 
@@ -203,9 +193,9 @@ def _publish(folders: Sequence[str], **options: Any) -> int:
 
 def _report(table: Any) -> int:
     """Print the problems of kernels or datasets; return the exit code."""
-    problems = table["problem"][table["problem"] != ""]
+    problems = list(filter(None, table["problem"]))
     print(*problems, sep="\n", file=sys.stderr)
-    return 0 if problems.empty else 1
+    return int(bool(problems))
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -251,8 +241,8 @@ def _add_local_commands(commands: Any) -> None:
     add = _add_command(commands, _run, format_parameters())
     add("source", help="a YAML file, a bundled recipe, or a folder of images")
     add("-p", **SET)
-    add("--until", default=DEFAULT_NOTEBOOKS[-1])
-    add("--only", nargs="+", help=f"steps: {', '.join(NOTEBOOKS)}")
+    add("--until", metavar="STEP", default=DEFAULT_NOTEBOOKS[-1])
+    add("--only", nargs="+", metavar="STEP")
 
     add = _add_command(commands, _audit)
     add("source", help=source)
@@ -262,8 +252,6 @@ def _add_local_commands(commands: Any) -> None:
     add = _add_command(commands, _verify)
     add("folders", nargs="+", help="parts, or their folder")
     add = _add_command(commands, _notebooks)
-    add("folder")
-    add = _add_command(commands, _sample)
     add("folder")
 
 

@@ -113,7 +113,7 @@ def find_folder(source: str, beside: str = "") -> str:
     """Return the folder that `find_input` finds without a download, "" for none."""
     if is_remote(source):
         return source.rstrip("/")
-    for folder in (os.path.abspath(os.path.join(beside, source)), output_dir(source)):
+    for folder in map(output_dir, (os.path.join(beside, source), source)):
         if os.path.isdir(folder):
             return folder
 

@@ -110,9 +110,8 @@ def note(mark: str, text: str, subject: str, advice: str = "") -> None:
 def read_findings(work: str) -> list[Finding]:
     """Return the findings of all steps, the most serious first, else by their steps."""
     text = storage.read_text(storage.join(work, FINDINGS))
-    # Those of earlier versions have more keys.
-    rows = [[row[key] for key in Finding._fields] for row in json.loads(text or "[]")]
-    findings = [Finding(*row) for row in rows]
+    rows = json.loads(text or "[]")  # those of earlier versions have other keys, too
+    findings = [Finding(*map(row.get, Finding._fields)) for row in rows]
     return sorted(
         findings, key=lambda finding: (MARKS.index(finding.mark), finding.step)
     )

@@ -220,13 +220,13 @@ POSITIVE = (
 def find_notebook(step: str) -> str:
     """Return the notebook of a step: its number, name, or notebook.
 
-    >>> find_notebook("3"), find_notebook("plan"), find_notebook("03_plan")
+    >>> find_notebook("03"), find_notebook("plan"), find_notebook("03_plan")
     ('03_plan', '03_plan', '03_plan')
 
     Raises: ValueError: there is no such step.
     """
     for notebook in NOTEBOOKS:
-        if step in (notebook, notebook[1], *notebook.split("_")[:2]):
+        if step in (notebook, *notebook.split("_")[:2]):
             return notebook
     raise WrongCallError(
         f"'{step}' is not a step. The steps are {', '.join(NOTEBOOKS)}."

@@ -26,7 +26,7 @@ from kaggle_tfr.parameters import (
 )
 from kaggle_tfr.report import decide, write_report
 from kaggle_tfr.session import TERMINAL
-from kaggle_tfr.storage import ERRNO, explain_os_errors, is_remote
+from kaggle_tfr.storage import ERRNO, is_remote
 
 KERNEL_OPTIONS = [
     # What libraries write goes to the log, without a copy among the outputs.
@@ -48,7 +48,6 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     check_parameters(values)
     settings = {**DEFAULTS, **values}
     work = work_dir(settings["WORK_DIR"], settings["NAME"])
-    settings["WORK_DIR"] = work
     # The executed notebooks are always on this machine.
     folder = work_dir("", settings["NAME"]) if is_remote(work) else work
     copies = Path(folder, "notebooks")
@@ -57,7 +56,7 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
         copies.mkdir(parents=True, exist_ok=True)
         values = {**values, "WORK_DIR": work}
         is_done = all(_run_notebook(copies / f"{name}.ipynb", values) for name in names)
-        write_report(settings)
+        write_report(values)
         print(summarize(work))
     if not is_done:
         raise RuntimeError(f"A cell failed; its notebook is in {copies}.")
@@ -67,11 +66,8 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
 def summarize(work: str) -> str:
     """Return lines to print: the decision, what to look at, and the report's place."""
     findings = read_findings(work)
-    lines = [decide(findings)]
-    lines += [str(finding) for finding in findings if finding.mark in "✗!"]
-    page = f"{work}/report.html"  # terminals open it on a click
-    lines.append(page if is_remote(page) else Path(page).as_uri())
-    return "\n".join(lines)
+    remarks = [str(finding) for finding in findings if finding.mark in "✗!"]
+    return "\n".join([decide(findings), *remarks, f"{work}/report.html"])
 
 
 def _run_notebook(copy: Path, values: Values) -> bool:
@@ -84,8 +80,7 @@ def _run_notebook(copy: Path, values: Values) -> bool:
     parameters = select_parameters(copy.stem)
     known = {name: values[name] for name in parameters if name in values}
     try:
-        with explain_os_errors(copy):
-            _execute(copy, known)
+        _execute(copy, known)
     except papermill.PapermillExecutionError as error:
         problem = f"{error.ename}: {re.sub(ERRNO, '', error.evalue)}"
     except RuntimeError as error:  # nbclient's, when the kernel died

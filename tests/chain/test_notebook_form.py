@@ -77,13 +77,6 @@ def test_the_header_links_all_notebooks(notebook, name):
     assert last_line == " · ".join(links)
 
 
-def test_the_next_notebook_is_linked(notebook, name):
-    """The last section links the notebook that follows; after the last, the first."""
-    (last,) = [text for text in cells(notebook, "markdown") if "## Next" in text]
-    following = [*NOTEBOOKS, NOTEBOOKS[0]][NOTEBOOKS.index(name) + 1]
-    assert f"]({following}.ipynb)" in last
-
-
 def test_the_parameters_are_in_groups(notebook, name):
     """One cell is tagged; its lines are in groups, each under its name.
 

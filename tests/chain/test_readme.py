@@ -44,7 +44,7 @@ a symbolic link in `INPUT_DIR` points
   test_table.py
   test_parameters.py
 an image has become unreadable since the
-  test_writer.py::test_an_image_that_was_damaged_since_the_plan
+  test_writer.py::test_images_that_have_changed
 an image of billions of pixels, or a narrow
   test_damage.py::test_a_bomb
   test_damage.py::test_a_narrow_image
@@ -54,7 +54,7 @@ a truncated JPEG with a valid end marker,
 near-duplicates, or images of one group,
   test_folds.py::test_the_leakage_check
 an image is replaced by another one between
-  test_writer.py::test_images_that_were_replaced_since_the_plan
+  test_writer.py::test_images_that_have_changed
 a file of a part is lost, cut or edited
   test_repair.py::test_any_damaged_file
 a shard is damaged, cut or zeroed, and its

@@ -77,18 +77,6 @@ def test_a_failed_cell_is_shown_with_its_executed_copy(recipe, tmp_path, capsys)
     assert stop.text in Elements((work / "report.html").read_text()).texts
 
 
-def test_a_full_disk_is_named_with_the_file(tmp_path, capsys):
-    """Exit code 1, the file, and what to do."""
-    folder = tmp_path / "notebooks"
-    folder.mkdir()
-    (folder / "01_explore.ipynb").symlink_to("/dev/full")
-
-    assert main(f"run sample --only 01 -p WORK_DIR={tmp_path}".split()) == 1
-
-    message = f"No space left on device: '{folder}/01_explore.ipynb'. Free disk"
-    assert message in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("call", "code", "message"),
     [
@@ -97,11 +85,6 @@ def test_a_full_disk_is_named_with_the_file(tmp_path, capsys):
             "run FOLDER/no.yaml",
             2,
             "The recipe 'FOLDER/no.yaml' cannot be used: No such file",
-        ),
-        (
-            "kernel FOLDER --out FOLDER/k",
-            2,
-            "The recipe 'FOLDER' cannot be used: Is a directory",
         ),
         ("notebooks FOLDER", 1, "error: File exists: 'FOLDER'"),
         ("push FOLDER/nowhere", 1, "'FOLDER/nowhere' has no kernel. Make one"),

@@ -27,16 +27,6 @@ DATA_FILES = (
     "kaggle/header.md",
     "write/page.md",
 )
-# `kaggle-tfr sample` with few images: the heavy test writes all.
-SMALL_SAMPLE = """
-import sys
-from functools import partial
-import kaggle_tfr_sample
-from kaggle_tfr.__main__ import main
-small = partial(kaggle_tfr_sample.write_sample, scale=1 / 6)
-kaggle_tfr_sample.write_sample = small
-sys.exit(main(["sample", "competition"]))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +58,8 @@ def call(wheel, tmp_path_factory):
     (site,) = folder.glob("lib/python*/site-packages")
     (site / "ours.pth").write_text(sysconfig.get_path("purelib"))
 
-    def run(*words, cwd, program="kaggle-tfr"):
-        command = [folder / "bin" / program, *words]
+    def run(*words, cwd):
+        command = [folder / "bin" / "kaggle-tfr", *words]
         settings = {"capture_output": True, "text": True, "env": outside}
         return subprocess.run(command, check=False, cwd=cwd, **settings)
 
@@ -96,17 +86,12 @@ def test_the_wheel_holds_the_sources_as_they_are(wheel, root):
 
 
 def test_an_installed_wheel_answers_in_an_empty_folder(call, tmp_path):
-    """--version, a bundled recipe by name, copies of the notebooks, and the sample."""
+    """--version, a bundled recipe by name, and copies of the notebooks."""
     assert call("--version", cwd=tmp_path).stdout == f"{__version__}\n"
     kernel = call("kernel", "sample", "--out", "k", cwd=tmp_path)
     assert kernel.returncode == 0, kernel.stderr
     assert call("notebooks", "nb", cwd=tmp_path).returncode == 0
     assert sorted(path.stem for path in (tmp_path / "nb").iterdir()) == list(NOTEBOOKS)
-    again = call("notebooks", "nb", cwd=tmp_path)
-    assert (again.returncode, "File exists: 'nb'" in again.stderr) == (1, True)
-    made = call("-c", SMALL_SAMPLE, cwd=tmp_path, program="python")
-    assert made.returncode == 0, made.stderr
-    assert (tmp_path / "competition" / "train.csv").exists()
 
 
 def test_the_lock_has_what_is_asked_for_and_names_no_index(root):
