@@ -22,11 +22,10 @@ from support.chain import ROOT
 from support.docs import list_blocks, write_inputs, write_recipe
 from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 
-from kaggle_tfr import deduplicate, explore, plan, run
+from kaggle_tfr import deduplicate, explore, plan, run, write
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.find import OWNER_PLACEHOLDER
 from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe
-from kaggle_tfr.write.writer import write_parts
 
 BLOCKS = list_blocks()
 # Its examples run on eight devices and with Kaggle's versions.
@@ -34,7 +33,12 @@ OTHER_TESTS = {"docs/reading.md": "tests/read/test_reading_docs.py"}
 # It needs a cluster and a bucket; `test_readme` parses its commands.
 PAGES = [page for page in BLOCKS if page not in (*OTHER_TESTS, "docs/dask.md")]
 FEW_IMAGES = {"LIMIT": 40, "IMAGE_SIZE": 64, "SECOND_LOOK": False}
-RUNS = {"01": explore.run, "02": deduplicate.run, "03": plan.run}
+RUNS = {
+    "01": explore.run,
+    "02": deduplicate.run,
+    "03": plan.run,
+    "04": write.run,
+}
 SECONDS = 900  # for one block
 
 
@@ -112,8 +116,6 @@ def run_steps(values, work, notebooks):
         step = notebook[:2]
         if step in RUNS:
             RUNS[step]({**values, "WORK_DIR": work})
-        elif step == "04":
-            write_parts(work, overwrite=values["OVERWRITE"])
         else:
             assert list(Path(work).glob("part-*/shards.csv")), work
 
