@@ -14,8 +14,6 @@ from kaggle_tfr.version import __version__ as __version__
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kaggle_tfr.audit import Audit
-
 
 def build_dataset(**parameters: Any) -> "pd.DataFrame":
     """Write a dataset of TFRecord shards, as 01 to 04 do; return one row per shard.
@@ -38,17 +36,3 @@ def build_dataset(**parameters: Any) -> "pd.DataFrame":
         return write.run(values).shards
     finally:
         notebook.end()
-
-
-def audit_dataset(source: str, out: str | None = None, **parameters: Any) -> "Audit":
-    """Find copies, leaks, conflicts and rejected files in the splits of a dataset.
-
-    source: a folder or Kaggle slug. out: the folder that gets audit.html, audit.json
-    and copies.csv; by default audit-NAME. parameters: those of 01 and 02
-    that differ from what the layout of the input suggests, such as MAX_BITS=20.
-    Raises: OSError, ValueError: there is no such input, it contains no image, or its
-    layout is not clear; FileExistsError: `out` contains something else.
-    """
-    from kaggle_tfr import audit
-
-    return audit.audit_dataset(source, out, **parameters)

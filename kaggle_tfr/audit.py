@@ -8,8 +8,7 @@ images that 02 accepts.
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -19,7 +18,6 @@ from kaggle_tfr.find import output_dir
 from kaggle_tfr.notebook import Finding
 from kaggle_tfr.parameters import DEFAULTS, Values, check_parameters
 from kaggle_tfr.report import load_gallery, write_page
-from kaggle_tfr.version import __version__
 
 HEADLINE = (
     "{leaking_images:,} of {images:,} images have a copy in another split, "
@@ -40,8 +38,7 @@ OVERLAP = {
 }
 
 
-@dataclass(frozen=True)
-class Audit:
+class Audit(NamedTuple):
     """What an audit found.
 
     headline: the result in a line. findings: of 01 and 02, the most serious first.
@@ -64,9 +61,9 @@ def audit_dataset(
     """Audit a folder or Kaggle input; write the findings to a folder and return them.
 
     The folder gets audit.html, audit.json and copies.csv.
-    out: the folder, by default audit-NAME. against: COMPARE_WITH, published parts that
-    may contain the same images. parameters: those of 01 and 02 that differ from what
-    the layout of the input suggests, such as MAX_BITS=20.
+    out: the folder, by default audit-NAME. against: published parts, as folders or
+    slugs; their fingerprints are read. parameters: those of 01 and 02 that differ
+    from what the layout of the input suggests, such as MAX_BITS=20.
     Raises: OSError, ValueError: there is no such input or part, it contains no image,
     or its layout is not clear; FileExistsError: `out` contains something else.
     """
@@ -79,21 +76,15 @@ def audit_dataset(
             f"'{out_dir}' exists, and its files may be replaced. Name another folder "
             "with --out."
         )
-    values |= {"WORK_DIR": work, "OUT_DIR": out_dir, "COMPARE_WITH": list(against)}
+    values |= {"WORK_DIR": work, "OUT_DIR": out_dir}
+    if against:
+        values["COMPARE_WITH"] = list(against)
     found = _run(values)
-    copies = _list_copies(found)
     counts = _count(found)
     headline = HEADLINE.format(**counts)
     findings = notebook.read_findings(work)
-    write_page(
-        f"{out_dir}/audit.html",
-        title=f"Audit of {values['NAME']}",
-        headline=headline,
-        findings=findings,
-        gallery=load_gallery(work),
-    )
-    audit = Audit(headline, findings, copies, counts, out_dir)
-    _write_tables(audit)
+    audit = Audit(headline, findings, _list_copies(found), counts, out_dir)
+    _write(audit, title=f"Audit of {values['NAME']}", gallery=load_gallery(work))
     return audit
 
 
@@ -109,13 +100,8 @@ def _run(values: Values) -> deduplicate.Found:
 
 def _list_copies(found: deduplicate.Found) -> pd.DataFrame:
     """Return the rows of copies.csv: pairs of images, then those of other datasets."""
-    pairs = found.pairs[found.pairs["accepted"]]
-    has_labels = (pairs[["label_name_a", "label_name_b"]] != "").all(axis=1)
-    is_conflict = has_labels & (pairs["label_name_a"] != pairs["label_name_b"])
-    pairs = pairs.assign(conflict=is_conflict, dataset="")
-    # Another dataset may have other names for the same classes.
-    overlap = found.overlap.rename(columns=OVERLAP)
-    overlap = overlap.assign(verdict="hash", conflict=False)
+    pairs = found.pairs[found.pairs["accepted"]].assign(dataset="")
+    overlap = found.overlap.rename(columns=OVERLAP).assign(verdict="hash")
     return pd.concat([pairs, overlap], join="inner").drop(columns=["a", "b"])
 
 
@@ -132,17 +118,13 @@ def _count(found: deduplicate.Found) -> dict[str, int]:
     }
 
 
-def _write_tables(audit: Audit) -> None:
-    """Write the files of the audit beside its page."""
-    content = {
-        "headline": audit.headline,
-        "version": __version__,
-        "counts": audit.counts,
-        "findings": list(map(vars, audit.findings)),
-    }
-    texts = {
-        "audit.json": json.dumps(content, ensure_ascii=False, indent=1),
-        "copies.csv": storage.format_csv(audit.copies),
-    }
-    for name, text in texts.items():
-        storage.write_atomically(f"{audit.out_dir}/{name}", text.encode())
+def _write(audit: Audit, **sections: Any) -> None:
+    """Write the page of the audit, of these sections, and its tables."""
+    content: dict[str, Any] = {"headline": audit.headline, "counts": audit.counts}
+    page = f"{audit.out_dir}/audit.html"
+    write_page(page, findings=audit.findings, **content, **sections)
+    content["findings"] = [finding._asdict() for finding in audit.findings]
+    text = json.dumps(content, ensure_ascii=False, indent=1)
+    storage.write_atomically(f"{audit.out_dir}/audit.json", text.encode())
+    table = storage.format_csv(audit.copies)
+    storage.write_atomically(f"{audit.out_dir}/copies.csv", table.encode())

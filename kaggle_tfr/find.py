@@ -30,16 +30,16 @@ OWNER_PLACEHOLDER = "INSERT_USERNAME_HERE"
 
 
 def to_slug(text: str, tail: str = "") -> str:
-    """Return the slug that Kaggle makes of a title; with a tail it has at most 50
-    characters.
+    """Return the slug that Kaggle makes of a title and its tail, of 50 characters.
+
+    A longer text is cut.
 
     >>> to_slug("Čassava leaves, part 1"), to_slug("Tea leaves", "tfrecords-plan")
     ('cassava-leaves-part-1', 'tea-leaves-tfrecords-plan')
     """
-    ascii_text = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
-    slug = re.sub(r"[^a-z0-9]+", "-", ascii_text.lower()).strip("-")
-    head = slug[: 49 - len(tail)].strip("-") if tail else slug
-    return f"{head}-{tail}".strip("-")
+    title = unicodedata.normalize("NFKD", f"{text[: 49 - len(tail)]} {tail}")
+    ascii_title = title.encode("ascii", "ignore").decode()
+    return re.sub(r"[^a-z0-9]+", "-", ascii_title.lower()).strip("-")
 
 
 def bundled(folder: str) -> Path:
@@ -50,17 +50,10 @@ def bundled(folder: str) -> Path:
 
 
 def output_dir(folder: str) -> str:
-    """Return the absolute path of a folder for output; a `gs://` address is kept.
-
-    Relative paths start at the current folder, or at the checkout if that is its
-    notebooks/.
-    """
+    """Return the absolute path of a folder for output; a `gs://` address is kept."""
     if is_remote(folder):
         return folder.rstrip("/")
-    top = Path.cwd()
-    if top.name == "notebooks" and (top.parent / "kaggle_tfr").is_dir():
-        top = top.parent
-    return os.path.abspath(top / Path(folder).expanduser())
+    return os.path.abspath(os.path.expanduser(folder))
 
 
 def work_dir(folder: str, name: str) -> str:
@@ -90,7 +83,8 @@ def find_input(
     source: a path, the slug of a competition, or "owner/dataset"; subfolders may
     follow. "competitions/", "datasets/" or "models/" in front gives the type. Folders
     of this machine come before Kaggle's mounts, and these before kagglehub's downloads,
-    which are made where there is no /kaggle/input.
+    which are made where there is no /kaggle/input, unless the first folder of `source`
+    exists: then a folder in it is misspelt.
     beside: a further folder that the path may be relative to.
     names: of the files to download, below the folder; "" for all files.
     Raises: FileNotFoundError: it says where it looked; OSError: of the disk;
@@ -104,7 +98,8 @@ def find_input(
 
     places = f"{os.path.abspath(os.path.join(beside, source))} and {KAGGLE_INPUT}"
     is_slug = re.match(r"[\w-]+(/\w|/?$)", source)
-    if is_slug and not os.path.isdir(KAGGLE_INPUT):
+    is_here = os.path.isdir(KAGGLE_INPUT) or find_folder(source.split("/")[0], beside)
+    if is_slug and not is_here:
         try:
             return _download(source, names)
         except Exception as error:  # of kagglehub, requests, zipfile
@@ -118,7 +113,7 @@ def find_folder(source: str, beside: str = "") -> str:
     """Return the folder that `find_input` finds without a download, "" for none."""
     if is_remote(source):
         return source.rstrip("/")
-    for folder in (os.path.abspath(os.path.join(beside, source)), output_dir(source)):
+    for folder in map(output_dir, (os.path.join(beside, source), source)):
         if os.path.isdir(folder):
             return folder
 

@@ -6,9 +6,9 @@ and kept in findings.json, which the report, the audit and the last lines of a r
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -25,8 +25,7 @@ WRITING = "04_write"  # it writes the same records again: later findings stay tr
 _held = ExitStack()  # the lock of a notebook that was opened by hand
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """A sentence with its numbers. Step and subject identify it.
 
     step: such as "04_write", or "04_write part 2" for one part. subject: a word, with
@@ -44,9 +43,8 @@ class Finding:
         return f"{self.mark} {self.text} {self.advice}".rstrip()
 
 
-# Where this process notes its findings: WORK_DIR and step; and those that it has noted,
-# by subject. One at most.
-_noted: dict[tuple[str, str], dict[str, Finding]] = {}
+# Where this process notes its findings: WORK_DIR and step, one at most.
+_noting: list[tuple[str, str]] = []
 
 
 def start(step: str, values: Values) -> str:
@@ -86,9 +84,15 @@ def begin(step: str, values: Values) -> str:
     work = work_dir(values["WORK_DIR"], values.get("NAME", ""))
     if part := values.get("PART"):
         step += f" part {part}"
-    _noted.clear()
-    _noted[work, step] = {}
-    _replace(work, step, [])
+    _noting[:] = [(work, step)]
+    kept = []
+    for finding in read_findings(work):
+        is_later = step < WRITING and finding.step > step
+        # All parts of a step are of the step.
+        is_of_step = f"{finding.step} ".startswith(f"{step} ")
+        if not (is_later or is_of_step):
+            kept.append(finding)
+    _save(work, kept)
     return work
 
 
@@ -98,33 +102,24 @@ def note(mark: str, text: str, subject: str, advice: str = "") -> None:
     Without a step, as in a script that calls single functions, it is only printed.
     """
     print(Finding("", subject, mark, text, advice))
-    for (work, step), noted in _noted.items():
-        noted[subject] = Finding(step, subject, mark, text, advice)
-        _replace(work, step, noted.values())
+    for work, step in _noting:
+        kept = [row for row in read_findings(work) if row[:2] != (step, subject)]
+        _save(work, [*kept, Finding(step, subject, mark, text, advice)])
 
 
 def read_findings(work: str) -> list[Finding]:
     """Return the findings of all steps, the most serious first, else by their steps."""
     text = storage.read_text(storage.join(work, FINDINGS))
-    findings = [Finding(**row) for row in json.loads(text or "[]")]
+    rows = json.loads(text or "[]")  # those of earlier versions have other keys, too
+    findings = [Finding(*map(row.get, Finding._fields)) for row in rows]
     return sorted(
         findings, key=lambda finding: (MARKS.index(finding.mark), finding.step)
     )
 
 
-def _replace(work: str, step: str, findings: Iterable[Finding]) -> None:
-    """Save all findings of a step, or of one part of it, in place of those saved.
-
-    Another process, which writes another part, may save the file at the same time; its
-    next finding brings all of them back.
-    """
-    rows = [vars(finding) for finding in findings]
-    for finding in read_findings(work):
-        is_later = step < WRITING and finding.step > step
-        # All parts of a step are of the step.
-        is_of_step = f"{finding.step} ".startswith(f"{step} ")
-        if not (is_later or is_of_step):
-            rows.append(vars(finding))
+def _save(work: str, findings: Sequence[Finding]) -> None:
+    """Save all findings of a work folder."""
+    rows = [finding._asdict() for finding in findings]
     text = json.dumps(rows, ensure_ascii=False, indent=1)
     storage.write_atomically(storage.join(work, FINDINGS), text.encode())
 
@@ -132,7 +127,7 @@ def _replace(work: str, step: str, findings: Iterable[Finding]) -> None:
 def end() -> None:
     """Release WORK_DIR; what is noted from now on is only printed."""
     _held.close()
-    _noted.clear()
+    _noting.clear()
 
 
 def account(counts: Mapping[str, int], total: int) -> pd.DataFrame:

@@ -72,7 +72,7 @@ TABLE: dict[str, dict[str, tuple[Any, ...]]] = {
         "PATTERN": ("", 'the images, such as "train/*"; * also matches /', list),
         "LABELS_CSV": (
             "train.csv",
-            "a CSV, a pattern, or a list; without the file: folders",
+            "a CSV, or a list; without the file: folders",
             list,
         ),
         "ID_COLUMN": ("", "empty: the column with the images' names"),
@@ -220,13 +220,13 @@ POSITIVE = (
 def find_notebook(step: str) -> str:
     """Return the notebook of a step: its number, name, or notebook.
 
-    >>> find_notebook("3"), find_notebook("plan"), find_notebook("03_plan")
+    >>> find_notebook("03"), find_notebook("plan"), find_notebook("03_plan")
     ('03_plan', '03_plan', '03_plan')
 
     Raises: ValueError: there is no such step.
     """
     for notebook in NOTEBOOKS:
-        if step in (notebook, notebook[1], *notebook.split("_")[:2]):
+        if step in (notebook, *notebook.split("_")[:2]):
             return notebook
     raise WrongCallError(
         f"'{step}' is not a step. The steps are {', '.join(NOTEBOOKS)}."
@@ -302,7 +302,9 @@ def check_parameters(values: Values) -> None:
         parameter = PARAMETERS[name]
         is_allowed = parameter.allows(value)
         if is_allowed and name in POSITIVE.split():
-            is_allowed = 0 not in as_size(value)
+            sides = value if isinstance(value, list) else [value, value]
+            are_numbers = {*map(type, sides)} <= {int, float}
+            is_allowed = are_numbers and len(sides) == 2 and min(sides) > 0
         if not is_allowed:
             raise WrongCallError(
                 f"{name} cannot be {value!r}. Its default is {parameter.default!r}: "

@@ -5,7 +5,6 @@ The executed notebooks are its chapters. All pages work without network.
 
 import csv
 import os
-import time
 from base64 import b64encode
 from collections.abc import Sequence
 from io import BytesIO
@@ -75,7 +74,6 @@ def write_report(values: Values) -> None:
         headline=decide(findings),
         findings=findings,
         gallery=load_gallery(work) if "copies" in subjects else None,
-        date=time.strftime("%Y-%m-%d ·"),
         values=values,
         parts=list_own_parts(output_dir(values["OUT_DIR"] or work), work),
         accounting=list(csv.DictReader(accounting.splitlines())),
@@ -152,8 +150,7 @@ def _choose_displayed(clusters: pd.DataFrame) -> pd.DataFrame:
     )
     is_ascending = [column == "distance" for column in ORDER]
     members = members.sort_values(ORDER, ascending=is_ascending)
-    position = members.groupby("cluster").cumcount()
-    return members[position < MAX_OF_CLUSTER].head(MAX_IMAGES)
+    return members.groupby("cluster").head(MAX_OF_CLUSTER).head(MAX_IMAGES)
 
 
 def _name_images(images: pd.DataFrame) -> pd.DataFrame:

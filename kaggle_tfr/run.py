@@ -4,11 +4,11 @@ import logging
 import os
 import re
 import sys
-import time
 from asyncio import InvalidStateError
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import papermill
 from jupyter_client.manager import KernelManager
@@ -27,7 +27,7 @@ from kaggle_tfr.parameters import (
 from kaggle_tfr.report import decide, write_report
 from kaggle_tfr.session import TERMINAL
 from kaggle_tfr.shards import list_own_parts
-from kaggle_tfr.storage import ERRNO, explain_os_errors, is_remote
+from kaggle_tfr.storage import ERRNO, is_remote
 
 KERNEL_OPTIONS = [
     # What libraries write goes to the log, without a copy among the outputs.
@@ -40,7 +40,7 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     """Run the notebooks with these parameters; return the work folder.
 
     It gets the executed copies (notebooks/) and report.html. The decision, what to
-    look at, and where the files are is printed last, also after a cell that failed.
+    look at, and the report's place are printed last, also after a cell that failed.
     values: parameters of any notebook; each notebook gets its own.
     notebooks: steps as `find_notebook` takes them.
     Raises: ValueError: a wrong parameter or work folder, before any run;
@@ -49,7 +49,6 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     check_parameters(values)
     settings = {**DEFAULTS, **values}
     work = work_dir(settings["WORK_DIR"], settings["NAME"])
-    settings["WORK_DIR"] = work
     # The executed notebooks are always on this machine.
     folder = work_dir("", settings["NAME"]) if is_remote(work) else work
     copies = Path(folder, "notebooks")
@@ -58,8 +57,8 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
         copies.mkdir(parents=True, exist_ok=True)
         values = {**values, "WORK_DIR": work}
         is_done = all(_run_notebook(copies / f"{name}.ipynb", values) for name in names)
-        write_report(settings)
-        print(summarize(settings))
+        write_report(values)
+        print(summarize({**settings, "WORK_DIR": work}))
     if not is_done:
         raise RuntimeError(f"A cell failed; its notebook is in {copies}.")
     return work
@@ -88,12 +87,10 @@ def _run_notebook(copy: Path, values: Values) -> bool:
     values: of any notebook.
     """
     print(copy.stem, flush=True)
-    started = time.monotonic()
     parameters = select_parameters(copy.stem)
     known = {name: values[name] for name in parameters if name in values}
     try:
-        with explain_os_errors(copy):
-            _execute(copy, known)
+        _execute(copy, known)
     except papermill.PapermillExecutionError as error:
         problem = f"{error.ename}: {re.sub(ERRNO, '', error.evalue)}"
     except RuntimeError as error:  # nbclient's, when the kernel died
@@ -103,7 +100,6 @@ def _run_notebook(copy: Path, values: Values) -> bool:
             f"wrote is in {copy.with_suffix('.log')}."
         )
     else:
-        print(f"done in {time.monotonic() - started:,.0f} s", flush=True)
         return True
     notebook.begin(copy.stem, known)
     notebook.note("✗", f"Stopped in {copy.stem[:2]}: {problem}", "stop")
@@ -113,35 +109,39 @@ def _run_notebook(copy: Path, values: Values) -> bool:
 
 def _execute(copy: Path, values: Values) -> None:
     """Run a notebook in a new kernel by papermill; end the kernel and its processes."""
-    # Their messages repeat errors that are raised, or are about what an interrupt has
-    # ended; without a handler they are printed.
-    for library in ("papermill", "asyncio"):
-        logging.getLogger(library).addHandler(logging.NullHandler())
-    # Sockets are files: another process may take a port before the kernel does.
-    manager = KernelManager(
-        client_class="jupyter_client.asynchronous.AsyncKernelClient", transport="ipc"
-    )
+    # Messages of papermill and asyncio repeat errors that are raised, or are about what
+    # an interrupt has ended; without a handler they are printed.
+    logging.getLogger().addHandler(logging.NullHandler())
     variables = {
         TERMINAL: "1" if sys.stderr.isatty() else "0",
         storage.INSIDE: values["WORK_DIR"],
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
     }
-    try:
-        with open(copy.with_suffix(".log"), "w") as log:
-            manager.start_kernel(
-                env=os.environ | variables, extra_arguments=KERNEL_OPTIONS, stderr=log
-            )
-        papermill.execute_notebook(
-            bundled("notebooks") / copy.name,
-            copy,
-            values,
-            progress_bar=False,
-            stdout_file=sys.stdout,
-            stderr_file=sys.stderr,
-            coalesce_streams=True,  # a progress bar is saved as its last state
-            km=manager,
+    with TemporaryDirectory() as folder:
+        # Sockets are files: another process may take a port before the kernel does.
+        manager = KernelManager(
+            client_class="jupyter_client.asynchronous.AsyncKernelClient",
+            transport="ipc",
+            connection_file=f"{folder}/kernel.json",
         )
-    finally:
-        # It fails if an interrupt has ended the start of the kernel.
-        with suppress(AssertionError, InvalidStateError):
-            manager.shutdown_kernel()
+        try:
+            with open(copy.with_suffix(".log"), "w") as log:
+                manager.start_kernel(
+                    env=os.environ | variables,
+                    extra_arguments=KERNEL_OPTIONS,
+                    stderr=log,
+                )
+            papermill.execute_notebook(
+                bundled("notebooks") / copy.name,
+                copy,
+                values,
+                progress_bar=False,
+                stdout_file=sys.stdout,
+                stderr_file=sys.stderr,
+                coalesce_streams=True,  # a progress bar is saved as its last state
+                km=manager,
+            )
+        finally:
+            # It fails if an interrupt has ended the start of the kernel.
+            with suppress(AssertionError, InvalidStateError):
+                manager.shutdown_kernel()

@@ -1,9 +1,8 @@
 """Every command and code block of README and docs runs.
 
 A page's blocks run in their order in a folder that contains only the inputs and, except
-for README, the output of the sample. `make test` runs them in this process, with the
-functions of the notebooks in place of the notebooks and with few images; the heavy test
-runs them in bash, as a reader does.
+for README, the output of the sample; in this process, with the functions of the
+notebooks in place of the notebooks, and with few images.
 """
 
 import glob
@@ -19,13 +18,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from support.chain import ROOT, write_small_sample
-from support.dask_cluster import start_cluster
+from support.chain import ROOT
 from support.docs import list_blocks, write_inputs, write_recipe
-from support.gcs import serve_bucket
 from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 
-import kaggle_tfr_sample
 from kaggle_tfr import deduplicate, explore, plan, run, write
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.find import OWNER_PLACEHOLDER
@@ -34,10 +30,8 @@ from kaggle_tfr.parameters import DEFAULTS, check_parameters, load_recipe
 BLOCKS = list_blocks()
 # Its examples run on eight devices and with Kaggle's versions.
 OTHER_TESTS = {"docs/reading.md": "tests/read/test_reading_docs.py"}
-# They need a cluster and a bucket, so the quick test only parses their commands.
-HEAVY_PAGES = ("docs/dask.md",)
-PAGES = [page for page in BLOCKS if page not in OTHER_TESTS]
-QUICK_PAGES = [page for page in PAGES if page not in HEAVY_PAGES]
+# It needs a cluster and a bucket; `test_readme` parses its commands.
+PAGES = [page for page in BLOCKS if page not in (*OTHER_TESTS, "docs/dask.md")]
 FEW_IMAGES = {"LIMIT": 40, "IMAGE_SIZE": 64, "SECOND_LOOK": False}
 RUNS = {"01": explore.run, "02": deduplicate.run, "03": plan.run, "04": write.run}
 SECONDS = 900  # for one block
@@ -108,7 +102,6 @@ def functions(monkeypatch, sample):
         return work
 
     monkeypatch.setattr(run, "run_recipe", run_recipe)
-    monkeypatch.setattr(kaggle_tfr_sample, "write_sample", write_small_sample)
 
 
 def run_steps(values, work, notebooks):
@@ -134,7 +127,7 @@ def run_here(block, folder):
         elif words[0] == "papermill":
             status = run_papermill(*arguments)
         else:
-            status = run_bash(line, folder)
+            status = run_program(["bash", "-c", line], folder)
         if status:
             return status
     return 0
@@ -147,11 +140,6 @@ def run_papermill(notebook, output, recipe_flag, recipe):
     run.run_recipe(load_recipe(recipe), [Path(notebook).stem])
     Path(output).touch()
     return 0
-
-
-def run_bash(text, folder):
-    """Run a block in bash as a reader does; return its exit code."""
-    return run_program(["bash", "-e", "-c", text], folder)
 
 
 def run_program(command, folder):
@@ -171,7 +159,7 @@ def run_program(command, folder):
     return done.returncode
 
 
-def run_page(page, folder, run_commands):
+def run_page(page, folder):
     """Run the blocks of a page in order; return {block: its exit code or a word}."""
     results = {}
     for block in BLOCKS[page]:
@@ -181,7 +169,7 @@ def run_page(page, folder, run_commands):
         elif block.language == "yaml":
             check_parameters(write_recipe(block, folder))
         elif block.language == "bash":
-            result = run_commands(block, folder)
+            result = run_here(block, folder)
         elif block.language == "python":
             needs_torch = re.search(r"^import torch$", block.text, re.MULTILINE)
             if needs_torch and find_spec("torch") is None:
@@ -196,21 +184,14 @@ def run_page(page, folder, run_commands):
     return results
 
 
-def find_failures(results):
-    return [
-        str(block)
-        for block, result in results.items()
-        if isinstance(result, int) and result != block.exit_code
-    ]
-
-
 @pytest.mark.usefixtures("functions", "kernels")
-@pytest.mark.parametrize("page", QUICK_PAGES)
+@pytest.mark.parametrize("page", PAGES)
 def test_the_blocks_of_a_page_run(page, folder):
     """Each block finds the files of those before it."""
-    results = run_page(page, folder, run_here)
+    results = run_page(page, folder)
 
-    assert find_failures(results) == []
+    statuses = {block: n for block, n in results.items() if isinstance(n, int)}
+    assert statuses == {block: block.exit_code for block in statuses}
     if page in CHECKS:
         CHECKS[page](folder)
 
@@ -238,34 +219,6 @@ def check_inputs(folder):
 
 
 CHECKS = {"README.md": check_readme, "docs/inputs.md": check_inputs}
-
-
-@pytest.mark.heavy
-@pytest.mark.timeout(3600)
-@pytest.mark.usefixtures("kernels")
-@pytest.mark.parametrize("page", PAGES)
-def test_the_blocks_of_a_page_run_in_bash(page, folder, tmp_path, monkeypatch):
-    """The notebooks themselves, the real client of Kaggle, a cluster and a bucket."""
-
-    def run_locally(block, folder):
-        return run_bash(block.text, folder)
-
-    def run_on_cluster(block, folder):
-        with serve_bucket(tmp_path) as bucket:
-            bucket.seed_objects("my-bucket", folder / "empty")
-            for name, value in bucket.env.items():
-                monkeypatch.setenv(name, value)
-            with start_cluster(tmp_path / "cluster", env=bucket.env) as cluster:
-                text = block.text.replace("tcp://10.0.0.5:8786", cluster.address)
-                return run_bash(text.replace("/shared", str(folder)), folder)
-
-    results = run_page(
-        page, folder, run_on_cluster if page in HEAVY_PAGES else run_locally
-    )
-
-    assert find_failures(results) == []
-    if page == "README.md":
-        assert "data:image/webp" in (folder / "work/sample/report.html").read_text()
 
 
 def test_few_blocks_are_not_run():

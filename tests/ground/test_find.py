@@ -95,17 +95,6 @@ def test_plain_paths_and_buckets_need_no_kaggle(tmp_path, monkeypatch):
         find_input("")
 
 
-def test_notebooks_and_the_command_line_agree_on_folders(tmp_path, monkeypatch):
-    """In notebooks/, relative folders start at the project as well."""
-    for name in ("kaggle_tfr", "notebooks", "photos"):
-        (tmp_path / name).mkdir()
-    for folder in (tmp_path, tmp_path / "notebooks"):
-        monkeypatch.chdir(folder)
-        assert find.work_dir("", "leaves") == str(tmp_path / "work/leaves")
-        assert find.work_dir("runs/1", "leaves") == str(tmp_path / "runs/1")
-        assert find_input("photos") == str(tmp_path / "photos")
-
-
 def test_the_work_folder_on_kaggle_is_the_one_it_keeps(mounts):
     """/kaggle/working is what Kaggle saves; addresses of buckets pass unchanged."""
     assert find.work_dir("", "leaves") == str(mounts[1])
@@ -175,10 +164,11 @@ def test_a_full_disk_is_named(server, monkeypatch):
 
 @pytest.mark.parametrize(
     "source",
-    ["./tea", "/ada/tea", "~/ada/tea", r"ada\tea", "tea.zip", "a.b/tea", "my photos"],
+    ["./tea", "/ada/tea", "~/ada/tea", r"ada\tea", "tea.zip", "a.b/tea", "in/tea"],
 )
 def test_a_path_is_never_asked_for(server, source):
-    """What is not a slug is not looked up on Kaggle."""
+    """What is not a slug is not looked up on Kaggle, nor a folder of one here."""
+    put(Path("in"), [], {"1.txt": ""})
     with pytest.raises(FileNotFoundError, match="Looked in"):
         find_input(source)
     assert server.calls == []

@@ -20,15 +20,13 @@ from kaggle_tfr.write.writer import write_parts
 TEA = f"{USER}/tea-tfrecords-1"
 FRESH_PROCESS = """
 import sys
-from functools import partial
-import kaggle_tfr_sample
 from kaggle import KaggleApi
 from kaggle_tfr.__main__ import main
+from kaggle_tfr_sample import write_sample
 
 KaggleApi.args, KaggleApi.config_dir = ["--local"], "."
-small = partial(kaggle_tfr_sample.write_sample, scale=1 / 20)
-kaggle_tfr_sample.write_sample = small
-lines = "sample s|notebooks n|init s -o r.yaml|init part-1 -o p.yaml"
+write_sample("s", scale=1 / 20)
+lines = "notebooks n|init s -o r.yaml|init part-1 -o p.yaml"
 lines += "|init ada/tea -o t.yaml"
 lines += "|kernel sample --out k|push k --out got|publish part-1|kernel t.yaml --out k"
 codes = {line: main(line.split()) for line in lines.split("|")}
