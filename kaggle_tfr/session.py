@@ -37,9 +37,14 @@ def prepare() -> None:
 
 
 def count_cores() -> int:
-    """Return the cores that this process may use, also by the quota of a container."""
-    from joblib import cpu_count  # which a machine that only reads records lacks
+    """Return the cores that this process may use; those of the machine without joblib.
 
+    joblib knows the quota of a container. A machine that only trains may lack it.
+    """
+    try:
+        from joblib import cpu_count
+    except ImportError:
+        return os.cpu_count() or 1
     return cpu_count()
 
 

@@ -84,7 +84,7 @@ def test_an_audit_finds_all_that_is_planted(photos, capsys):
     marks = [line[0] for line in lines[1:-1]]
     assert marks == sorted(marks, key="✗!·✓".index)
     assert any("Copies in test and train: 2 of 10 and" in line for line in lines)
-    assert lines[-1] == f"{folder}/audit.html"
+    assert lines[-1] == f"file://{folder}/audit.html"
 
 
 def test_a_second_audit_writes_the_same_bytes(photos, monkeypatch):

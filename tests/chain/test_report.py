@@ -50,7 +50,14 @@ WRITTEN = find("✓", "parts")
     [
         ([], "Train: not yet, 04_write has not run on this plan."),
         ([find("✗", "input", "Lost."), WRITTEN], "Train: no. Lost."),
-        ([find("!", "copies"), WRITTEN], "Train: yes, with 1 remark."),
+        (
+            [find("!", "copies"), WRITTEN, find("✓", "license")],
+            "Train: yes, with 1 remark. Publish: yes.",
+        ),
+        (
+            [find("·", "license", "None."), find("✓", "license"), WRITTEN],
+            "Train: yes, with 0 remarks. Publish: not yet, None.",
+        ),
     ],
 )
 def test_the_headline_decides(findings, headline):

@@ -44,9 +44,9 @@ CASES = {
     "no labels": (
         ("01", "02", "03", "04", "05"),
         "06",
-        "have no labels.*set LABEL_COLUMN",
+        "of the kind 'none'",
     ),
-    "several labels": (("01", "02", "03", "04", "05"), "06", "can have several labels"),
+    "several labels": (("01", "02", "03", "04", "05"), "06", "of the kind 'multi'"),
 }
 
 

@@ -3,13 +3,15 @@
 import json
 import subprocess
 import sys
+import tracemalloc
 from dataclasses import replace
 from functools import partial
+from unittest import mock
 
 import cv2
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, PngImagePlugin
 from support.fuzzing import load, verdict
 from support.scenes import UNCHANGED, opened, saved, scene
 
@@ -74,6 +76,19 @@ def test_too_many_pixels_are_rejected_by_the_header(monkeypatch):
         for read in (*READERS, read_header):
             with pytest.raises(RejectedImage, match=reason):
                 read(data)
+
+
+def test_a_bomb_is_rejected_before_it_is_decompressed():
+    """The size of a PNG is read without its pixels, here 200 MB."""
+    bomb = saved(Image.new("1", (20_000, 10_000)), "PNG")
+    png_class = PngImagePlugin.PngImageFile
+    tracemalloc.start()
+    with mock.patch.object(png_class, "load", side_effect=AssertionError):
+        with pytest.raises(RejectedImage, match="over MAX_PIXELS: "):
+            read_header(bomb)
+        assert read_header(saved(scene(64, 64), "PNG")).plain
+    assert tracemalloc.get_traced_memory()[1] < 10e6
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
