@@ -161,8 +161,8 @@ def run(
     function, items: picklable. total: the end of the progress bar, which each result
     moves by `advance(result)`. local_only: use this machine even if there is a cluster,
     because there is too much data to send.
-    Raises: the error of a call; ConnectionError: the scheduler is gone; KilledWorker or
-    TerminatedWorkerError: a task has killed its workers: memory lacks, or it crashed.
+    Raises: the error of a call; ConnectionError: the scheduler is gone; RuntimeError: a
+    task has killed its workers.
     """
     if not _active:
         use_backend()
@@ -217,8 +217,8 @@ def run_groups(
 
     ahead, joined = tee(groups)
     # An empty block, and so an empty list, is the end of a group.
-    blocks = chain.from_iterable(chain(split(group), [[]]) for group in ahead)
-    lists = run(function, blocks, label=label, total=total, advance=len)
+    items = chain.from_iterable(chain(split(group), [[]]) for group in ahead)
+    lists = run(function, items, label=label, total=total, advance=len)
     with contextlib.closing(lists):
         for group in joined:
             yield join(group, chain.from_iterable(takewhile(bool, lists)))

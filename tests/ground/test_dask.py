@@ -98,7 +98,7 @@ def test_after_an_interrupt_the_workers_stop_too(work, on_cluster, tmp_path):
     named = count()
     assert named < SHARDS
     time.sleep(1)
-    assert count() < SHARDS  # those that have begun end, no other one begins
+    assert count() - named <= 2  # those between the look and the name
     assert all(len(read_plainly([path])) == 4 for path in part.glob("*.tfrec"))
     write_parts(str(work), str(tmp_path))
     assert digests(tmp_path) == digests(work / "whole")
