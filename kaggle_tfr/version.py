@@ -1,3 +1,3 @@
-"""The version of the package, and the address of its repository."""
+"""The version of the package."""
 
 __version__ = "0.2.0"
