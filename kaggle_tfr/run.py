@@ -4,9 +4,8 @@ import logging
 import os
 import re
 import sys
-from asyncio import InvalidStateError
 from collections.abc import Sequence
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -125,12 +124,17 @@ def _execute(copy: Path, values: Values) -> None:
             connection_file=f"{folder}/kernel.json",
         )
         try:
-            with open(copy.with_suffix(".log"), "w") as log:
-                manager.start_kernel(
+            # Only the main thread is interrupted, so that the start is complete.
+            with (
+                open(copy.with_suffix(".log"), "w") as log,
+                ThreadPoolExecutor(1) as thread,
+            ):
+                thread.submit(
+                    manager.start_kernel,
                     env=os.environ | variables,
                     extra_arguments=KERNEL_OPTIONS,
                     stderr=log,
-                )
+                ).result()
             papermill.execute_notebook(
                 bundled("notebooks") / copy.name,
                 copy,
@@ -142,6 +146,5 @@ def _execute(copy: Path, values: Values) -> None:
                 km=manager,
             )
         finally:
-            # It fails if an interrupt has ended the start of the kernel.
-            with suppress(AssertionError, InvalidStateError):
+            if manager.has_kernel:
                 manager.shutdown_kernel()

@@ -306,9 +306,8 @@ def _decode_values(
 def _join_labels(label_values: list[tf.Tensor], kind: str) -> tf.Tensor:
     """Return the class or quantity, −1 without one, or flags of several, float32."""
     if kind == "multi":
-        flags = [tf.reshape(value, [-1]) for value in label_values]
-        floats = [tf.cast(flag, tf.float32) for flag in flags]
-        return tf.concat(floats, 0)
+        floats = [tf.cast(value, tf.float32) for value in label_values]
+        return tf.concat([tf.reshape(value, [-1]) for value in floats], 0)
     return label_values[0] if label_values else tf.constant(-1, tf.int64)
 
 
@@ -372,11 +371,8 @@ def fit_to_size(pixels: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
         # Antialiasing takes four times as long, and matters in a strong reduction only.
         sides = tf.shape(pixels)[:2]
         is_strong = tf.reduce_any(2 * sides > 3 * tf.constant(size))
-        resized = tf.cond(
-            is_strong,
-            lambda: tf.image.resize(pixels, size, antialias=True),
-            lambda: tf.image.resize(pixels, size),
-        )
+        plain = partial(tf.image.resize, pixels, size)
+        resized = tf.cond(is_strong, partial(plain, antialias=True), plain)
         return tf.cast(tf.round(resized), pixels.dtype)
 
     has_size = tf.reduce_all(tf.shape(pixels)[:2] == size)

@@ -30,9 +30,12 @@ def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> li
     out_dir: OUT_DIR, where 04 writes parts; earlier parts may be elsewhere. The shards
     of one that is a slug are not on this machine: TFREC_DIRS must name it.
     """
-    folders = list(tfrec_dirs) or [output_dir(out_dir or work_dir)]
-    path = storage.join(work_dir, RECORDS)
-    if not tfrec_dirs and storage.exists(path):
+    if tfrec_dirs:
+        return list(tfrec_dirs)
+
+    folders = [output_dir(out_dir or work_dir)]
+    path = f"{work_dir}/{RECORDS}"
+    if storage.exists(path):
         records = storage.read_parquet(path, columns=["folder"])
         folders += records["folder"].unique().tolist()
     return folders

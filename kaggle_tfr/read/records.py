@@ -127,8 +127,7 @@ def _join_labels(labels: list[Any], kind: str) -> Any:
     if kind == "masks":
         return tuple(labels)
     if kind == "multi":
-        flags = np.concatenate(list(map(np.ravel, labels)))
-        return flags.astype(np.float32)
+        return np.hstack(labels).astype(np.float32)
     label = labels[0] if labels else -1
     return label.decode(errors="replace") if isinstance(label, bytes) else label
 

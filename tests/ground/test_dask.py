@@ -72,18 +72,20 @@ def test_a_worker_dies(work, on_cluster, tmp_path):
     assert digests(tmp_path) == digests(work / "whole")
 
 
-@pytest.mark.heavy
 def test_after_an_interrupt_the_workers_stop_too(work, on_cluster, tmp_path):
     """Unfinished shards get no final name, and the next run writes equal bytes."""
     part = tmp_path / "part-1"
+    has_ended = threading.Event()
     count = lambda: len(list(part.glob("*.tfrec")))  # noqa: E731
 
     def interrupt():
         wait_until(lambda: count() > 1, "two shards")
-        on_cluster.signal(
-            signal.SIGSTOP
-        )  # else they might be through before the interrupt is felt
-        _thread.interrupt_main()
+        # Else they might be through before the interrupt is felt.
+        on_cluster.signal(signal.SIGSTOP)
+        # Python drops one that arrives in a finalizer; a user presses Ctrl-C again.
+        while not has_ended.is_set():
+            _thread.interrupt_main()
+            has_ended.wait(10)
 
     # What a shell starts in the background is deaf to interrupts.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -92,13 +94,15 @@ def test_after_an_interrupt_the_workers_stop_too(work, on_cluster, tmp_path):
         with pytest.raises(KeyboardInterrupt):
             write_parts(str(work), str(tmp_path))
     finally:
+        has_ended.set()
         signal.signal(signal.SIGINT, before)
         on_cluster.signal(signal.SIGCONT)
 
     named = count()
     assert named < SHARDS
     time.sleep(1)
-    assert count() - named <= 2  # those between the look and the name
+    # Each worker ends its task, and one that the scheduler had given it already.
+    assert count() - named <= 4
     assert all(len(read_plainly([path])) == 4 for path in part.glob("*.tfrec"))
     write_parts(str(work), str(tmp_path))
     assert digests(tmp_path) == digests(work / "whole")
