@@ -110,7 +110,7 @@ def read_shard_rows(part_dir: str) -> list[ShardRow]:
         rejects = read_part_table(part_dir, "rejects.csv", REJECT_COLUMNS)
         for values in read_part_table(part_dir, columns=COLUMNS).to_numpy():
             of_shard = rejects[rejects["file"] == values[0]].to_dict("records")
-            rows.append(ShardRow(*values, rejects=of_shard))
+            rows.append(replace(ShardRow(*values), rejects=of_shard))
     for path in _list_journal(part_dir):
         with suppress(ValueError, TypeError):
             rows.append(ShardRow(**json.loads(storage.read_bytes(path))))

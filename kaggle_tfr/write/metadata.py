@@ -29,7 +29,7 @@ def escape_markdown(text: str) -> str:
 
 
 def renew_metadata(
-    part_dir: str, plan: Plan, rows: Sequence[ShardRow], license_name: str = ""
+    part_dir: str, plan: Plan, rows: Sequence[ShardRow], license_name: str
 ) -> None:
     """Write a part's dataset-metadata.json.
 
@@ -41,7 +41,7 @@ def renew_metadata(
     present.pop("description", None)
     if license_name:
         present["licenses"] = [{"name": license_name}]
-    slug = str(present.get("id", "")).rpartition("/")[2]
+    slug = Path(present.get("id", "")).name
     write_json(path, describe_dataset(plan, rows, slug) | present)
 
 

@@ -74,7 +74,7 @@ def _list_texts(
     rejects = [reject | {"file": row.file} for row in rows for reject in row.rejects]
     if rejects:
         texts["rejects.csv"] = storage.format_csv(pd.DataFrame(rejects)[REJECT_COLUMNS])
-    if any(row.split == "test" for row in rows):
+    if "test" in {row.split for row in rows}:
         texts[SUBMISSION] = storage.read_text(f"{work_dir}/{SUBMISSION}")
     if rows[0].part == plan.first_part:
         texts[FOLDS_FILE] = storage.read_text(f"{work_dir}/{FOLDS_FILE}")

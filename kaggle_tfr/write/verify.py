@@ -82,7 +82,7 @@ def verify_parts(folders: Sequence[str], work_dir: str = "") -> Verification:
     """Read parts again and return their faults, a source comparison and pixel sums.
 
     Every byte is read: sha256, CRCs, each record's image, and its features against the
-    row of the image; names, counts and files against plan and shards.csv.
+    row of the image; counts and files against plan and shards.csv.
     folders: parts, or folders of parts such as WORK_DIR.
     work_dir: the plan's; "" to compare no sources. Of each part, about 50 records are
         compared.
@@ -182,7 +182,7 @@ def read_shard(part_dir: str, shard: Shard) -> Iterator[list[Record]]:
     """Yield the records of a shard in blocks; none if it is missing."""
     row, images = shard
     path = f"{part_dir}/{row.file}"
-    rows = chain(images.to_dict("records"), repeat({}))
+    rows: Any = chain(images.to_dict("records"), repeat({}))
     with (
         suppress(*PER_IMAGE_ERRORS),
         plain_file(path) as plain,

@@ -54,7 +54,7 @@ def write_parts(
         SystemExit: a Kaggle batch session nears its end.
     """
     plan = read_plan(work_dir)
-    numbers = [part] if part else list(plan.part_numbers)
+    numbers = [part] if part else plan.part_numbers
     parts_dir = out_dir or work_dir
     part_dirs = [storage.join(parts_dir, f"part-{number}") for number in numbers]
     _check_plan(plan, numbers[0], work_dir)
@@ -107,8 +107,10 @@ def _check_folders(work_dir: str, parts_dir: str, part_dirs: list[str]) -> None:
         plan is in a part that this run writes.
     """
     others = [part for part in list_parts(parts_dir) if part not in part_dirs]
-    advice = "Remove or move the older one, or set another OUT_DIR."
-    check_one_dataset([work_dir, *others], advice=advice)
+    check_one_dataset(
+        [work_dir, *others],
+        advice="Remove or move the older one, or set another OUT_DIR.",
+    )
 
     table = storage.read_parquet(f"{work_dir}/plan.parquet", columns=["path"])
     for folder in table["path"].map(os.path.dirname).unique():
