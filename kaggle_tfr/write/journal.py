@@ -54,10 +54,7 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
     Raises: ValueError: the part was written from a different plan and `overwrite` is
         off, or a row names a file outside the part.
     """
-    names = storage.list_names(part_dir)
-    is_new = {"shards.csv", "plan.json", "journal/"}.isdisjoint(names)
-    before = read_json(f"{part_dir}/plan.json").get("fingerprint")
-    is_other = not is_new and before != plan.fingerprint
+    is_other = _is_of_other_plan(part_dir, plan)
     if is_other and not overwrite:
         raise ValueError(
             f"'{part_dir}' was written from a different plan, or its plan.json is "
@@ -80,6 +77,14 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
         storage.remove(storage.join(part_dir, file))
     storage.write_atomically(f"{part_dir}/plan.json", plan.to_json().encode())
     return finished
+
+
+def _is_of_other_plan(part_dir: str, plan: Plan) -> bool:
+    """Return whether there is a part of another plan, or one without its plan.json."""
+    names = storage.list_names(part_dir)
+    is_new = {"shards.csv", "plan.json", "journal/"}.isdisjoint(names)
+    before = read_json(f"{part_dir}/plan.json").get("fingerprint")
+    return not is_new and before != plan.fingerprint
 
 
 def read_json(path: str) -> dict[str, Any]:

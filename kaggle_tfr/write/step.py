@@ -87,6 +87,9 @@ def verify_written(part_dirs: list[str], work_dir: str) -> Verification:
     if len(checked.faults):
         table = checked.faults.head(20).to_string()
         raise RuntimeError(f"Run 04_write again: parts are not as planned.\n{table}")
-    text = f"0 faults in {checked.stats['images'].sum():,} records, all read again."
-    notebook.note("✓", text, "verification")
+    notebook.note(
+        "✓",
+        f"0 faults in {checked.stats['images'].sum():,} records, all read again.",
+        "verification",
+    )
     return checked

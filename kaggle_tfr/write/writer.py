@@ -86,8 +86,9 @@ def _check_plan(plan: Plan, part: int, work_dir: str) -> None:
             f"PART is {part}, but the plan has the parts {list(plan.part_numbers)}. "
             "Set PART to one of them, or to 0 for all."
         )
-    sums = {FOLDS_FILE: plan.folds_sha256}
-    if part == plan.first_part and find_changed_files(work_dir, sums):
+    if part == plan.first_part and find_changed_files(
+        work_dir, {FOLDS_FILE: plan.folds_sha256}
+    ):
         raise ValueError(
             f"'{work_dir}/{FOLDS_FILE}' has changed since 03_plan. Run 03_plan again."
         )
@@ -186,8 +187,9 @@ def _encode(plan: Plan, row: Row, data: bytes | OSError) -> bytes | Reject:
             "problem": str(error),
         }
     except OSError as error:
-        message = f"an image cannot be read: {error}. {storage.RESUME_HINT}"
-        raise OSError(message) from error
+        raise OSError(
+            f"an image cannot be read: {error}. {storage.RESUME_HINT}"
+        ) from error
 
 
 def write_shard(
@@ -253,8 +255,9 @@ def _write_records(
                 else:
                     rejects.append(record)
     except tf.errors.OpError as error:
-        message = f"'{path}' cannot be written: {error.message}. {storage.RESUME_HINT}"
-        raise OSError(message) from error
+        raise OSError(
+            f"'{path}' cannot be written: {error.message}. {storage.RESUME_HINT}"
+        ) from error
     if not compression and os.path.getsize(path) != n_bytes:
         raise OSError(f"'{path}' was truncated. {storage.RESUME_HINT}")
     return rejects
