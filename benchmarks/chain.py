@@ -91,7 +91,7 @@ def ours(folder, kind, out, clock):
     """Run the steps of the package; return the number of records."""
     from kaggle_tfr import deduplicate, explore, parallel, plan, read
     from kaggle_tfr.parameters import DEFAULTS
-    from kaggle_tfr.write.verify import verify_written
+    from kaggle_tfr.write.verify import verify_parts
     from kaggle_tfr.write.writer import write_parts
 
     side = baselines.SIDES[kind]
@@ -115,7 +115,7 @@ def ours(folder, kind, out, clock):
     with clock("write_parts"):
         shards = write_parts(out, out)
     with clock("verify_parts"):
-        verify_written([f"{out}/part-1"], out)
+        verify_parts([f"{out}/part-1"], out)
     with clock(BARE):
         files = read.find_shards(out)["file"]
         for _ in parallel.run(decode_shard, files, label="Decoding"):

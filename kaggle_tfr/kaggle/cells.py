@@ -43,12 +43,11 @@ def format_notebook(
     headings = [cells[0].source.splitlines()[0] for cells in cells_of_steps]
     template = jinja2.Template(HEADER.read_text(), trim_blocks=True)
     header = template.render(headings=headings, metadata=metadata)
-    slug = Path(metadata["id"]).name
     cells = [
         new_markdown_cell(header),
         *_make_settings(steps, values),
         new_code_cell(format_carrier(), metadata=_HIDDEN),
-        new_code_cell(_OPENING.format(slug=slug, more=opening)),
+        new_code_cell(_OPENING.format(slug=Path(metadata["id"]).name, more=opening)),
         *chain(*cells_of_steps),
     ]
     for number, cell in enumerate(cells):
@@ -80,13 +79,9 @@ def _format_values(values: Values) -> str:
 
 def _read_cells(step: str) -> list[Any]:
     """Return the cells of a notebook, without its parameters and links."""
-    notebook = nbformat.read(bundled("notebooks") / f"{step}.ipynb", as_version=4)
-    cells = [
-        cell
-        for cell in notebook.cells
-        if "parameters" not in cell.metadata.get("tags", [])
-        and not cell.source.startswith(("## Parameters", "## Next"))
-    ]
+    path = bundled("notebooks") / f"{step}.ipynb"
+    # Text and code of the parameters follow the header; links are at the end.
+    header, _, _, *cells, _ = nbformat.read(path, as_version=4).cells
     # A kernel has a table of contents in place of the links to the other notebooks.
-    cells[0].source = _LINKS.sub("", cells[0].source)
-    return cells
+    header.source = _LINKS.sub("", header.source)
+    return [header, *cells]

@@ -4,14 +4,13 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from kaggle_tfr.find import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.kaggle.cells import format_notebook
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE
 from kaggle_tfr.parameters import DEFAULT_NOTEBOOKS, DEFAULTS, Values, check_parameters
-from kaggle_tfr.storage import is_remote
+from kaggle_tfr.storage import is_remote, write_atomically
 
 # Where a kernel writes, whatever a recipe says.
 _FOLDERS = {"WORK_DIR": "/kaggle/working", "OUT_DIR": "", "PART": 0}
@@ -63,8 +62,11 @@ def _write_part_kernels(
     folders = [write(planner, DEFAULT_NOTEBOOKS[:3], values, inputs)]
     inputs = [*inputs, f"notebooks/{OWNER_PLACEHOLDER}/{planner}"]
     # The plan is outside the output, so that a kernel leaves only its part.
-    work_dirs = {"WORK_DIR": "/kaggle/temp/work", "OUT_DIR": "/kaggle/working"}
-    values = {**values, **work_dirs}
+    values = {
+        **values,
+        "WORK_DIR": "/kaggle/temp/work",
+        "OUT_DIR": "/kaggle/working",
+    }
     for part, slug in enumerate(slugs, 1):
         opening = (
             f'session.copy_output("{planner}", WORK_DIR)\n'
@@ -151,13 +153,12 @@ def _write_kernel(
             key, source = _find_source(name)
             metadata[key] = sorted({*metadata.get(key, []), source})
 
-    folder = Path(out, slug)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = f"{out}/{slug}"
     text = json.dumps(metadata, indent=2) + "\n"
-    (folder / KERNEL_FILE).write_text(text, encoding="utf-8")
+    write_atomically(f"{folder}/{KERNEL_FILE}", text.encode())
     notebook = format_notebook(metadata, steps, values, opening)
-    (folder / "kernel.ipynb").write_text(notebook, encoding="utf-8")
-    return str(folder)
+    write_atomically(f"{folder}/kernel.ipynb", notebook.encode())
+    return folder
 
 
 def _find_source(name: str) -> tuple[str, str]:
@@ -174,9 +175,8 @@ def _find_source(name: str) -> tuple[str, str]:
             'and set the parameter to its name there, "competition" or "owner/dataset".'
         )
     words = path.split("/")
+    input_type = "datasets" if words[1:] else "competitions"
     if words[0] in _SOURCES:
         input_type = words.pop(0)
-    else:
-        input_type = "datasets" if len(words) > 1 else "competitions"
     n_words = 1 if input_type == "competitions" else 2
     return _SOURCES[input_type], "/".join(words[:n_words])

@@ -17,7 +17,7 @@ def read_metadata(path: Path, username: str) -> dict[str, Any]:
 
     Raises: ValueError: it is not JSON.
     """
-    text = read_text(path).replace(f"{OWNER_PLACEHOLDER}/", f"{username}/")
+    text = read_text(path).replace(OWNER_PLACEHOLDER, username)
     return parse_json(text, str(path), "Write the file again.")
 
 
@@ -58,13 +58,11 @@ def _find_changes(part_dir: str) -> list[str]:
     A link counts as a file, whatever it leads to.
     """
     sums = read_sums(part_dir)
-    changed = list(find_changed_files(part_dir, sums))
-    for path in sorted(Path(part_dir).rglob("*")):
-        name = path.relative_to(part_dir).as_posix()
-        is_file = path.is_symlink() or not path.is_dir()
-        if is_file and name not in {*sums, SUMS, DATASET_FILE}:
-            changed.append(name)
-    return changed
+    paths = Path(part_dir).rglob("*")
+    files = [path for path in paths if path.is_symlink() or not path.is_dir()]
+    names = {str(path.relative_to(part_dir)) for path in files}
+    unlisted = names - {*sums, SUMS, DATASET_FILE}
+    return [*find_changed_files(part_dir, sums), *sorted(unlisted)]
 
 
 def list_kernels(folder: str) -> list[str]:

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -151,10 +152,11 @@ def _fetch_output(name: str, output: str) -> tuple[str, str]:
     """Wait for the end of a session and download its output; return the kernel's state
     and problem.
     """
-    answer = call("kernels_status", name)
-    while answer.status.name not in ("COMPLETE", "ERROR", "CANCEL_ACKNOWLEDGED"):
-        time.sleep(POLL_SECONDS)
+    while True:
         answer = call("kernels_status", name)
+        if answer.status.name in ("COMPLETE", "ERROR", "CANCEL_ACKNOWLEDGED"):
+            break
+        time.sleep(POLL_SECONDS)
     call("kernels_output", name, output, page_size=200)
     if answer.status.name != "COMPLETE":
         return "failed", f"{answer.failure_message} (the log is in {output})"
@@ -180,8 +182,7 @@ def publish_parts(
     username = read_username()
     names = [read_dataset(folder, username) for folder in folders]
     states = [
-        _publish_part(folder, name, notes, public)
-        for name, folder in zip(names, folders, strict=True)
+        _publish_part(*part, notes, public) for part in zip(folders, names, strict=True)
     ]
     return pd.DataFrame({"name": names, "state": states, "problem": ""})
 
@@ -233,13 +234,12 @@ def _download_sums(name: str) -> str:
 
 def _list_files(name: str) -> dict[str, int]:
     """Return the bytes of a dataset's files; one that does not exist has none."""
-    sizes: dict[str, int] = {}
+    sizes = {}
     token = None
-    while token != "":
-        try:
+    with suppress(FileNotFoundError):
+        while token != "":
             page = call("dataset_list_files", name, token, page_size=200)
-        except FileNotFoundError:
-            return {}
-        sizes |= {file.name: file.total_bytes for file in page.files or ()}
-        token = page.next_page_token
+            for file in page.files:
+                sizes[file.name] = file.total_bytes
+            token = page.next_page_token
     return sizes

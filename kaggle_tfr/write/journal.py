@@ -6,12 +6,11 @@ shards.csv replaces the journal. A run locks the part. Parts in a bucket, or on 
 system without locks, are not locked.
 """
 
-import fnmatch
 import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kaggle_tfr import storage
@@ -44,7 +43,7 @@ class ShardRow:
     number: int = -1
 
 
-COLUMNS = [field.name for field in fields(ShardRow)][:9]  # of shards.csv
+COLUMNS = [*ShardRow.__annotations__][:9]  # of shards.csv
 
 
 def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[ShardRow]:
@@ -55,16 +54,16 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
     Raises: ValueError: the part was written from a different plan and `overwrite` is
         off, or a row names a file outside the part.
     """
-    change = _find_change(part_dir, plan)
-    if change and not overwrite:
+    is_other = _is_of_other_plan(part_dir, plan)
+    if is_other and not overwrite:
         raise ValueError(
-            f"'{part_dir}' was written from a different plan: {change}. "
-            "Set OVERWRITE = True to write it again (on the command line: "
-            "-p OVERWRITE=True), choose another OUT_DIR, or revert the change."
+            f"'{part_dir}' was written from a different plan, or its plan.json is "
+            "damaged. Set OVERWRITE = True to write it again (on the command line: "
+            "-p OVERWRITE=True), or choose another OUT_DIR."
         )
     storage.remove_leftovers(part_dir)
     rows = read_shard_rows(part_dir)
-    finished = [] if change else match_plan(rows, plan)
+    finished = [] if is_other else match_plan(rows, plan)
     sums = read_sums(part_dir) | {row.file: row.sha256 for row in finished}
     changed = find_changed_files(part_dir, sums)
     if "rejects.csv" in changed:
@@ -73,27 +72,19 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
     unfinished = {row.file for row in rows} - {row.file for row in finished}
     # Without its shards.csv a part is unfinished; `close_part` removes what SHA256SUMS
     # lists.
-    first = ["shards.csv", DATASET_FILE] if change else []
+    first = ["shards.csv", DATASET_FILE] if is_other else []
     for file in [*first, *changed, *unfinished]:
         storage.remove(storage.join(part_dir, file))
     storage.write_atomically(f"{part_dir}/plan.json", plan.to_json().encode())
     return finished
 
 
-def _find_change(part_dir: str, plan: Plan) -> str:
-    """Return how the plan of a part differs, such as "QUALITY was 90", or ""."""
-    before = read_json(f"{part_dir}/plan.json")
-    is_new = {"shards.csv", "plan.json", "journal/"}.isdisjoint(
-        storage.list_names(part_dir)
-    )
-    if is_new or before.get("fingerprint") == plan.fingerprint:
-        return ""
-    changes = [
-        f"{name.upper()} was {value!r:.60}"
-        for name, value in before.get("settings", {}).items()
-        if value != getattr(plan.settings, name, value)
-    ]
-    return ", ".join(changes) or "it has other images, or its plan.json is damaged"
+def _is_of_other_plan(part_dir: str, plan: Plan) -> bool:
+    """Return whether there is a part of another plan, or one without its plan.json."""
+    names = storage.list_names(part_dir)
+    is_new = {"shards.csv", "plan.json", "journal/"}.isdisjoint(names)
+    before = read_json(f"{part_dir}/plan.json").get("fingerprint")
+    return not is_new and before != plan.fingerprint
 
 
 def read_json(path: str) -> dict[str, Any]:
@@ -110,9 +101,8 @@ def write_json(path: str, values: Mapping[str, Any]) -> None:
 
 
 def _list_journal(part_dir: str) -> list[str]:
-    folder = f"{part_dir}/journal"
-    names = fnmatch.filter(storage.list_names(folder), "*.json")
-    return [f"{folder}/{name}" for name in names]
+    names = storage.list_names(f"{part_dir}/journal")
+    return [f"{part_dir}/journal/{name}" for name in names if name.endswith(".json")]
 
 
 def read_shard_rows(part_dir: str) -> list[ShardRow]:
@@ -132,11 +122,6 @@ def read_shard_rows(part_dir: str) -> list[ShardRow]:
     return rows
 
 
-def add_row(part_dir: str, row: ShardRow) -> None:
-    """Write the row of a shard to the journal."""
-    write_json(f"{part_dir}/journal/{row.number:06d}.json", vars(row))
-
-
 def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:
     """Return the last row of each shard that agrees with the plan, with its number.
 
@@ -146,11 +131,7 @@ def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:
     matching = {}
     for row in rows:
         shard = shards.get((row.split, row.fold, row.shard))
-        if (
-            shard
-            and row.file == plan.file_name(shard, row.count)
-            and shard.count - row.count == row.refused == len(row.rejects)
-        ):
+        if shard and shard.count - row.count == row.refused == len(row.rejects):
             matching[shard.number] = replace(row, number=shard.number)
     return [*matching.values()]
 

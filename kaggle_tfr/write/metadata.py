@@ -10,7 +10,7 @@ import pandas as pd
 
 from kaggle_tfr.find import OWNER_PLACEHOLDER, to_slug
 from kaggle_tfr.plan.plan import Plan
-from kaggle_tfr.write.journal import DATASET_FILE, ShardRow, read_json
+from kaggle_tfr.write.journal import DATASET_FILE, ShardRow, read_json, write_json
 
 # The characters that begin something in Markdown, in a formula or in HTML.
 MARKUP = re.compile(r"[\\`*_\[\]<>&|$~@]")
@@ -29,19 +29,20 @@ def escape_markdown(text: str) -> str:
 
 
 def renew_metadata(
-    part_dir: str, plan: Plan, rows: Sequence[ShardRow], license_name: str = ""
-) -> dict[str, Any]:
-    """Return what a part's dataset-metadata.json should contain.
+    part_dir: str, plan: Plan, rows: Sequence[ShardRow], license_name: str
+) -> None:
+    """Write a part's dataset-metadata.json.
 
     The user may have changed all but the description. license_name: "" for the one in
     the file.
     """
-    present = read_json(f"{part_dir}/{DATASET_FILE}")
+    path = f"{part_dir}/{DATASET_FILE}"
+    present = read_json(path)
     present.pop("description", None)
     if license_name:
         present["licenses"] = [{"name": license_name}]
-    slug = str(present.get("id", "")).rpartition("/")[2]
-    return describe_dataset(plan, rows, slug) | present
+    slug = Path(present.get("id", "")).name
+    write_json(path, describe_dataset(plan, rows, slug) | present)
 
 
 def describe_dataset(
@@ -68,13 +69,9 @@ def describe_dataset(
         slug=slug,
         escape=escape_markdown,
     )
-    n_images = shards["count"].sum()
-    n_classes = len(plan.labels.classes)
     return {
         "title": f"{name[: 49 - len(ending)]} {ending}",
         "id": f"{OWNER_PLACEHOLDER}/{slug}",
-        "subtitle": f"{n_images:,} images of {n_classes:,} classes as {ending}",
         "description": page,
         "licenses": [],
-        "keywords": [],
     }

@@ -18,7 +18,7 @@ from kaggle_tfr.plan.plan import Plan, read_rows
 from kaggle_tfr.records import format_index, list_frames
 from kaggle_tfr.shards import SUMS, format_sums, read_sums
 from kaggle_tfr.write import journal
-from kaggle_tfr.write.journal import COLUMNS, DATASET_FILE, REJECT_COLUMNS, ShardRow
+from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, ShardRow
 from kaggle_tfr.write.metadata import renew_metadata
 
 # In plan.parquet these describe the original, in a record the stored image. A CSV has
@@ -40,9 +40,7 @@ def close_part(
     rows: of all shards of the part, in the plan's order. Files that are right stay.
     publish_hashes: whether the part gets hashes.parquet.
     """
-    metadata = renew_metadata(part_dir, plan, rows, license_name)
-    journal.write_json(f"{part_dir}/{DATASET_FILE}", metadata)
-
+    renew_metadata(part_dir, plan, rows, license_name)
     files = _list_tables(work_dir, plan, rows, publish_hashes=publish_hashes)
     texts = _list_texts(work_dir, part_dir, plan, rows)
     files |= {name: text.encode() for name, text in texts.items() if text}
@@ -76,16 +74,20 @@ def _list_texts(
     rejects = [reject | {"file": row.file} for row in rows for reject in row.rejects]
     if rejects:
         texts["rejects.csv"] = storage.format_csv(pd.DataFrame(rejects)[REJECT_COLUMNS])
-    if any(row.split == "test" for row in rows):
+    if "test" in {row.split for row in rows}:
         texts[SUBMISSION] = storage.read_text(f"{work_dir}/{SUBMISSION}")
     if rows[0].part == plan.first_part:
         texts[FOLDS_FILE] = storage.read_text(f"{work_dir}/{FOLDS_FILE}")
-    for row in [] if compression else rows:
-        with storage.local_copy(f"{part_dir}/{row.file}") as local:
-            texts[f"index/{row.file}.idx"] = format_index(list_frames(local))
+    if not compression:
+        texts |= {f"index/{row.file}.idx": _format_index(part_dir, row) for row in rows}
     # Without shards.csv, which is written last, the part is unfinished.
     texts["shards.csv"] = storage.format_csv(pd.DataFrame(rows)[COLUMNS])
     return texts
+
+
+def _format_index(part_dir: str, row: ShardRow) -> str:
+    with storage.local_copy(f"{part_dir}/{row.file}") as local:
+        return format_index(list_frames(local))
 
 
 def _list_tables(

@@ -57,8 +57,7 @@ def channel_stats_of_files(images: pd.DataFrame) -> pd.DataFrame:
     sums_of_files = parallel.run(_sum_file, images["path"], label="Pixels of files")
     for split, sums in zip(images["split"], sums_of_files, strict=True):
         stats[split] += sums
-    table = pd.DataFrame(stats, COLUMNS).T
-    return table[table["images"] > 0]
+    return pd.DataFrame(stats, COLUMNS).T.query("images > 0")
 
 
 def _sum_file(path: str) -> Any:

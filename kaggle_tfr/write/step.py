@@ -7,7 +7,7 @@ import pandas as pd
 from kaggle_tfr import notebook, storage
 from kaggle_tfr.find import output_dir
 from kaggle_tfr.parameters import Values
-from kaggle_tfr.plan.plan import Plan, read_plan
+from kaggle_tfr.plan.plan import read_plan
 from kaggle_tfr.write.journal import DATASET_FILE, read_json
 from kaggle_tfr.write.stats import (
     channel_stats_of_files,
@@ -15,7 +15,7 @@ from kaggle_tfr.write.stats import (
     save_mean_rgb,
     save_stats,
 )
-from kaggle_tfr.write.verify import verify_written
+from kaggle_tfr.write.verify import Verification, verify_parts
 from kaggle_tfr.write.writer import account_parts, write_parts
 
 
@@ -23,14 +23,13 @@ from kaggle_tfr.write.writer import account_parts, write_parts
 class Written:
     """What 04 wrote.
 
-    plan: of the parts. part_dirs: the folders of the parts that this run wrote.
-    shards: as in shards.csv. sources: the sample of records that was compared with
-    their images, one row each; see `verify.Finding`.
+    part_dirs: the folders of the parts that this run wrote. shards: as in shards.csv.
+    sources: the sample of records that was compared with their images, one row each;
+    see `verify.Finding`.
     stats: by split: images, pixels, and mean and std of red, green and blue, 0 to 255.
     counts: number of input images by outcome, as in accounting.csv.
     """
 
-    plan: Plan
     part_dirs: list[str]
     shards: pd.DataFrame
     sources: pd.DataFrame
@@ -47,7 +46,6 @@ def run(values: Values) -> Written:
     """
     work = notebook.begin("04_write", values)
     parts_dir = output_dir(values["OUT_DIR"] or work)
-    plan = read_plan(work)
     shards = write_parts(
         work,
         parts_dir,
@@ -58,27 +56,40 @@ def run(values: Values) -> Written:
     )
     part_dirs = [f"{parts_dir}/part-{number}" for number in shards["part"].unique()]
     checked = verify_written(part_dirs, work)
-    text = f"0 faults in {shards['count'].sum():,} records, all read again."
-    notebook.note("✓", text, "verification")
-
-    for part_dir, stats_of_part in checked.stats.groupby("part"):
-        save_stats(stats_of_part.droplevel(0), str(part_dir))
-    stats = checked.stats.groupby("split").sum()
-    if values["MEAN_RGB"]:
-        originals = storage.read_parquet(f"{work}/plan.parquet", ["path", "split"])
-        save_mean_rgb(channel_stats_of_files(originals), "files", work)
-        save_mean_rgb(stats, "records", work)
     if all(read_json(f"{part}/{DATASET_FILE}")["licenses"] for part in part_dirs):
         notebook.note("✓", "The parts have a license.", "license")
     else:
         advice = "To publish, set LICENSE and run 04_write again. Finished shards stay."
         notebook.note("·", "LICENSE is empty.", "license", advice)
+    stats = checked.stats.groupby("split").sum()
+    for part_dir, sums_of_part in checked.stats.groupby("part"):
+        save_stats(sums_of_part.droplevel(0), str(part_dir))
+    if values["MEAN_RGB"]:
+        originals = storage.read_parquet(f"{work}/plan.parquet", ["path", "split"])
+        save_mean_rgb(channel_stats_of_files(originals), "files", work)
+        save_mean_rgb(stats, "records", work)
     described = pd.json_normalize([describe_sums(sums) for _, sums in stats.iterrows()])
     return Written(
-        plan=plan,
         part_dirs=part_dirs,
         shards=shards,
         sources=checked.sources,
         stats=described.set_axis(stats.index),
-        counts=account_parts(plan, shards, work),
+        counts=account_parts(read_plan(work), shards, work),
     )
+
+
+def verify_written(part_dirs: list[str], work_dir: str) -> Verification:
+    """Read written parts again, and note that all of them are as planned.
+
+    Raises: RuntimeError: a record or a file is not as planned.
+    """
+    checked = verify_parts(part_dirs, work_dir)
+    if len(checked.faults):
+        table = checked.faults.head(20).to_string()
+        raise RuntimeError(f"Run 04_write again: parts are not as planned.\n{table}")
+    notebook.note(
+        "✓",
+        f"0 faults in {checked.stats['images'].sum():,} records, all read again.",
+        "verification",
+    )
+    return checked

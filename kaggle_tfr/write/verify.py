@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain, repeat
 from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from PIL import Image, ImageOps
 from kaggle_tfr import parallel, storage
 from kaggle_tfr.images.convert import EncodedImage, ImageSettings, read_pixels
 from kaggle_tfr.images.header import RejectedImage, read_header, read_upright
-from kaggle_tfr.images.orientation import INVERSE, ORIENTATIONS, apply_orientation
+from kaggle_tfr.images.orientation import ORIENTATIONS, apply_orientation
 from kaggle_tfr.naming import is_shard_name
 from kaggle_tfr.plan.plan import Plan, read_plan
 from kaggle_tfr.records import (
@@ -81,7 +82,7 @@ def verify_parts(folders: Sequence[str], work_dir: str = "") -> Verification:
     """Read parts again and return their faults, a source comparison and pixel sums.
 
     Every byte is read: sha256, CRCs, each record's image, and its features against the
-    row of the image; names, counts and files against plan and shards.csv.
+    row of the image; counts and files against plan and shards.csv.
     folders: parts, or folders of parts such as WORK_DIR.
     work_dir: the plan's; "" to compare no sources. Of each part, about 50 records are
         compared.
@@ -96,24 +97,12 @@ def verify_parts(folders: Sequence[str], work_dir: str = "") -> Verification:
                     findings.append(finding)
                 if np.any(finding.sums):
                     stats[part_dir, finding.split] += finding.sums
-    columns = [*Finding._fields[:4]]  # of faults
-    table = pd.DataFrame(findings, columns=Finding._fields).sort_values(columns)
-    faults = table.loc[table["problem"] != "", columns]
+
+    table = pd.DataFrame(findings, columns=Finding._fields)
+    faults = table.loc[table["problem"] != "", "part":"problem"]
     places = pd.MultiIndex.from_tuples(stats, names=["part", "split"])
     sums = pd.DataFrame([*stats.values()], places, COLUMNS)
     return Verification(faults, table.dropna(), sums)
-
-
-def verify_written(part_dirs: list[str], work_dir: str) -> Verification:
-    """Read written parts again, and check that all of them are as planned.
-
-    Raises: RuntimeError: a record or a file is not as planned.
-    """
-    checked = verify_parts(part_dirs, work_dir)
-    if len(checked.faults):
-        table = checked.faults.head(20).to_string()
-        raise RuntimeError(f"Run 04_write again: parts are not as planned.\n{table}")
-    return checked
 
 
 def _verify_part(part_dir: str, work_dir: str) -> Iterator[Finding]:
@@ -146,17 +135,15 @@ def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
 
     The problems are those of files, by name.
     """
-    plan: Any = None
-    rows = list[ShardRow]()
     sums = read_sums(part_dir)
     problems = find_changed_files(part_dir, sums)
     try:
         plan = read_plan(part_dir)
-        rows = journal.match_plan(journal.read_shard_rows(part_dir), plan)
     except (*PER_IMAGE_ERRORS, ValueError) as error:
-        problems["plan.json"] = str(error)
+        return None, [], problems | {"plan.json": str(error)}
+    rows = journal.match_plan(journal.read_shard_rows(part_dir), plan)
     if not rows:
-        return plan, rows, problems or {"shards.csv": "it has no shard of the plan"}
+        return plan, [], problems or {"shards.csv": "it has no shard of the plan"}
 
     shards = {row.file: row.sha256 for row in rows}
     if not shards.items() <= sums.items():
@@ -170,10 +157,9 @@ def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
 
 def _choose_sources(work_dir: str, part: int) -> dict[Any, str]:
     """Return the paths of a sample of a part's images by their `KEYS`."""
-    path = storage.join(work_dir, "plan.parquet")
-    table = storage.read_parquet(path, ["part", "path", *KEYS])
-    table = table[table["part"] == part]
-    chosen = table[:: len(table) // 50 or 1]
+    table = storage.read_parquet(f"{work_dir}/plan.parquet", ["part", "path", *KEYS])
+    rows = table.query(f"part == {part}")
+    chosen = rows[:: len(rows) // 50 or 1]
     return chosen.set_index(KEYS)["path"].to_dict()
 
 
@@ -195,25 +181,23 @@ def _read_images(part_dir: str, splits: Iterable[str]) -> dict[Any, pd.DataFrame
 def read_shard(part_dir: str, shard: Shard) -> Iterator[list[Record]]:
     """Yield the records of a shard in blocks; none if it is missing."""
     row, images = shard
-    rows: dict[int, Any] = dict(enumerate(images.to_dict("records")))
+    path = f"{part_dir}/{row.file}"
+    rows: Any = chain(images.to_dict("records"), repeat({}))
     with (
         suppress(*PER_IMAGE_ERRORS),
-        plain_file(f"{part_dir}/{row.file}") as plain,
+        plain_file(path) as plain,
         storage.open_file(plain) as file,
     ):
-        bounds = find_frames(f"{part_dir}/{row.file}", plain)
+        sizes = np.diff(find_frames(path, plain))
         mean_bytes = row.bytes // max(1, row.count)
-        for numbers in parallel.blocks_by_bytes(range(len(bounds) - 1), mean_bytes):
-            sizes = np.diff(bounds[numbers.start : numbers.stop + 1])
-            file.seek(bounds[numbers.start])
-            frames = map(file.read, sizes)
+        for numbers in parallel.blocks_by_bytes(range(len(sizes)), mean_bytes):
             yield [
                 (
                     Finding(part_dir, row.file, number, split=row.split),
-                    frame,
-                    rows.get(number, {}),
+                    file.read(sizes[number]),
+                    next(rows),
                 )
-                for number, frame in zip(numbers, frames, strict=True)
+                for number in numbers
             ]
 
 
@@ -229,14 +213,13 @@ def check_records(
             record = check_frame(frame[:12], frame[12:-4], frame[-4:])
             pixels = _check_features(plan, place.split, record, row)
             found["sums"] = sum_channels(pixels)
+            # The source may have been removed or changed.
+            with suppress(*PER_IMAGE_ERRORS, RejectedImage):
+                if path:
+                    source = read_image_bytes(path)
+                    found |= compare_with_source(source, pixels, plan.image)
         except (ValueError, KeyError) as error:
             found["problem"] = str(error)
-            path = ""
-        # The source may have been removed or changed.
-        with suppress(*PER_IMAGE_ERRORS, RejectedImage):
-            if path:
-                source = read_image_bytes(path)
-                found |= compare_with_source(source, pixels, plan.image)
         findings.append(place._replace(**found))
     return findings
 
@@ -274,14 +257,12 @@ def compare_with_source(
     resize = Image.Image.resize if settings.resize == "stretch" else ImageOps.fit
     expected = np.asarray(resize(image, (width, height), METHOD))
 
-    versions = {SWAPPED: pixels[..., ::-1]}
+    fits = {SWAPPED: cv2.PSNR(expected[..., ::-1], pixels)}
     for number, name in ORIENTATIONS.items():
-        versions[name] = apply_orientation(pixels, INVERSE[number])
-    fits = {
-        name: cv2.PSNR(expected, version)
-        for name, version in versions.items()
-        if version.shape == pixels.shape
-    }
+        version = apply_orientation(expected, number)
+        if version.shape == pixels.shape:
+            fits[name] = cv2.PSNR(version, pixels)
+
     best = max(fits, key=fits.__getitem__)
     is_wrong = fits[best] > fits["upright"] + MARGIN_DB
     return {

@@ -54,7 +54,7 @@ def write_parts(
         SystemExit: a Kaggle batch session nears its end.
     """
     plan = read_plan(work_dir)
-    numbers = [part] if part else list(plan.part_numbers)
+    numbers = [part] if part else plan.part_numbers
     parts_dir = out_dir or work_dir
     part_dirs = [storage.join(parts_dir, f"part-{number}") for number in numbers]
     _check_plan(plan, numbers[0], work_dir)
@@ -86,8 +86,9 @@ def _check_plan(plan: Plan, part: int, work_dir: str) -> None:
             f"PART is {part}, but the plan has the parts {list(plan.part_numbers)}. "
             "Set PART to one of them, or to 0 for all."
         )
-    sums = {FOLDS_FILE: plan.folds_sha256}
-    if part == plan.first_part and find_changed_files(work_dir, sums):
+    if part == plan.first_part and find_changed_files(
+        work_dir, {FOLDS_FILE: plan.folds_sha256}
+    ):
         raise ValueError(
             f"'{work_dir}/{FOLDS_FILE}' has changed since 03_plan. Run 03_plan again."
         )
@@ -107,8 +108,10 @@ def _check_folders(work_dir: str, parts_dir: str, part_dirs: list[str]) -> None:
         plan is in a part that this run writes.
     """
     others = [part for part in list_parts(parts_dir) if part not in part_dirs]
-    advice = "Remove or move the older one, or set another OUT_DIR."
-    check_one_dataset([work_dir, *others], advice=advice)
+    check_one_dataset(
+        [work_dir, *others],
+        advice="Remove or move the older one, or set another OUT_DIR.",
+    )
 
     table = storage.read_parquet(f"{work_dir}/plan.parquet", columns=["path"])
     for folder in table["path"].map(os.path.dirname).unique():
@@ -126,36 +129,31 @@ def _write_missing(
 
     rows: of `journal.open_part`. Raises: OSError, SystemExit: see `write_parts`.
     """
-    finished = {row.number: row for row in rows}
+    numbers = {row.number for row in rows}
     shards = [shard for shard in plan.shards if shard.part == part]
-    missing = [shard for shard in shards if shard.number not in finished]
+    missing = [shard for shard in shards if shard.number not in numbers]
     # A shard may have the upper bound of its forecast, and an equal share of the rest.
     spare = plan.shard_limit_bytes - sum(shard.bytes_high for shard in shards)
-    # No shard begins when the session is nearly over.
-    tasks = takewhile(lambda _: session.hours_left() > 0, read_rows(work_dir, missing))
     worker_plan = plan.for_worker()
-    try:
-        for row in parallel.run_groups(
-            cut_rows,
-            partial(encode_images, worker_plan),
-            partial(write_shard, worker_plan, part_dir, spare // len(shards)),
-            tasks,
-            label="Writing images",
-            total=sum(shard.count for shard in missing),
-            advance=lambda row: row.count + row.refused,
-        ):
-            finished[row.number] = row
-    except tf.errors.OpError as error:
-        problem = f"'{part_dir}' cannot be written: {error.message}"
-        raise OSError(f"{problem}. {storage.RESUME_HINT}") from error
-    if len(finished) < len(shards):
+    written = parallel.run_groups(
+        cut_rows,
+        partial(encode_images, worker_plan),
+        partial(write_shard, worker_plan, part_dir, spare // len(shards)),
+        # No shard begins when the session is nearly over.
+        takewhile(lambda _: session.hours_left() > 0, read_rows(work_dir, missing)),
+        label="Writing images",
+        total=sum(shard.count for shard in missing),
+        advance=lambda row: row.count + row.refused,
+    )
+    rows = [*rows, *written]
+    if len(rows) < len(shards):
         print(
-            f"Stopped after {len(finished)} of {len(shards)} shards of '{part_dir}': "
+            f"Stopped after {len(rows)} of {len(shards)} shards of '{part_dir}': "
             "the session is nearly over. Push the kernel again with its own output "
             "as a source, as `python -m kaggle_tfr push` does. It resumes."
         )
         raise SystemExit(0)
-    return [finished[shard.number] for shard in shards]
+    return sorted(rows, key=lambda row: row.number)
 
 
 def cut_rows(task: Task) -> list[list[Row]]:
@@ -170,7 +168,7 @@ def encode_images(plan: Plan, rows: list[Row]) -> list[bytes | Reject]:
     Raises: OSError: a file could not be read.
     """
     images = stream_image_bytes(row["path"] for row in rows)
-    return [_encode(plan, row, data) for row, data in zip(rows, images, strict=True)]
+    return list(map(partial(_encode, plan), rows, images))
 
 
 def _encode(plan: Plan, row: Row, data: bytes | OSError) -> bytes | Reject:
@@ -183,11 +181,15 @@ def _encode(plan: Plan, row: Row, data: bytes | OSError) -> bytes | Reject:
             raise RejectedImage("changed since 01_explore")  # noqa: TRY301
         return encode(row, convert(data, plan.image), plan.schema, plan.image)
     except (RejectedImage, DamagedRecord) as error:
-        reject = {"image_id": row["image_id"], "path": row["path"]}
-        return reject | {"problem": str(error)}
+        return {
+            "image_id": row["image_id"],
+            "path": row["path"],
+            "problem": str(error),
+        }
     except OSError as error:
-        hint = storage.RESUME_HINT
-        raise OSError(f"an image cannot be read: {error}. {hint}") from error
+        raise OSError(
+            f"an image cannot be read: {error}. {storage.RESUME_HINT}"
+        ) from error
 
 
 def write_shard(
@@ -202,7 +204,7 @@ def write_shard(
     The row comes first, so that it lists whatever else may be left behind.
     records: of `encode_images`.
     spare_bytes: that the shard may have beyond the bound of its forecast.
-    Raises: OSError, tf.errors.OpError.
+    Raises: OSError: the disk is full or fails, or the part would exceed its limit.
     """
     shard, _ = task
     place = f"{part_dir}/journal/{shard.number:06d}"
@@ -230,7 +232,7 @@ def write_shard(
                 "smaller parts (PART_LIMIT_GB, IMAGE_SIZE, QUALITY in 03_plan)."
             )
         path = storage.join(part_dir, row.file)
-        journal.add_row(part_dir, row)
+        journal.write_json(f"{place}.json", vars(row))
         storage.publish_file(temporary, path)
     return row
 
@@ -240,17 +242,22 @@ def _write_records(
 ) -> list[Reject]:
     """Write the records to a file, and return the rejects.
 
-    Raises: OSError: the file was truncated; tf.errors.OpError.
+    Raises: OSError: the file cannot be written, or was truncated.
     """
     n_bytes = 0
     rejects = []
-    with tf.io.TFRecordWriter(path, compression) as writer:
-        for record in records:
-            if isinstance(record, bytes):
-                writer.write(record)
-                n_bytes += len(record) + FRAME_BYTES
-            else:
-                rejects.append(record)
+    try:
+        with tf.io.TFRecordWriter(path, compression) as writer:
+            for record in records:
+                if isinstance(record, bytes):
+                    writer.write(record)
+                    n_bytes += len(record) + FRAME_BYTES
+                else:
+                    rejects.append(record)
+    except tf.errors.OpError as error:
+        raise OSError(
+            f"'{path}' cannot be written: {error.message}. {storage.RESUME_HINT}"
+        ) from error
     if not compression and os.path.getsize(path) != n_bytes:
         raise OSError(f"'{path}' was truncated. {storage.RESUME_HINT}")
     return rejects
@@ -279,8 +286,7 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, 
         if count or name in counts:
             counts[name] = int(count)
     table = notebook.tabulate(counts, sum(plan.outcomes.values()))
-    text = table.to_csv(lineterminator="\n", float_format="%.4f")
-    storage.write_atomically(f"{work_dir}/accounting.csv", text.encode())
+    storage.write_atomically(f"{work_dir}/accounting.csv", table.to_csv().encode())
 
     notebook.note(
         "✓",

@@ -37,29 +37,26 @@ def part(table, tmp_path_factory):
     ],
 )
 def test_titles_and_slugs_follow_kaggle_s_rules(part, name, parts):
-    """Title and slug have 6 to 50 characters, the subtitle 20 to 80."""
+    """Title and slug have 6 to 50 characters."""
     plan = read_plan(str(part))
     plan = replace(plan, labels=replace(plan.labels, name=name), n_parts=parts)
     rows = [replace(row, part=parts) for row in read_shard_rows(str(part))]
     found = describe_dataset(plan, rows)
     assert re.fullmatch(r"[a-z0-9-]{6,50}", found["id"].split("/")[1])
     assert 6 <= len(found["title"]) <= 50
-    assert 20 <= len(found["subtitle"]) <= 80
     assert found["licenses"] == []
 
 
 def test_a_licence_goes_into_finished_parts_too(part, tmp_path):
     """The next run of 04 writes it, and changes no other file.
 
-    The user set id and title, which the page follows, and removed "keywords", which
-    need not be there.
+    The user set id and title, which the page follows.
     """
     part = Path(shutil.copytree(part.parent, tmp_path / "work"), "part-1")
     before = digests(part)
     file = part / "dataset-metadata.json"
     names = {"title": "Leaves of my garden", "id": "ada/leaves-of-my-garden"}
     values = json.loads(file.read_text()) | names
-    del values["keywords"]
     for earlier, name in (("CC-BY-4.0", ""), ("CC-BY-4.0", "PDDL")):
         file.write_text(json.dumps(values | {"licenses": [{"name": earlier}]}))
         write(part.parent, license_name=name)

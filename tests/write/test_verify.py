@@ -21,7 +21,8 @@ from support.plans import (
 from kaggle_tfr import schema
 from kaggle_tfr.images.convert import ImageSettings, convert
 from kaggle_tfr.write import writer
-from kaggle_tfr.write.verify import compare_with_source, verify_written
+from kaggle_tfr.write.step import verify_written
+from kaggle_tfr.write.verify import compare_with_source
 
 FRAME = 16  # bytes of a frame around the record
 
