@@ -120,11 +120,18 @@ def _count(found: deduplicate.Found) -> dict[str, int]:
 
 def _write(audit: Audit, **sections: Any) -> None:
     """Write the page of the audit, of these sections, and its tables."""
-    content: dict[str, Any] = {"headline": audit.headline, "counts": audit.counts}
-    page = f"{audit.out_dir}/audit.html"
-    write_page(page, findings=audit.findings, **content, **sections)
-    content["findings"] = [finding._asdict() for finding in audit.findings]
+    write_page(
+        f"{audit.out_dir}/audit.html",
+        headline=audit.headline,
+        findings=audit.findings,
+        **sections,
+    )
+    content = {
+        "headline": audit.headline,
+        "counts": audit.counts,
+        "findings": [finding._asdict() for finding in audit.findings],
+    }
     text = json.dumps(content, ensure_ascii=False, indent=1)
-    storage.write_atomically(f"{audit.out_dir}/audit.json", text.encode())
+    storage.write_atomically(f"{audit.out_dir}/audit.json", text)
     table = storage.format_csv(audit.copies)
-    storage.write_atomically(f"{audit.out_dir}/copies.csv", table.encode())
+    storage.write_atomically(f"{audit.out_dir}/copies.csv", table)

@@ -103,14 +103,14 @@ def note(mark: str, text: str, subject: str, advice: str = "") -> None:
     """
     print(Finding("", subject, mark, text, advice))
     for work, step in _noting:
-        kept = [row for row in read_findings(work) if row[:2] != (step, subject)]
-        _save(work, [*kept, Finding(step, subject, mark, text, advice)])
+        finding = Finding(step, subject, mark, text, advice)
+        _save(work, [*read_findings(work), finding])
 
 
 def read_findings(work: str) -> list[Finding]:
     """Return the findings of all steps, the most serious first, else by their steps."""
-    text = storage.read_text(storage.join(work, FINDINGS))
-    rows = json.loads(text or "[]")  # those of earlier versions have other keys, too
+    rows = json.loads(storage.read_text(f"{work}/{FINDINGS}") or "[]")
+    # Those of earlier versions have other keys, too.
     findings = [Finding(*map(row.get, Finding._fields)) for row in rows]
     return sorted(
         findings, key=lambda finding: (MARKS.index(finding.mark), finding.step)
@@ -118,10 +118,11 @@ def read_findings(work: str) -> list[Finding]:
 
 
 def _save(work: str, findings: Sequence[Finding]) -> None:
-    """Save all findings of a work folder."""
-    rows = [finding._asdict() for finding in findings]
+    """Save all findings of a work folder, of those on one subject the last."""
+    latest = {finding[:2]: finding for finding in findings}
+    rows = [finding._asdict() for finding in latest.values()]
     text = json.dumps(rows, ensure_ascii=False, indent=1)
-    storage.write_atomically(storage.join(work, FINDINGS), text.encode())
+    storage.write_atomically(f"{work}/{FINDINGS}", text)
 
 
 def end() -> None:
@@ -146,12 +147,12 @@ def tabulate(counts: Mapping[str, int], total: int) -> pd.DataFrame:
     """
     if sum(counts.values()) != total:
         raise RuntimeError(
-            f"The accounting does not close: {dict(counts)}, but {total:,} came in. "
+            f"The accounting does not close: {counts}, but {total} came in. "
             "Delete WORK_DIR and run again from 01_explore; if the error persists, "
             "please report a bug."
         )
     table = pd.DataFrame({"images": {**counts, "total": total}}).rename_axis("outcome")
-    return table.assign(share=(table["images"] / max(total, 1)).round(4))
+    return table.assign(share=(table["images"] / total).round(4))
 
 
 def count_of(number: int, noun: str) -> str:

@@ -199,10 +199,14 @@ def plain_file(shard: AnyPath) -> Iterator[AnyPath]:
             yield copy.name
 
 
-def read_index(path: str) -> list[int]:
-    """Return the bounds in an `.idx` file, as `list_frames` does, [0] without one."""
-    lengths = re.findall(r" (\d{1,18})\n", storage.read_text(path))
-    return list(accumulate(map(int, lengths), initial=0))
+def read_index(folder: str, name: str) -> "array[int]":
+    """Return the bounds of a shard of a part, as `list_frames` does, [0] if unknown.
+
+    name: of the shard, below the part's folder.
+    """
+    text = storage.read_text(f"{folder}/index/{name}.idx")
+    lengths = re.findall(r" (\d{1,18})\n", text)
+    return array("q", accumulate(map(int, lengths), initial=0))
 
 
 def format_index(bounds: Sequence[int]) -> str:
@@ -273,13 +277,16 @@ def _make_index(shard: str, status: tuple[int, int]) -> ShardIndex:  # noqa: ARG
 
 
 def find_frames(shard: str, file: AnyPath) -> "array[int]":
-    """Return the offsets of `list_frames`, from index/ if that fits the shard.
+    """Return the offsets of `list_frames`, from index/ of its part if that fits.
 
-    file: the shard, or its plain copy on this machine.
+    shard: its path. file: the shard, or its plain copy on this machine.
     """
-    folder, name = os.path.split(shard)
-    bounds = array("q", read_index(f"{folder}/index/{name}.idx"))
-    return bounds if bounds[-1] == os.path.getsize(file) else list_frames(file)
+    for depth in (1, 2):  # a template can have a folder, as test shards have
+        part, *names = shard.rsplit("/", depth)
+        bounds = read_index(part, "/".join(names))
+        if bounds[-1] == os.path.getsize(file):
+            return bounds
+    return list_frames(file)
 
 
 def read_image_bytes(path: AnyPath) -> bytes:

@@ -14,7 +14,7 @@ import papermill
 from jupyter_client.manager import KernelManager
 
 from kaggle_tfr import notebook, storage
-from kaggle_tfr.find import bundled, output_dir, work_dir
+from kaggle_tfr.find import bundled, work_dir
 from kaggle_tfr.notebook import read_findings
 from kaggle_tfr.parameters import (
     DEFAULT_NOTEBOOKS,
@@ -49,6 +49,7 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     check_parameters(values)
     settings = {**DEFAULTS, **values}
     work = work_dir(settings["WORK_DIR"], settings["NAME"])
+    settings["WORK_DIR"] = work
     # The executed notebooks are always on this machine.
     folder = work_dir("", settings["NAME"]) if is_remote(work) else work
     copies = Path(folder, "notebooks")
@@ -57,8 +58,8 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
         copies.mkdir(parents=True, exist_ok=True)
         values = {**values, "WORK_DIR": work}
         is_done = all(_run_notebook(copies / f"{name}.ipynb", values) for name in names)
-        write_report(values)
-        print(summarize({**settings, "WORK_DIR": work}))
+        write_report(settings)
+        print(summarize(settings))
     if not is_done:
         raise RuntimeError(f"A cell failed; its notebook is in {copies}.")
     return work
@@ -73,7 +74,7 @@ def summarize(settings: Values) -> str:
     findings = read_findings(work)
     lines = [decide(findings)]
     lines += [str(finding) for finding in findings if finding.mark in "✗!"]
-    paths = list_own_parts(output_dir(settings["OUT_DIR"] or work), work)
+    paths = list_own_parts(settings["OUT_DIR"], work)
     paths += [f"{work}/folds.csv", f"{work}/report.html"]
     for path in filter(storage.exists, paths):  # terminals open them on a click
         lines.append(path if is_remote(path) else Path(path).as_uri())

@@ -244,14 +244,15 @@ def _make_fields(name: str, line: Any, labels: Labels) -> list[Field]:
     if source == "label" and labels.kind != "single":
         return _make_label_fields(name, labels)
 
-    sources = source if isinstance(source, list) else [source]
-    if not (labels.classes or LABELS.isdisjoint(sources)):
-        return []
-    type_ = options.pop("type", SOURCES.get(sources[0], "bytes"))
-    if sources is source:
-        return [Field(name, tuple(source), type_, len(source), **options)]
     size = RAGGED if source in ("labels", "one_hot") else 0
-    return [Field(name, source, type_, size, **options)]
+    if isinstance(source, list):
+        size = len(source)
+        source = tuple(source)
+    field = Field(name, source, size=size, **options)
+    if "type" not in options:
+        field = replace(field, type=SOURCES.get(field.sources[0], "bytes"))
+    is_absent = not (labels.classes or LABELS.isdisjoint(field.sources))
+    return [] if is_absent else [field]
 
 
 def _make_label_fields(name: str, labels: Labels) -> list[Field]:

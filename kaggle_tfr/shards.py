@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.find import find_input
+from kaggle_tfr.find import find_input, output_dir
 from kaggle_tfr.records import PER_IMAGE_ERRORS, is_gzip
 from kaggle_tfr.schema import (
     SOURCES,
@@ -100,9 +100,11 @@ def find_shards(dirs: Folders) -> pd.DataFrame:
 
 def list_parts(parts_dir: str, table: str = "shards.csv") -> list[str]:
     """Return the folders in a folder that contain a table, in the order of numbers."""
-    names = storage.list_names(parts_dir)
-    folders = [os.path.join(parts_dir, name[:-1]) for name in names if name[-1] == "/"]
-    parts = [folder for folder in folders if table in storage.list_names(folder)]
+    parts = []
+    for name in storage.list_names(parts_dir):
+        folder = os.path.join(parts_dir, name[:-1])
+        if name.endswith("/") and table in storage.list_names(folder):
+            parts.append(folder)
     # They are sorted by name. By length, part-10 follows part-2.
     return sorted(parts, key=len)
 
@@ -120,13 +122,14 @@ def read_plan_id(folder: str) -> PlanId:
     return plan_id
 
 
-def list_own_parts(parts_dir: str, work_dir: str) -> list[str]:
+def list_own_parts(out_dir: str, work_dir: str) -> list[str]:
     """Return the finished parts that the plan of a work folder wrote, without earlier.
 
     A part whose plan is unknown belongs to them, too.
+    out_dir: OUT_DIR.
     """
     plans = {"", read_plan_id(work_dir).fingerprint}
-    parts = list_parts(parts_dir)
+    parts = list_parts(output_dir(out_dir or work_dir))
     return [part for part in parts if read_plan_id(part).fingerprint in plans]
 
 
@@ -265,8 +268,8 @@ def find_changed_files(part_dir: str, sums: Texts) -> Texts:
     """Return what is wrong with each file that does not match `sums`, by name."""
     with ThreadPoolExecutor(LOOKUPS) as threads:
         found = threads.map(partial(_sha256_or_blank, part_dir), sums)
-        pairs = zip(sums.items(), found, strict=True)
-        changed = [name for (name, sha256), file in pairs if file != sha256]
+        current = dict(zip(sums, found, strict=True))
+    changed = [name for name in sums if current[name] != sums[name]]
     return dict.fromkeys(changed, "it is missing, or has changed since it was written")
 
 

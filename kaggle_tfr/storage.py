@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 AnyPath = str | os.PathLike[str]
 READ_BYTES = 1 << 20  # 1 MiB at a time
 ANSWER_SECONDS = 45  # for a bucket's first response
-RESUME_HINT = "Then run this step again; it resumes where it stopped."
+RESUME_HINT = "Run this step again: it resumes where it stopped."
 ERRNO = r"\[Errno \d+\] "  # at the start of an OSError's text
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 FAILING = (*NO_SPACE, errno.EIO, errno.ETIMEDOUT)
@@ -146,11 +146,12 @@ def local_copy(path: AnyPath) -> Iterator[AnyPath]:
         yield copy
 
 
-def write_atomically(path: AnyPath, data: bytes) -> None:
+def write_atomically(path: AnyPath, content: bytes | str) -> None:
     """Write a file, which is either complete or unchanged, whatever happens.
 
     A file that has this content already is not written.
     """
+    data = content.encode() if isinstance(content, str) else content
     if exists(path) and read_bytes(path) == data:
         return
     with new_file(path) as temporary, open(temporary, "wb") as file:
@@ -187,10 +188,9 @@ def publish_file(temporary: str, path: str) -> None:
         return
     with open(temporary, "rb+") as file:
         os.fsync(file.fileno())
-    folder = os.path.dirname(path)
-    make_folder(folder)
+    make_folder(os.path.dirname(path))
     os.replace(temporary, path)
-    _sync_folder(folder)
+    _sync_folder_of(path)
 
 
 @contextlib.contextmanager
@@ -250,14 +250,13 @@ def list_names(folder: AnyPath) -> list[str]:
     There are none if it is no folder.
     """
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        if is_remote(folder):
-            with _bucket(folder) as gfile:
-                return sorted(gfile.listdir(folder))
-        with os.scandir(folder) as entries:
-            return sorted(
-                f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries
-            )
+        return sorted(_call(folder, _list_folder, "listdir"))
     return []
+
+
+def _list_folder(folder: AnyPath) -> list[str]:
+    with os.scandir(folder) as entries:
+        return [f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries]
 
 
 def escape(name: str) -> str:
@@ -282,22 +281,21 @@ def remove(path: AnyPath) -> None:
     """Remove a file or object, if it exists."""
     with contextlib.suppress(FileNotFoundError):
         _call(path, os.remove, "remove")
-        _sync_folder(os.path.dirname(path))
+        _sync_folder_of(path)
 
 
 def make_folder(path: str) -> None:
     """Create a folder with its parents; a bucket needs none."""
     if path and not is_remote(path) and not exists(path):
-        parent = os.path.dirname(path)
-        make_folder(parent)
+        make_folder(os.path.dirname(path))
         os.makedirs(path, exist_ok=True)
-        _sync_folder(parent)
+        _sync_folder_of(path)
 
 
-def _sync_folder(folder: str) -> None:
-    """Make new names, renames and removals in a folder survive a power cut."""
+def _sync_folder_of(path: AnyPath) -> None:
+    """Make that a file or folder was made, renamed or removed survive a power cut."""
     with contextlib.suppress(OSError):  # a network file system may not support it
-        descriptor = os.open(folder or ".", os.O_RDONLY)
+        descriptor = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
@@ -352,15 +350,15 @@ def _call(path: AnyPath, function: Callable[[AnyPath], Any], gfile_name: str) ->
 @contextlib.contextmanager
 def _bucket(path: AnyPath) -> Iterator[Any]:
     """Yield `tf.io.gfile`; its errors become Python's, with the path."""
-    _check_bucket("/".join(str(path).split("/")[:3]))
+    _check_bucket(re.sub(r"(?s)(\w+://[^/]*).*", r"\1", str(path)))
     try:
         yield tf.io.gfile
+    except tf.errors.NotFoundError:
+        raise FileNotFoundError(f"'{path}' is missing. Check the address.") from None
     except tf.errors.OpError as error:
-        is_missing = isinstance(error, tf.errors.NotFoundError)
-        error_type = FileNotFoundError if is_missing else OSError
-        raise error_type(
-            f"'{path}': {error.message}. Check the address; if the bucket is private, "
-            f"set GOOGLE_APPLICATION_CREDENTIALS before Python starts. {RESUME_HINT}"
+        raise OSError(
+            f"'{path}': {error.message}. If the bucket is private, set "
+            f"GOOGLE_APPLICATION_CREDENTIALS before Python starts. {RESUME_HINT}"
         ) from None
 
 

@@ -213,7 +213,7 @@ def test_a_shard_without_its_whole_index_is_named(tmp_path, lines):
     index = part / "index" / "b.tfrec.idx"
     index.write_text("\n".join([*index.read_text().splitlines()[:lines], ""]))
 
-    message = r"b\.tfrec' has no index of its 2 records in .*\.idx"
+    message = r"b\.tfrec' has no index of its 2 records in index/"
     with pytest.raises(ValueError, match=message):
         read.Records(part)
 

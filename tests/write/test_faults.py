@@ -103,7 +103,7 @@ def check_message(error, failed):
     names |= {re.sub(r"/journal(/.*)?$", "", path) for path in names}
     # A call that reads several files names the folder.
     names |= {os.path.dirname(path) for path in names}
-    advice = r"again; it resumes where it stopped|Run 0|Remove shards.csv"
+    advice = r"again: it resumes where it stopped|Run 0|Remove shards.csv"
     assert any(f"'{name}'" in str(error) for name in names), f"{failed}: {error}"
     assert re.search(advice, str(error)), error
 
