@@ -15,7 +15,7 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ ASSIGNMENTS: Any = {
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run a command; return its exit code.
 
     0: done. 1: the work failed. 2: the call is wrong, which argparse says by a
@@ -73,7 +73,7 @@ def _init(source: str, out: str | None) -> None:
 
 
 def _run(
-    source: str, p: Sequence[Any], only: Sequence[str] | None, first: str, until: str
+    source: str, p: list[Any], only: list[str] | None, first: str, until: str
 ) -> None:
     """Run the notebooks, which write folds and TFRecord files, and write a report.
 
@@ -111,9 +111,7 @@ def load_source(source: str) -> dict[str, Any]:
     return load_recipe(path) | {"INPUT_DIR": input_dir}
 
 
-def _audit(
-    source: str, out: str | None, against: Sequence[str], p: Sequence[Any]
-) -> int:
+def _audit(source: str, out: str | None, against: list[str], p: list[Any]) -> int:
     """Find copies, leaks and rejected files in the splits that a dataset has.
 
     Examples:
@@ -131,7 +129,7 @@ def _audit(
     return 3 if len(audit.copies) or audit.counts["rejected"] else 0
 
 
-def _verify(folders: Sequence[str]) -> int:
+def _verify(folders: list[str]) -> int:
     """Read every record again and name every fault.
 
     Examples:
@@ -172,7 +170,7 @@ def _sample(folder: str) -> None:
     print(f"The sample competition is in {folder}; its answers are in truth.json.")
 
 
-def _kernel(recipe: str, p: Sequence[Any], out: str, **options: Any) -> None:
+def _kernel(recipe: str, p: list[Any], out: str, **options: Any) -> None:
     """Write the folders of kernels to push.
 
     Examples:
@@ -186,7 +184,7 @@ def _kernel(recipe: str, p: Sequence[Any], out: str, **options: Any) -> None:
     print(f"Next: kaggle-tfr push {out}")
 
 
-def _push(folders: Sequence[str], out: str, at_once: int) -> int:
+def _push(folders: list[str], out: str, at_once: int) -> int:
     """Push kernels, wait for them, and fetch their output.
 
     Examples:
@@ -199,7 +197,7 @@ def _push(folders: Sequence[str], out: str, at_once: int) -> int:
     return _report(push_kernels(kernels, out, at_once=at_once))
 
 
-def _publish(folders: Sequence[str], **options: Any) -> int:
+def _publish(folders: list[str], **options: Any) -> int:
     """Upload part folders to Kaggle, one dataset each.
 
     Examples:

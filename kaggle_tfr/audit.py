@@ -46,7 +46,7 @@ class Audit(NamedTuple):
     """
 
     headline: str
-    findings: Sequence[Finding]
+    findings: list[Finding]
     copies: pd.DataFrame
     counts: dict[str, int]
     out_dir: str

@@ -75,9 +75,7 @@ def work_dir(folder: str, name: str) -> str:
     return os.path.join(output_dir(WORK), name)
 
 
-def find_input(
-    source: AnyPath, *, beside: str = "", names: Sequence[str] = ("",)
-) -> str:
+def find_input(source: AnyPath, *, names: Sequence[str] = ("",)) -> str:
     """Return the folder of a path or a Kaggle slug; a `gs://` address is kept.
 
     source: a path, the slug of a competition, or "owner/dataset"; subfolders may
@@ -85,7 +83,6 @@ def find_input(
     of this machine come before Kaggle's mounts, and these before kagglehub's downloads,
     which are made where there is no /kaggle/input, unless the first folder of `source`
     exists: then a folder in it is misspelt.
-    beside: a further folder that the path may be relative to.
     names: of the files to download, below the folder; "" for all files.
     Raises: FileNotFoundError: it says where it looked; OSError: of the disk;
     ValueError: `source` is empty.
@@ -93,12 +90,12 @@ def find_input(
     source = os.fspath(source)
     if not source:
         raise ValueError("The name of an input is empty.")
-    if folder := find_folder(source, beside):
+    if folder := find_folder(source):
         return folder
 
-    places = f"{os.path.abspath(os.path.join(beside, source))} and {KAGGLE_INPUT}"
+    places = f"{os.path.abspath(source)} and {KAGGLE_INPUT}"
     is_slug = re.match(r"[\w-]+(/\w|/?$)", source)
-    is_here = os.path.isdir(KAGGLE_INPUT) or find_folder(source.split("/")[0], beside)
+    is_here = os.path.isdir(KAGGLE_INPUT) or find_folder(source.split("/")[0])
     if is_slug and not is_here:
         try:
             return _download(source, names)
@@ -109,13 +106,11 @@ def find_input(
     raise FileNotFoundError(f"'{source}' {MISSING_INPUT}. Looked in {places}. {ADVICE}")
 
 
-def find_folder(source: str, beside: str = "") -> str:
+def find_folder(source: str) -> str:
     """Return the folder that `find_input` finds without a download, "" for none."""
-    if is_remote(source):
-        return source.rstrip("/")
-    for folder in map(output_dir, (os.path.join(beside, source), source)):
-        if os.path.isdir(folder):
-            return folder
+    folder = output_dir(source)
+    if is_remote(source) or os.path.isdir(folder):
+        return folder
 
     name = glob.escape(source.strip("/"))
     # Until 2026: without the type and the owner.
@@ -156,10 +151,10 @@ def find_file(path: str) -> str:
     return os.path.join(find_input(folder or ".", names=[name]), name)
 
 
-def find_beside(path: str, work: str) -> str:
-    """Return a path as it is given, or below `work` or KAGGLE_TEMP if it is only there.
+def find_beside(path: str, *folders: str) -> str:
+    """Return the first path below the folders that exists, else the path as it is.
 
-    The files of the bundled sample are there, such as sample/overrides.csv.
+    folders: "" is the current one.
     """
-    places = [path, f"{work}/{path}", f"{KAGGLE_TEMP}/{path}"]
+    places = [os.path.join(folder, path) for folder in folders]
     return next(filter(exists, places), path) if path else ""

@@ -6,7 +6,7 @@ and kept in findings.json, which the report, the audit and the last lines of a r
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -117,7 +117,7 @@ def read_findings(work: str) -> list[Finding]:
     )
 
 
-def _save(work: str, findings: Sequence[Finding]) -> None:
+def _save(work: str, findings: list[Finding]) -> None:
     """Save all findings of a work folder, of those on one subject the last."""
     latest = {finding[:2]: finding for finding in findings}
     rows = [finding._asdict() for finding in latest.values()]

@@ -5,7 +5,6 @@ A record is found by its number in a shard (`ShardIndex`), or by an address such
 several features may be the image, the address names it: "x.tfrec#image/encoded=17".
 """
 
-import contextlib
 import gzip
 import os
 import re
@@ -16,6 +15,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
@@ -178,7 +178,7 @@ def is_gzip(shard: AnyPath) -> bool:
     return head[:3] == b"\x1f\x8b\x08" and head[8:] in b"\x00\x02\x04"
 
 
-@contextlib.contextmanager
+@contextmanager
 def plain_file(shard: AnyPath) -> Iterator[AnyPath]:
     """Yield a local file with the frames: the shard, or a copy while the block runs.
 
@@ -235,7 +235,7 @@ class ShardIndex:
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
-    @contextlib.contextmanager
+    @contextmanager
     def open_record(self, number: int) -> Iterator[Features]:
         """Yield the features of a record by name.
 
@@ -257,7 +257,7 @@ class ShardIndex:
 
 
 _locks = defaultdict[str, threading.Lock](threading.Lock)  # of shards
-_copies = contextlib.ExitStack()  # of shards in GZIP or in a bucket, until Python ends
+_copies = ExitStack()  # of shards in GZIP or in a bucket, until Python ends
 
 
 def index_shard(shard: str) -> ShardIndex:

@@ -6,7 +6,6 @@ The executed notebooks are its chapters. All pages work without network.
 import csv
 import os
 from base64 import b64encode
-from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ SIDE = 160  # pixels of a thumbnail
 ORDER = ["is_conflict", "is_leak", "farthest", "cluster", "keep", "distance"]
 
 
-def decide(findings: Sequence[Finding]) -> str:
+def decide(findings: list[Finding]) -> str:
     """Return whether the records can be trained on and published, and why not.
 
     findings: the most serious first, as `read_findings` returns them.
@@ -140,7 +139,7 @@ def load_gallery(work: str) -> dict[str, Any]:
 
 def _choose_displayed(clusters: pd.DataFrame) -> pd.DataFrame:
     """Return the first images in `ORDER`, of each cluster at most 24."""
-    of_cluster = clusters.replace({"label_name": {"": None}}).groupby("cluster")
+    of_cluster = clusters.replace("", None).groupby("cluster")
     members = clusters.assign(
         n_images=of_cluster["image_id"].transform("size"),
         # The labels of test images count, too.

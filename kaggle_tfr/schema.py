@@ -196,13 +196,12 @@ class RecordSchema(JsonDataclass):
         return self
 
 
-NO_IMAGES = pd.DataFrame()
 SchemaLike = str | Row
 
 
 def load_schema(
     schema: SchemaLike,
-    images: pd.DataFrame = NO_IMAGES,
+    images: pd.DataFrame | None = None,
     labels: Labels = Labels(classes=(0,)),
 ) -> RecordSchema:
     """Return a schema, fitted to a table of images if there is one.
@@ -224,8 +223,8 @@ def load_schema(
         record_schema = RecordSchema(
             tuple(fields), labels.kind, len(labels.classes), labels.label_columns
         )
-        return record_schema if images.empty else _fit(record_schema, images)
-    except (KeyError, TypeError, ValueError) as error:
+        return record_schema if images is None else _fit(record_schema, images)
+    except (LookupError, TypeError, ValueError) as error:
         raise ValueError(
             f"SCHEMA cannot be used: {error}. Write SCHEMA as a preset "
             f"({', '.join(PRESETS)}) or as {{feature: {{from: column, type: bytes | "

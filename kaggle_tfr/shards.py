@@ -1,6 +1,5 @@
 """The contents of part folders: shards, tables, schemas, labels and checksums."""
 
-import contextlib
 import hashlib
 import io
 import os
@@ -8,9 +7,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations
+from itertools import combinations, compress
 from typing import Any
 
 import pandas as pd
@@ -116,7 +116,7 @@ def read_plan_id(folder: str) -> PlanId:
     """
     path = f"{folder}/plan.json"
     plan_id = PlanId.parse(storage.read_text(path) or "{}", path, COPY_AGAIN)
-    with contextlib.suppress(ValueError):  # an empty or foreign shards.csv
+    with suppress(ValueError):  # an empty or foreign shards.csv
         part = read_part_table(folder, columns=["part"])["part"].max()
         plan_id = replace(plan_id, part=int(part))
     return plan_id
@@ -267,13 +267,12 @@ def format_sums(sums: Texts) -> str:
 def find_changed_files(part_dir: str, sums: Texts) -> Texts:
     """Return what is wrong with each file that does not match `sums`, by name."""
     with ThreadPoolExecutor(LOOKUPS) as threads:
-        found = threads.map(partial(_sha256_or_blank, part_dir), sums)
-        current = dict(zip(sums, found, strict=True))
-    changed = [name for name in sums if current[name] != sums[name]]
+        is_changed = threads.map(partial(_is_changed, part_dir), sums, sums.values())
+        changed = list(compress(sums, is_changed))
     return dict.fromkeys(changed, "it is missing, or has changed since it was written")
 
 
-def _sha256_or_blank(part_dir: str, name: str) -> str:
-    with contextlib.suppress(*PER_IMAGE_ERRORS):
-        return storage.sha256_of(storage.join(part_dir, name))
-    return ""
+def _is_changed(part_dir: str, name: str, sha256: str) -> bool:
+    with suppress(*PER_IMAGE_ERRORS):
+        return storage.sha256_of(storage.join(part_dir, name)) != sha256
+    return True

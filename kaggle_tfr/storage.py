@@ -5,7 +5,6 @@ is complete: it is written under a temporary name first. One run at a time works
 folder, and removes the temporary files that killed runs left there.
 """
 
-import contextlib
 import csv
 import errno
 import hashlib
@@ -16,6 +15,7 @@ import stat
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,7 @@ TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")  # the end of names of `temporar
 INSIDE = "KAGGLE_TFR_LOCKED"
 
 
-@contextlib.contextmanager
+@contextmanager
 def explain_os_errors(path: AnyPath) -> Iterator[None]:
     """Add the path and what to do to the error of a disk that is full or fails.
 
@@ -88,7 +88,7 @@ def is_inside(path: AnyPath, folder: AnyPath) -> bool:
     return f"{real_path(path)}/".startswith(f"{root}/")
 
 
-@contextlib.contextmanager
+@contextmanager
 def open_file(path: AnyPath) -> Iterator[Any]:
     """Open a file or object to read it."""
     if is_remote(path):
@@ -134,7 +134,7 @@ def parse_json(
         raise ValueError(f"'{path}' cannot be used: {error}. {advice}") from None
 
 
-@contextlib.contextmanager
+@contextmanager
 def local_copy(path: AnyPath) -> Iterator[AnyPath]:
     """Yield a local file with the content: itself, or a copy while the block runs."""
     if not is_remote(path):
@@ -158,7 +158,7 @@ def write_atomically(path: AnyPath, content: bytes | str) -> None:
         file.write(data)
 
 
-@contextlib.contextmanager
+@contextmanager
 def new_file(path: AnyPath) -> Iterator[str]:
     """Yield the path of a local file, which becomes `path` if the block succeeds."""
     with explain_os_errors(path), temporary_file(path) as temporary:
@@ -166,7 +166,7 @@ def new_file(path: AnyPath) -> Iterator[str]:
         publish_file(temporary, str(path))
 
 
-@contextlib.contextmanager
+@contextmanager
 def temporary_file(path: AnyPath) -> Iterator[str]:
     """Yield a new path beside `path`, or on this machine, for a file of the block."""
     # A number of the process would not do: other machines may write the same file.
@@ -193,7 +193,7 @@ def publish_file(temporary: str, path: str) -> None:
     _sync_folder_of(path)
 
 
-@contextlib.contextmanager
+@contextmanager
 def lock(path: str) -> Iterator[None]:
     """Hold the lock of a file while the block runs, then remove the file.
 
@@ -223,7 +223,7 @@ def lock(path: str) -> Iterator[None]:
         file_lock.release()
 
 
-@contextlib.contextmanager
+@contextmanager
 def lock_work_dir(work_dir: str) -> Iterator[None]:
     """Lock the WORK_DIR while the block runs; remove what killed runs left there.
 
@@ -249,7 +249,7 @@ def list_names(folder: AnyPath) -> list[str]:
 
     There are none if it is no folder.
     """
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+    with suppress(FileNotFoundError, NotADirectoryError):
         return sorted(_call(folder, _list_folder, "listdir"))
     return []
 
@@ -279,7 +279,7 @@ def size_and_time(path: AnyPath) -> tuple[int, int]:
 
 def remove(path: AnyPath) -> None:
     """Remove a file or object, if it exists."""
-    with contextlib.suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):
         _call(path, os.remove, "remove")
         _sync_folder_of(path)
 
@@ -294,7 +294,7 @@ def make_folder(path: str) -> None:
 
 def _sync_folder_of(path: AnyPath) -> None:
     """Make that a file or folder was made, renamed or removed survive a power cut."""
-    with contextlib.suppress(OSError):  # a network file system may not support it
+    with suppress(OSError):  # a network file system may not support it
         descriptor = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -347,7 +347,7 @@ def _call(path: AnyPath, function: Callable[[AnyPath], Any], gfile_name: str) ->
     return function(path)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _bucket(path: AnyPath) -> Iterator[Any]:
     """Yield `tf.io.gfile`; its errors become Python's, with the path."""
     _check_bucket(re.sub(r"(?s)(\w+://[^/]*).*", r"\1", str(path)))

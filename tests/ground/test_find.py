@@ -71,16 +71,16 @@ def test_an_empty_mount_is_not_an_input(mounts):
         find_input("flowers")
 
 
-def test_a_file_of_the_sample_is_found_beside_the_work(mounts, monkeypatch):
-    """As given, in the work folder, or in Kaggle's temporary one; slugs stay."""
-    work = mounts[1] / "work"
-    monkeypatch.setattr(find, "KAGGLE_TEMP", str(mounts[1] / "temp"))
-    assert find_beside("", str(work)) == ""
-    assert find_beside("ada/part-1", str(work)) == "ada/part-1"
-    for folder in (mounts[1] / "temp", work):
-        put(folder, [], {"sample/mine.csv": ""})
-        found = find_beside("sample/mine.csv", str(work))
-        assert found == str(folder / "sample" / "mine.csv")
+def test_a_file_is_found_below_the_first_folder_that_has_it(tmp_path, monkeypatch):
+    """Such as one of the sample; slugs stay."""
+    monkeypatch.chdir(tmp_path)
+    folders = ("", f"{tmp_path}/work", f"{tmp_path}/temp")
+    assert find_beside("", *folders) == ""
+    assert find_beside("ada/part-1", *folders) == "ada/part-1"
+    for folder in reversed(folders):
+        put(tmp_path / folder, [], {"sample/mine.csv": ""})
+        found = find_beside("sample/mine.csv", *folders)
+        assert found == os.path.join(folder, "sample/mine.csv")
 
 
 def test_plain_paths_and_buckets_need_no_kaggle(tmp_path, monkeypatch):
