@@ -19,11 +19,6 @@ from kaggle_tfr.notebook import Finding
 from kaggle_tfr.parameters import DEFAULTS, Values, check_parameters
 from kaggle_tfr.report import load_gallery, write_page
 
-HEADLINE = (
-    "{leaking_images:,} of {images:,} images have a copy in another split, "
-    "{copied_images:,} have any copy, {images_in_other_datasets:,} are in other "
-    "datasets."
-)
 # Nothing is dropped, so that each copy is found.
 RULES = {"KEEP": "all", "CONFLICTS": "keep", "MIRRORED": True}
 # Columns of `Found.overlap` as in `Found.pairs`.
@@ -41,15 +36,23 @@ OVERLAP = {
 class Audit(NamedTuple):
     """What an audit found.
 
-    headline: the result in a line. findings: of 01 and 02, the most serious first.
-    copies: the rows of copies.csv. counts: of audit.json. out_dir: has the files.
+    findings: of 01 and 02, the most serious first. copies: the rows of copies.csv.
+    counts: of audit.json. out_dir: has the files.
     """
 
-    headline: str
     findings: list[Finding]
     copies: pd.DataFrame
     counts: dict[str, int]
     out_dir: str
+
+    @property
+    def headline(self) -> str:
+        """The result in a line."""
+        return (
+            "{leaking_images:,} of {images:,} images have a copy in another split, "
+            "{copied_images:,} have any copy, {images_in_other_datasets:,} are in "
+            "other datasets."
+        ).format(**self.counts)
 
 
 def audit_dataset(
@@ -80,10 +83,8 @@ def audit_dataset(
     if against:
         values["COMPARE_WITH"] = list(against)
     found = _run(values)
-    counts = _count(found)
-    headline = HEADLINE.format(**counts)
     findings = notebook.read_findings(work)
-    audit = Audit(headline, findings, _list_copies(found), counts, out_dir)
+    audit = Audit(findings, _list_copies(found), _count(found), out_dir)
     _write(audit, title=f"Audit of {values['NAME']}", gallery=load_gallery(work))
     return audit
 

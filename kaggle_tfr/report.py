@@ -88,8 +88,7 @@ def _write_chapters(work: str, steps: set[str]) -> list[str]:
     """
     from nbconvert import HTMLExporter
 
-    template = (FOLDER / "chapter.html").read_text()
-    exporter = HTMLExporter(raw_template=template)
+    exporter = HTMLExporter(template_file=f"{FOLDER}/chapter.html")
     names = []
     for step in sorted(steps):
         copy = f"{work}/notebooks/{step}.ipynb"

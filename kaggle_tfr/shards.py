@@ -275,4 +275,4 @@ def find_changed_files(part_dir: str, sums: Texts) -> Texts:
 def _is_changed(part_dir: str, name: str, sha256: str) -> bool:
     with suppress(*PER_IMAGE_ERRORS):
         return storage.sha256_of(storage.join(part_dir, name)) != sha256
-    return True
+    return sha256 != ""  # without one there was no file

@@ -114,10 +114,9 @@ def read_bytes(path: AnyPath) -> bytes:
 
 def read_text(path: AnyPath) -> str:
     """Return the text of a file, "" if there is none."""
-    try:
+    with suppress(FileNotFoundError, IsADirectoryError):
         return read_bytes(path).decode(errors="replace")
-    except (FileNotFoundError, IsADirectoryError):
-        return ""
+    return ""
 
 
 def parse_json(

@@ -237,7 +237,7 @@ def test_a_bucket_s_refusal_costs_no_byte(root, tmp_path):
         first = len(bucket.requests) + reads[len(reads) // 2]
         bucket.status = 503
         bucket.refused = range(first, 1 << 30)
-        assert re.search("gs://faults.*again; it resumes", run("gs://faults/out"))
+        assert re.search("gs://faults.*again: it resumes", run("gs://faults/out"))
         bucket.refused = range(0)
         assert run("gs://faults/out") == ""
         for name, data in bucket.read_objects("faults", "out").items():
