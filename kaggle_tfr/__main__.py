@@ -210,9 +210,9 @@ def _publish(folders: list[str], **options: Any) -> int:
 
 def _report(table: Any) -> int:
     """Print the problems of kernels or datasets; return the exit code."""
-    problems = table["problem"][table["problem"] != ""]
+    problems = list(filter(None, table["problem"]))
     print(*problems, sep="\n", file=sys.stderr)
-    return 0 if problems.empty else 1
+    return 1 if problems else 0
 
 
 def make_parser() -> argparse.ArgumentParser:

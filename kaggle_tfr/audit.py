@@ -108,7 +108,7 @@ def _list_copies(found: deduplicate.Found) -> pd.DataFrame:
 
 def _count(found: deduplicate.Found) -> dict[str, int]:
     """Return the counts of audit.json."""
-    n_rejected = int((found.images["problem"] != "").sum())
+    n_rejected = found.counts.get("rejected", 0)
     split = found.clusters.groupby("cluster")["split"]
     return {
         "images": len(found.images) - n_rejected,

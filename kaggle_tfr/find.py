@@ -12,7 +12,6 @@ from kaggle_tfr.storage import AnyPath, exists, explain_os_errors, is_remote
 KAGGLE_INPUT = "/kaggle/input"
 KAGGLE_WORKING = "/kaggle/working"  # Kaggle keeps its files as output
 KAGGLE_TEMP = "/kaggle/temp"  # lost at the end of the session
-WORK = "work"  # elsewhere, the folder of the work folders of all recipes
 
 # The types of Kaggle's downloads, and how many names a slug has.
 SLUG_NAMES = {"datasets": 2, "competitions": 1, "models": 4}
@@ -69,10 +68,10 @@ def work_dir(folder: str, name: str) -> str:
 
     if not name.strip(".") or "/" in name:
         raise ValueError(
-            f"NAME is '{name}', but the work folder is {WORK}/NAME: NAME must be the "
+            f"NAME is '{name}', but the work folder is work/NAME: NAME must be the "
             "name of one folder. Change NAME, or set WORK_DIR."
         )
-    return os.path.join(output_dir(WORK), name)
+    return os.path.join(output_dir("work"), name)
 
 
 def find_input(source: AnyPath, *, names: Sequence[str] = ("",)) -> str:

@@ -9,7 +9,6 @@ import gzip
 import os
 import re
 import tempfile
-import threading
 import zlib
 from array import array
 from collections import defaultdict
@@ -19,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
+from threading import Lock
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -256,7 +256,7 @@ class ShardIndex:
             raise DamagedRecord(f"'{self.shard}' at byte {offset:,}: {error}") from None
 
 
-_locks = defaultdict[str, threading.Lock](threading.Lock)  # of shards
+_locks = defaultdict[str, Lock](Lock)  # of shards
 _copies = ExitStack()  # of shards in GZIP or in a bucket, until Python ends
 
 
