@@ -4,8 +4,9 @@ import glob
 import os
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from kaggle_tfr.storage import AnyPath, exists, explain_os_errors, is_remote
 
@@ -55,17 +56,19 @@ def output_dir(folder: str) -> str:
     return os.path.abspath(os.path.expanduser(folder))
 
 
-def work_dir(folder: str, name: str) -> str:
-    """Return the absolute path of WORK_DIR, as `output_dir` does.
+def work_dir(values: Mapping[str, Any]) -> str:
+    """Return the absolute path of the work folder, as `output_dir` does.
 
-    folder: "" is /kaggle/working on Kaggle, else work/NAME. name: NAME.
+    values: parameters. Without WORK_DIR it is /kaggle/working on Kaggle, else
+    work/NAME.
     Raises: ValueError: NAME is not a folder's name.
     """
-    if folder:
+    if folder := values["WORK_DIR"]:
         return output_dir(folder)
     if os.path.isdir(KAGGLE_WORKING):
         return KAGGLE_WORKING
 
+    name = values["NAME"]
     if not name.strip(".") or "/" in name:
         raise ValueError(
             f"NAME is '{name}', but the work folder is work/NAME: NAME must be the "

@@ -62,7 +62,7 @@ def start(step: str, values: Values) -> str:
         from kaggle_tfr.figures.style import use_style
 
         use_style(shell)
-    work = work_dir(values["WORK_DIR"], values.get("NAME", ""))
+    work = work_dir(values)
     print(f"work folder: {work}")
     if "N_JOBS" in values:  # the other notebooks only read
         from kaggle_tfr.parallel import use_backend
@@ -81,7 +81,7 @@ def begin(step: str, values: Values) -> str:
     Later steps read what 01 to 03 rewrite, so their findings go, too. Returns the work
     folder.
     """
-    work = work_dir(values["WORK_DIR"], values.get("NAME", ""))
+    work = work_dir(values)
     if part := values.get("PART"):
         step += f" part {part}"
     _noting[:] = [(work, step)]

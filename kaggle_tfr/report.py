@@ -62,7 +62,7 @@ def write_report(values: Values) -> None:
     if os.environ.get(storage.INSIDE):
         return
     values = {**DEFAULTS, **values}
-    work = work_dir(values["WORK_DIR"], values["NAME"])
+    work = work_dir(values)
     findings = read_findings(work)
     steps = {finding.step.split()[0] for finding in findings}
     subjects = {finding.subject for finding in findings}

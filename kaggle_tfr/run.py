@@ -48,10 +48,10 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     """
     check_parameters(values)
     settings = {**DEFAULTS, **values}
-    work = work_dir(settings["WORK_DIR"], settings["NAME"])
-    settings["WORK_DIR"] = work
+    work = work_dir(settings)
     # The executed notebooks are always on this machine.
-    folder = work_dir("", settings["NAME"]) if is_remote(work) else work
+    folder = work_dir({**settings, "WORK_DIR": ""}) if is_remote(work) else work
+    settings["WORK_DIR"] = work
     copies = Path(folder, "notebooks")
     names = [find_notebook(step) for step in notebooks]
     with storage.lock_work_dir(work):

@@ -97,16 +97,16 @@ def test_plain_paths_and_buckets_need_no_kaggle(tmp_path, monkeypatch):
 
 def test_the_work_folder_on_kaggle_is_the_one_it_keeps(mounts):
     """/kaggle/working is what Kaggle saves; addresses of buckets pass unchanged."""
-    assert find.work_dir("", "leaves") == str(mounts[1])
-    assert find.work_dir("gs://bucket/run/", "leaves") == "gs://bucket/run"
+    assert find.work_dir({"WORK_DIR": ""}) == str(mounts[1])
+    assert find.work_dir({"WORK_DIR": "gs://bucket/run/"}) == "gs://bucket/run"
 
 
 @pytest.mark.parametrize("name", ["", "..", "/leaves"])
 def test_a_name_that_leads_out_of_the_work_folder_is_an_error(name, tmp_path):
     """NAME is a folder's name in work/, unless WORK_DIR is set."""
     with pytest.raises(ValueError, match=f"NAME is '{name}', but .*set WORK_DIR"):
-        find.work_dir("", name)
-    assert find.work_dir(str(tmp_path), name) == str(tmp_path)
+        find.work_dir({"WORK_DIR": "", "NAME": name})
+    assert find.work_dir({"WORK_DIR": str(tmp_path)}) == str(tmp_path)
 
 
 @pytest.mark.parametrize(
