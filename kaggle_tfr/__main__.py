@@ -108,7 +108,7 @@ def load_source(source: str) -> dict[str, Any]:
     except FileExistsError:
         print(f"{path} exists and is used; delete it to inspect the folder again.")
     # Another folder of this name may have the same recipe.
-    return load_recipe(path) | {"INPUT_DIR": input_dir}
+    return {**load_recipe(path), "INPUT_DIR": input_dir}
 
 
 def _audit(source: str, out: str | None, against: list[str], p: list[Any]) -> int:

@@ -15,7 +15,6 @@ import pandas as pd
 from kaggle_tfr import deduplicate, explore, notebook, storage
 from kaggle_tfr.explore.layout import propose_recipe
 from kaggle_tfr.find import output_dir
-from kaggle_tfr.notebook import Finding
 from kaggle_tfr.parameters import DEFAULTS, Values, check_parameters
 from kaggle_tfr.report import load_gallery, write_page
 
@@ -40,7 +39,7 @@ class Audit(NamedTuple):
     counts: of audit.json. out_dir: has the files.
     """
 
-    findings: list[Finding]
+    findings: list[notebook.Finding]
     copies: pd.DataFrame
     counts: dict[str, int]
     out_dir: str

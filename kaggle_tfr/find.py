@@ -69,7 +69,7 @@ def work_dir(values: Mapping[str, Any]) -> str:
         return KAGGLE_WORKING
 
     name = values["NAME"]
-    if not name.strip(".") or "/" in name:
+    if not re.fullmatch("[^/]*[^/.][^/]*", name):
         raise ValueError(
             f"NAME is '{name}', but the work folder is work/NAME: NAME must be the "
             "name of one folder. Change NAME, or set WORK_DIR."

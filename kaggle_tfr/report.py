@@ -122,8 +122,7 @@ def load_gallery(work: str) -> dict[str, Any]:
     """
     images, labels = load_images(work)
     clusters, _ = load_clusters(work)
-    file = f"{work}/{overrides.FILE}"
-    decisions = storage.read_parquet(file, columns=overrides.COLUMNS)
+    decisions = storage.read_parquet(f"{work}/{overrides.FILE}", overrides.COLUMNS)
     displayed = _choose_displayed(clusters).join(_name_images(images))
     paths = displayed["path"].tolist()
     thumbnails = parallel.run(_make_thumbnail, paths, label="Thumbnails")
@@ -157,10 +156,10 @@ def _name_images(images: pd.DataFrame) -> pd.DataFrame:
     The name is the id, or "test/1.jpg" if images of two splits have the id "1.jpg".
     """
     good = images[images["problem"] == ""]
-    is_repeated = good["image_id"].duplicated(keep=False)
-    full_name = good["split"] + "/" + good["image_id"]
-    name = good["image_id"].mask(is_repeated, full_name)
-    return good[["height", "width"]].assign(name=name)
+    names = good["image_id"]
+    is_repeated = names.duplicated(keep=False)
+    names = names.mask(is_repeated, good["split"] + "/" + names)
+    return good[["height", "width"]].assign(name=names)
 
 
 def _make_thumbnail(path: str) -> str:

@@ -15,7 +15,6 @@ from jupyter_client.manager import KernelManager
 
 from kaggle_tfr import notebook, storage
 from kaggle_tfr.find import bundled, work_dir
-from kaggle_tfr.notebook import read_findings
 from kaggle_tfr.parameters import (
     DEFAULT_NOTEBOOKS,
     DEFAULTS,
@@ -59,26 +58,25 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
         values = {**values, "WORK_DIR": work}
         is_done = all(_run_notebook(copies / f"{name}.ipynb", values) for name in names)
         write_report(settings)
-        print(summarize(settings))
+        _print_summary(settings)
     if not is_done:
         raise RuntimeError(f"A cell failed; its notebook is in {copies}.")
     return work
 
 
-def summarize(settings: Values) -> str:
-    """Return lines to print: the decision, what to look at, and where the files are.
+def _print_summary(settings: Values) -> None:
+    """Print the decision, what to look at, and where the files are.
 
     settings: all parameters of the run, with its work folder as WORK_DIR.
     """
     work = settings["WORK_DIR"]
-    findings = read_findings(work)
-    lines = [decide(findings)]
-    lines += [str(finding) for finding in findings if finding.mark in "✗!"]
+    findings = notebook.read_findings(work)
+    remarks = [finding for finding in findings if finding.mark in "✗!"]
+    print(decide(findings), *remarks, sep="\n")
     paths = list_own_parts(settings["OUT_DIR"], work)
     paths += [f"{work}/folds.csv", f"{work}/report.html"]
     for path in filter(storage.exists, paths):  # terminals open them on a click
-        lines.append(path if is_remote(path) else Path(path).as_uri())
-    return "\n".join(lines)
+        print(path if is_remote(path) else Path(path).as_uri())
 
 
 def _run_notebook(copy: Path, values: Values) -> bool:
