@@ -114,7 +114,7 @@ def read_bytes(path: AnyPath) -> bytes:
 
 def read_text(path: AnyPath) -> str:
     """Return the text of a file, "" if there is none."""
-    with suppress(FileNotFoundError, IsADirectoryError):
+    with suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return read_bytes(path).decode(errors="replace")
     return ""
 
