@@ -124,8 +124,7 @@ def load_gallery(work: str) -> dict[str, Any]:
     clusters, _ = load_clusters(work)
     decisions = storage.read_parquet(f"{work}/{overrides.FILE}", overrides.COLUMNS)
     displayed = _choose_displayed(clusters).join(_name_images(images))
-    paths = displayed["path"].tolist()
-    thumbnails = parallel.run(_make_thumbnail, paths, label="Thumbnails")
+    thumbnails = parallel.run(_make_thumbnail, displayed["path"], label="Thumbnails")
     groups = displayed.assign(thumbnail=list(thumbnails)).groupby("cluster", sort=False)
     return {
         "clusters": [group.to_dict("records") for _, group in groups],

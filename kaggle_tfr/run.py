@@ -50,30 +50,28 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     work = work_dir(settings)
     # The executed notebooks are always on this machine.
     folder = work_dir({**settings, "WORK_DIR": ""}) if is_remote(work) else work
-    settings["WORK_DIR"] = work
     copies = Path(folder, "notebooks")
     names = [find_notebook(step) for step in notebooks]
     with storage.lock_work_dir(work):
         copies.mkdir(parents=True, exist_ok=True)
         values = {**values, "WORK_DIR": work}
         is_done = all(_run_notebook(copies / f"{name}.ipynb", values) for name in names)
-        write_report(settings)
-        _print_summary(settings)
+        write_report(values)
+        _print_summary(work, settings["OUT_DIR"])
     if not is_done:
         raise RuntimeError(f"A cell failed; its notebook is in {copies}.")
     return work
 
 
-def _print_summary(settings: Values) -> None:
+def _print_summary(work: str, out_dir: str) -> None:
     """Print the decision, what to look at, and where the files are.
 
-    settings: all parameters of the run, with its work folder as WORK_DIR.
+    work: the work folder. out_dir: OUT_DIR.
     """
-    work = settings["WORK_DIR"]
     findings = notebook.read_findings(work)
     remarks = [finding for finding in findings if finding.mark in "✗!"]
     print(decide(findings), *remarks, sep="\n")
-    paths = list_own_parts(settings["OUT_DIR"], work)
+    paths = list_own_parts(out_dir, work)
     paths += [f"{work}/folds.csv", f"{work}/report.html"]
     for path in filter(storage.exists, paths):  # terminals open them on a click
         print(path if is_remote(path) else Path(path).as_uri())

@@ -35,8 +35,17 @@ SUMS = "SHA256SUMS"
 LOOKUPS = 16  # files that are read, or requests to a bucket, at a time
 # The columns of shards.csv that readers need; the writer adds more.
 SHARD_COLUMNS = ["file", "split", "fold", "count", "bytes"]
-INTEGERS = ["fold", "count", "bytes", "part", "shard", "refused"]
-INTEGERS += ["label", "source_height", "source_width"]
+INTEGERS = [
+    "fold",
+    "count",
+    "bytes",
+    "part",
+    "shard",
+    "refused",
+    "label",
+    "source_height",
+    "source_width",
+]
 TYPES: Any = defaultdict(lambda: str, dict.fromkeys(INTEGERS, int))  # of columns
 COPY_AGAIN = (
     "Copy the folder again, or run 04_write again; move away a file that is not ours."
