@@ -11,12 +11,11 @@ Exit codes: 0 done, 1 the work failed, 2 a wrong call, 3 audit found something,
 
 import argparse
 import inspect
-import os
 import re
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +34,14 @@ from kaggle_tfr.storage import ERRNO
 from kaggle_tfr.version import __version__
 
 REPEATABLE: Any = {"action": "append", "default": []}
+ASSIGNMENTS: Any = {
+    **REPEATABLE,
+    "type": parse_assignment,
+    "help": "NAME=VALUE, in place of the recipe's or the detected value",
+}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run a command; return its exit code.
 
     0: done. 1: the work failed. 2: the call is wrong, which argparse says by a
@@ -69,7 +73,7 @@ def _init(source: str, out: str | None) -> None:
 
 
 def _run(
-    source: str, p: Sequence[str], only: Sequence[str] | None, first: str, until: str
+    source: str, p: list[Any], only: list[str] | None, first: str, until: str
 ) -> None:
     """Run the notebooks, which write folds and TFRecord files, and write a report.
 
@@ -83,7 +87,7 @@ def _run(
     start = find_notebook(first)
     end = max(start, find_notebook(until))
     notebooks = only or [name for name in NOTEBOOKS if start <= name <= end]
-    values = load_source(source) | dict(map(parse_assignment, p))
+    values = load_source(source) | dict(p)
 
     from kaggle_tfr.run import run_recipe  # which imports much
 
@@ -99,17 +103,15 @@ def load_source(source: str) -> dict[str, Any]:
 
     _, name, input_dir = locate(source)
     path = f"{name}.yaml"
-    if os.path.lexists(path):
-        print(f"{path} exists and is used; delete it to inspect the folder again.")
-    else:
+    try:
         _init(source, path)
+    except FileExistsError:
+        print(f"{path} exists and is used; delete it to inspect the folder again.")
     # Another folder of this name may have the same recipe.
-    return load_recipe(path) | {"INPUT_DIR": input_dir}
+    return {**load_recipe(path), "INPUT_DIR": input_dir}
 
 
-def _audit(
-    source: str, out: str | None, against: Sequence[str], p: Sequence[str]
-) -> int:
+def _audit(source: str, out: str | None, against: list[str], p: list[Any]) -> int:
     """Find copies, leaks and rejected files in the splits that a dataset has.
 
     Examples:
@@ -121,13 +123,13 @@ def _audit(
     """
     from kaggle_tfr.audit import audit_dataset
 
-    audit = audit_dataset(source, out, against, **dict(map(parse_assignment, p)))
+    audit = audit_dataset(source, out, against, **dict(p))
     page = Path(audit.out_dir, "audit.html").as_uri()  # terminals open it on a click
     print(audit.headline, *audit.findings, page, sep="\n")
     return 3 if len(audit.copies) or audit.counts["rejected"] else 0
 
 
-def _verify(folders: Sequence[str]) -> int:
+def _verify(folders: list[str]) -> int:
     """Read every record again and name every fault.
 
     Examples:
@@ -168,7 +170,7 @@ def _sample(folder: str) -> None:
     print(f"The sample competition is in {folder}; its answers are in truth.json.")
 
 
-def _kernel(recipe: str, p: Sequence[str], out: str, **options: Any) -> None:
+def _kernel(recipe: str, p: list[Any], out: str, **options: Any) -> None:
     """Write the folders of kernels to push.
 
     Examples:
@@ -177,12 +179,12 @@ def _kernel(recipe: str, p: Sequence[str], out: str, **options: Any) -> None:
     """
     from kaggle_tfr.kaggle.kernels import write_kernels
 
-    values = load_recipe(recipe) | dict(map(parse_assignment, p))
+    values = load_recipe(recipe) | dict(p)
     print(*write_kernels(values, out, **options), sep="\n")
     print(f"Next: kaggle-tfr push {out}")
 
 
-def _push(folders: Sequence[str], out: str, at_once: int) -> int:
+def _push(folders: list[str], out: str, at_once: int) -> int:
     """Push kernels, wait for them, and fetch their output.
 
     Examples:
@@ -195,7 +197,7 @@ def _push(folders: Sequence[str], out: str, at_once: int) -> int:
     return _report(push_kernels(kernels, out, at_once=at_once))
 
 
-def _publish(folders: Sequence[str], **options: Any) -> int:
+def _publish(folders: list[str], **options: Any) -> int:
     """Upload part folders to Kaggle, one dataset each.
 
     Examples:
@@ -208,9 +210,9 @@ def _publish(folders: Sequence[str], **options: Any) -> int:
 
 def _report(table: Any) -> int:
     """Print the problems of kernels or datasets; return the exit code."""
-    problems = table["problem"][table["problem"] != ""]
+    problems = list(filter(None, table["problem"]))
     print(*problems, sep="\n", file=sys.stderr)
-    return 0 if problems.empty else 1
+    return 1 if problems else 0
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -255,7 +257,7 @@ def _add_local_commands(commands: Any) -> None:
 
     add = _add_command(commands, _run, format_parameters())
     add("source", help="a YAML file, a bundled recipe, or a folder of images")
-    add("-p", **REPEATABLE, help="NAME=VALUE, in place of the recipe's value")
+    add("-p", **ASSIGNMENTS)
     add("--from", dest="first", metavar="STEP", default=NOTEBOOKS[0])
     add("--until", metavar="STEP", default=DEFAULT_NOTEBOOKS[-1])
     add("--only", nargs="+", help=f"steps: {', '.join(NOTEBOOKS)}")
@@ -264,7 +266,7 @@ def _add_local_commands(commands: Any) -> None:
     add("source", help=source)
     add("--out", help="folder for the page and the tables (default: audit-NAME)")
     add("--against", **REPEATABLE, help="a published part; its fingerprints are read")
-    add("-p", **REPEATABLE, help="NAME=VALUE, in place of the detected value")
+    add("-p", **ASSIGNMENTS)
 
     add = _add_command(commands, _verify)
     add("folders", nargs="+", help="parts that 04_write has written, or their folder")
@@ -278,7 +280,7 @@ def _add_kaggle_commands(commands: Any) -> None:
     """Add the commands that make kernels and datasets, in the order of use."""
     add = _add_command(commands, _kernel)
     add("recipe", help="a YAML file, or a bundled recipe")
-    add("-p", **REPEATABLE, help="NAME=VALUE, in place of the recipe's value")
+    add("-p", **ASSIGNMENTS)
     add("--out", required=True)
     add("--parts", type=int, default=1, help="kernels that write (default: one)")
     add("--accelerator", help="train by 05 and 06, on TpuV5E8 …")

@@ -15,15 +15,9 @@ import pandas as pd
 from kaggle_tfr import deduplicate, explore, notebook, storage
 from kaggle_tfr.explore.layout import propose_recipe
 from kaggle_tfr.find import output_dir
-from kaggle_tfr.notebook import Finding
 from kaggle_tfr.parameters import DEFAULTS, Values, check_parameters
 from kaggle_tfr.report import load_gallery, write_page
 
-HEADLINE = (
-    "{leaking_images:,} of {images:,} images have a copy in another split, "
-    "{copied_images:,} have any copy, {images_in_other_datasets:,} are in other "
-    "datasets."
-)
 # Nothing is dropped, so that each copy is found.
 RULES = {"KEEP": "all", "CONFLICTS": "keep", "MIRRORED": True}
 # Columns of `Found.overlap` as in `Found.pairs`.
@@ -41,15 +35,23 @@ OVERLAP = {
 class Audit(NamedTuple):
     """What an audit found.
 
-    headline: the result in a line. findings: of 01 and 02, the most serious first.
-    copies: the rows of copies.csv. counts: of audit.json. out_dir: has the files.
+    findings: of 01 and 02, the most serious first. copies: the rows of copies.csv.
+    counts: of audit.json. out_dir: has the files.
     """
 
-    headline: str
-    findings: Sequence[Finding]
+    findings: list[notebook.Finding]
     copies: pd.DataFrame
     counts: dict[str, int]
     out_dir: str
+
+    @property
+    def headline(self) -> str:
+        """The result in a line."""
+        return (
+            "{leaking_images:,} of {images:,} images have a copy in another split, "
+            "{copied_images:,} have any copy, {images_in_other_datasets:,} are in "
+            "other datasets."
+        ).format(**self.counts)
 
 
 def audit_dataset(
@@ -80,10 +82,8 @@ def audit_dataset(
     if against:
         values["COMPARE_WITH"] = list(against)
     found = _run(values)
-    counts = _count(found)
-    headline = HEADLINE.format(**counts)
     findings = notebook.read_findings(work)
-    audit = Audit(headline, findings, _list_copies(found), counts, out_dir)
+    audit = Audit(findings, _list_copies(found), _count(found), out_dir)
     _write(audit, title=f"Audit of {values['NAME']}", gallery=load_gallery(work))
     return audit
 
@@ -107,7 +107,7 @@ def _list_copies(found: deduplicate.Found) -> pd.DataFrame:
 
 def _count(found: deduplicate.Found) -> dict[str, int]:
     """Return the counts of audit.json."""
-    n_rejected = int((found.images["problem"] != "").sum())
+    n_rejected = found.counts.get("rejected", 0)
     split = found.clusters.groupby("cluster")["split"]
     return {
         "images": len(found.images) - n_rejected,
@@ -120,11 +120,18 @@ def _count(found: deduplicate.Found) -> dict[str, int]:
 
 def _write(audit: Audit, **sections: Any) -> None:
     """Write the page of the audit, of these sections, and its tables."""
-    content: dict[str, Any] = {"headline": audit.headline, "counts": audit.counts}
-    page = f"{audit.out_dir}/audit.html"
-    write_page(page, findings=audit.findings, **content, **sections)
-    content["findings"] = [finding._asdict() for finding in audit.findings]
+    write_page(
+        f"{audit.out_dir}/audit.html",
+        headline=audit.headline,
+        findings=audit.findings,
+        **sections,
+    )
+    content = {
+        "headline": audit.headline,
+        "counts": audit.counts,
+        "findings": [finding._asdict() for finding in audit.findings],
+    }
     text = json.dumps(content, ensure_ascii=False, indent=1)
-    storage.write_atomically(f"{audit.out_dir}/audit.json", text.encode())
+    storage.write_atomically(f"{audit.out_dir}/audit.json", text)
     table = storage.format_csv(audit.copies)
-    storage.write_atomically(f"{audit.out_dir}/copies.csv", table.encode())
+    storage.write_atomically(f"{audit.out_dir}/copies.csv", table)

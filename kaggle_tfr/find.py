@@ -4,15 +4,15 @@ import glob
 import os
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from kaggle_tfr.storage import AnyPath, exists, explain_os_errors, is_remote
 
 KAGGLE_INPUT = "/kaggle/input"
 KAGGLE_WORKING = "/kaggle/working"  # Kaggle keeps its files as output
 KAGGLE_TEMP = "/kaggle/temp"  # lost at the end of the session
-WORK = "work"  # elsewhere, the folder of the work folders of all recipes
 
 # The types of Kaggle's downloads, and how many names a slug has.
 SLUG_NAMES = {"datasets": 2, "competitions": 1, "models": 4}
@@ -56,28 +56,28 @@ def output_dir(folder: str) -> str:
     return os.path.abspath(os.path.expanduser(folder))
 
 
-def work_dir(folder: str, name: str) -> str:
-    """Return the absolute path of WORK_DIR, as `output_dir` does.
+def work_dir(values: Mapping[str, Any]) -> str:
+    """Return the absolute path of the work folder, as `output_dir` does.
 
-    folder: "" is /kaggle/working on Kaggle, else work/NAME. name: NAME.
+    values: parameters. Without WORK_DIR it is /kaggle/working on Kaggle, else
+    work/NAME.
     Raises: ValueError: NAME is not a folder's name.
     """
-    if folder:
+    if folder := values["WORK_DIR"]:
         return output_dir(folder)
     if os.path.isdir(KAGGLE_WORKING):
         return KAGGLE_WORKING
 
-    if not name.strip(".") or "/" in name:
+    name = values["NAME"]
+    if not re.fullmatch("[^/]*[^/.][^/]*", name):
         raise ValueError(
-            f"NAME is '{name}', but the work folder is {WORK}/NAME: NAME must be the "
+            f"NAME is '{name}', but the work folder is work/NAME: NAME must be the "
             "name of one folder. Change NAME, or set WORK_DIR."
         )
-    return os.path.join(output_dir(WORK), name)
+    return os.path.join(output_dir("work"), name)
 
 
-def find_input(
-    source: AnyPath, *, beside: str = "", names: Sequence[str] = ("",)
-) -> str:
+def find_input(source: AnyPath, *, names: Sequence[str] = ("",)) -> str:
     """Return the folder of a path or a Kaggle slug; a `gs://` address is kept.
 
     source: a path, the slug of a competition, or "owner/dataset"; subfolders may
@@ -85,7 +85,6 @@ def find_input(
     of this machine come before Kaggle's mounts, and these before kagglehub's downloads,
     which are made where there is no /kaggle/input, unless the first folder of `source`
     exists: then a folder in it is misspelt.
-    beside: a further folder that the path may be relative to.
     names: of the files to download, below the folder; "" for all files.
     Raises: FileNotFoundError: it says where it looked; OSError: of the disk;
     ValueError: `source` is empty.
@@ -93,12 +92,12 @@ def find_input(
     source = os.fspath(source)
     if not source:
         raise ValueError("The name of an input is empty.")
-    if folder := find_folder(source, beside):
+    if folder := find_folder(source):
         return folder
 
-    places = f"{os.path.abspath(os.path.join(beside, source))} and {KAGGLE_INPUT}"
+    places = f"{os.path.abspath(source)} and {KAGGLE_INPUT}"
     is_slug = re.match(r"[\w-]+(/\w|/?$)", source)
-    is_here = os.path.isdir(KAGGLE_INPUT) or find_folder(source.split("/")[0], beside)
+    is_here = os.path.isdir(KAGGLE_INPUT) or find_folder(source.split("/")[0])
     if is_slug and not is_here:
         try:
             return _download(source, names)
@@ -109,13 +108,11 @@ def find_input(
     raise FileNotFoundError(f"'{source}' {MISSING_INPUT}. Looked in {places}. {ADVICE}")
 
 
-def find_folder(source: str, beside: str = "") -> str:
+def find_folder(source: str) -> str:
     """Return the folder that `find_input` finds without a download, "" for none."""
-    if is_remote(source):
-        return source.rstrip("/")
-    for folder in map(output_dir, (os.path.join(beside, source), source)):
-        if os.path.isdir(folder):
-            return folder
+    folder = output_dir(source)
+    if is_remote(source) or os.path.isdir(folder):
+        return folder
 
     name = glob.escape(source.strip("/"))
     # Until 2026: without the type and the owner.
@@ -156,10 +153,10 @@ def find_file(path: str) -> str:
     return os.path.join(find_input(folder or ".", names=[name]), name)
 
 
-def find_beside(path: str, work: str) -> str:
-    """Return a path as it is given, or below `work` or KAGGLE_TEMP if it is only there.
+def find_beside(path: str, *folders: str) -> str:
+    """Return the first path below the folders that exists, else the path as it is.
 
-    The files of the bundled sample are there, such as sample/overrides.csv.
+    folders: "" is the current one.
     """
-    places = [path, f"{work}/{path}", f"{KAGGLE_TEMP}/{path}"]
+    places = [os.path.join(folder, path) for folder in folders]
     return next(filter(exists, places), path) if path else ""

@@ -35,9 +35,6 @@ _SHARD_NAME = re.compile(
     r"(?i)\.tfrec(ord)?s?(-\d+-of-\d+)?(\.gz)?$|(^|/)[^/.]+-\d+-of-\d+$"
 )
 _SPLIT = re.compile(rf"(?:^|[/_.-])({'|'.join(SPLIT_NAMES)})(?=[/_.-])")
-# Kaggle's habit: "Id_df03-1427.tfrec" holds 1427 records. Other endings end in other
-# numbers.
-_COUNT = re.compile(r"\d-(\d+)\.tfrec$")
 
 
 def list_fields(template: str) -> list[str]:
@@ -90,22 +87,20 @@ def is_shard_name(path: str) -> bool:
     return _SHARD_NAME.search(path) is not None
 
 
-def parse_shard_name(file: str, folder: str) -> tuple[str, int]:
-    """Return the split and the count of records that a shard's path contains.
+def parse_split(path: str) -> str:
+    """Return the split that the path of a shard contains.
 
-    The last split in the path below `folder` counts; without one it is "train". All
-    files in a folder test/ are test shards. The count is −1 if it is unknown.
+    The last one counts; without any it is "train". All files in a folder test/ are test
+    shards.
 
-    >>> parse_shard_name("in/test_tfrecords/ld_test00-687.tfrec", "in")
-    ('test', 687)
-    >>> parse_shard_name("in/d-val.tfrecord-00000-of-00001", "in")
-    ('validation', -1)
-    >>> parse_shard_name("in/test/test-train-000-1.tfrec", "in")
-    ('test', 1)
+    >>> parse_split("test_tfrecords/ld_test00-687.tfrec")
+    'test'
+    >>> parse_split("d-val.tfrecord-00000-of-00001")
+    'validation'
+    >>> parse_split("test/test-train-000-1.tfrec")
+    'test'
     """
-    path = file.removeprefix(folder)
+    if f"/{TEST_FOLDER}" in f"/{path}":
+        return "test"
     words = ["train", *_SPLIT.findall(path)]
-    if f"/{TEST_FOLDER}" in path:
-        words.append("test")
-    count = _COUNT.search(path)
-    return SPLIT_NAMES[words[-1]], int(count[1]) if count else -1
+    return SPLIT_NAMES[words[-1]]

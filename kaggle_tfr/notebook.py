@@ -6,7 +6,7 @@ and kept in findings.json, which the report, the audit and the last lines of a r
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -62,7 +62,7 @@ def start(step: str, values: Values) -> str:
         from kaggle_tfr.figures.style import use_style
 
         use_style(shell)
-    work = work_dir(values["WORK_DIR"], values.get("NAME", ""))
+    work = work_dir(values)
     print(f"work folder: {work}")
     if "N_JOBS" in values:  # the other notebooks only read
         from kaggle_tfr.parallel import use_backend
@@ -81,7 +81,7 @@ def begin(step: str, values: Values) -> str:
     Later steps read what 01 to 03 rewrite, so their findings go, too. Returns the work
     folder.
     """
-    work = work_dir(values["WORK_DIR"], values.get("NAME", ""))
+    work = work_dir(values)
     if part := values.get("PART"):
         step += f" part {part}"
     _noting[:] = [(work, step)]
@@ -103,25 +103,26 @@ def note(mark: str, text: str, subject: str, advice: str = "") -> None:
     """
     print(Finding("", subject, mark, text, advice))
     for work, step in _noting:
-        kept = [row for row in read_findings(work) if row[:2] != (step, subject)]
-        _save(work, [*kept, Finding(step, subject, mark, text, advice)])
+        finding = Finding(step, subject, mark, text, advice)
+        _save(work, [*read_findings(work), finding])
 
 
 def read_findings(work: str) -> list[Finding]:
     """Return the findings of all steps, the most serious first, else by their steps."""
-    text = storage.read_text(storage.join(work, FINDINGS))
-    rows = json.loads(text or "[]")  # those of earlier versions have other keys, too
+    rows = json.loads(storage.read_text(f"{work}/{FINDINGS}") or "[]")
+    # Those of earlier versions have other keys, too.
     findings = [Finding(*map(row.get, Finding._fields)) for row in rows]
     return sorted(
         findings, key=lambda finding: (MARKS.index(finding.mark), finding.step)
     )
 
 
-def _save(work: str, findings: Sequence[Finding]) -> None:
-    """Save all findings of a work folder."""
-    rows = [finding._asdict() for finding in findings]
+def _save(work: str, findings: list[Finding]) -> None:
+    """Save all findings of a work folder, of those on one subject the last."""
+    latest = {finding[:2]: finding for finding in findings}
+    rows = [finding._asdict() for finding in latest.values()]
     text = json.dumps(rows, ensure_ascii=False, indent=1)
-    storage.write_atomically(storage.join(work, FINDINGS), text.encode())
+    storage.write_atomically(f"{work}/{FINDINGS}", text)
 
 
 def end() -> None:
@@ -146,12 +147,12 @@ def tabulate(counts: Mapping[str, int], total: int) -> pd.DataFrame:
     """
     if sum(counts.values()) != total:
         raise RuntimeError(
-            f"The accounting does not close: {dict(counts)}, but {total:,} came in. "
+            f"The accounting does not close: {counts}, but {total} came in. "
             "Delete WORK_DIR and run again from 01_explore; if the error persists, "
             "please report a bug."
         )
     table = pd.DataFrame({"images": {**counts, "total": total}}).rename_axis("outcome")
-    return table.assign(share=(table["images"] / max(total, 1)).round(4))
+    return table.assign(share=(table["images"] / total).round(4))
 
 
 def count_of(number: int, noun: str) -> str:

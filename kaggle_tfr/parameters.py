@@ -245,13 +245,13 @@ DEFAULTS = {name: parameter.default for name, parameter in PARAMETERS.items()}
 
 def format_parameters() -> str:
     """Return a Markdown list of all parameters with default and help, by notebooks."""
-    lines = ["All parameters with their defaults, by the notebooks that have them."]
+    text = "All parameters with their defaults, by the notebooks that have them."
     for notebooks, rows in TABLE.items():
-        lines.append(f"\n## {notebooks}\n")
+        text += f"\n\n## {notebooks}\n"
         for name in rows:
             setting = f"{name}: {json.dumps(DEFAULTS[name])}"
-            lines.append(f"- `{setting}` {PARAMETERS[name].description}".rstrip())
-    return "\n".join(lines)
+            text += f"\n- `{setting}` {PARAMETERS[name].description}".rstrip()
+    return text
 
 
 def as_size(image_size: int | Sequence[int]) -> tuple[int, int]:

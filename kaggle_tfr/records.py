@@ -5,20 +5,20 @@ A record is found by its number in a shard (`ShardIndex`), or by an address such
 several features may be the image, the address names it: "x.tfrec#image/encoded=17".
 """
 
-import contextlib
 import gzip
 import os
 import re
 import tempfile
-import threading
 import zlib
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
+from threading import Lock
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -178,7 +178,7 @@ def is_gzip(shard: AnyPath) -> bool:
     return head[:3] == b"\x1f\x8b\x08" and head[8:] in b"\x00\x02\x04"
 
 
-@contextlib.contextmanager
+@contextmanager
 def plain_file(shard: AnyPath) -> Iterator[AnyPath]:
     """Yield a local file with the frames: the shard, or a copy while the block runs.
 
@@ -199,10 +199,14 @@ def plain_file(shard: AnyPath) -> Iterator[AnyPath]:
             yield copy.name
 
 
-def read_index(path: str) -> list[int]:
-    """Return the bounds in an `.idx` file, as `list_frames` does, [0] without one."""
-    lengths = re.findall(r" (\d{1,18})\n", storage.read_text(path))
-    return list(accumulate(map(int, lengths), initial=0))
+def read_index(folder: str, name: str) -> "array[int]":
+    """Return the bounds of a shard of a part, as `list_frames` does, [0] if unknown.
+
+    name: of the shard, below the part's folder.
+    """
+    text = storage.read_text(f"{folder}/index/{name}.idx")
+    lengths = re.findall(r" (\d{1,18})\n", text)
+    return array("q", accumulate(map(int, lengths), initial=0))
 
 
 def format_index(bounds: Sequence[int]) -> str:
@@ -231,7 +235,7 @@ class ShardIndex:
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
-    @contextlib.contextmanager
+    @contextmanager
     def open_record(self, number: int) -> Iterator[Features]:
         """Yield the features of a record by name.
 
@@ -252,8 +256,8 @@ class ShardIndex:
             raise DamagedRecord(f"'{self.shard}' at byte {offset:,}: {error}") from None
 
 
-_locks = defaultdict[str, threading.Lock](threading.Lock)  # of shards
-_copies = contextlib.ExitStack()  # of shards in GZIP or in a bucket, until Python ends
+_locks = defaultdict[str, Lock](Lock)  # of shards
+_copies = ExitStack()  # of shards in GZIP or in a bucket, until Python ends
 
 
 def index_shard(shard: str) -> ShardIndex:
@@ -273,13 +277,16 @@ def _make_index(shard: str, status: tuple[int, int]) -> ShardIndex:  # noqa: ARG
 
 
 def find_frames(shard: str, file: AnyPath) -> "array[int]":
-    """Return the offsets of `list_frames`, from index/ if that fits the shard.
+    """Return the offsets of `list_frames`, from index/ of its part if that fits.
 
-    file: the shard, or its plain copy on this machine.
+    shard: its path. file: the shard, or its plain copy on this machine.
     """
-    folder, name = os.path.split(shard)
-    bounds = array("q", read_index(f"{folder}/index/{name}.idx"))
-    return bounds if bounds[-1] == os.path.getsize(file) else list_frames(file)
+    for depth in (1, 2):  # a template can have a folder, as test shards have
+        part, *names = shard.rsplit("/", depth)
+        bounds = read_index(part, "/".join(names))
+        if bounds[-1] == os.path.getsize(file):
+            return bounds
+    return list_frames(file)
 
 
 def read_image_bytes(path: AnyPath) -> bytes:

@@ -6,7 +6,6 @@ The executed notebooks are its chapters. All pages work without network.
 import csv
 import os
 from base64 import b64encode
-from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from kaggle_tfr import parallel, storage
 from kaggle_tfr.deduplicate import load_clusters, overrides
 from kaggle_tfr.explore import load_images
 from kaggle_tfr.explore.labels import number_names
-from kaggle_tfr.find import output_dir, work_dir
+from kaggle_tfr.find import work_dir
 from kaggle_tfr.images.convert import load_pixels
 from kaggle_tfr.notebook import Finding, count_of, read_findings
 from kaggle_tfr.parameters import DEFAULTS, Values
@@ -35,7 +34,7 @@ SIDE = 160  # pixels of a thumbnail
 ORDER = ["is_conflict", "is_leak", "farthest", "cluster", "keep", "distance"]
 
 
-def decide(findings: Sequence[Finding]) -> str:
+def decide(findings: list[Finding]) -> str:
     """Return whether the records can be trained on and published, and why not.
 
     findings: the most serious first, as `read_findings` returns them.
@@ -63,19 +62,19 @@ def write_report(values: Values) -> None:
     if os.environ.get(storage.INSIDE):
         return
     values = {**DEFAULTS, **values}
-    work = work_dir(values["WORK_DIR"], values["NAME"])
+    work = work_dir(values)
     findings = read_findings(work)
     steps = {finding.step.split()[0] for finding in findings}
     subjects = {finding.subject for finding in findings}
-    accounting = storage.read_text(storage.join(work, "accounting.csv"))
+    accounting = storage.read_text(f"{work}/accounting.csv")
     write_page(
-        storage.join(work, "report.html"),
+        f"{work}/report.html",
         title=values["NAME"],
         headline=decide(findings),
         findings=findings,
         gallery=load_gallery(work) if "copies" in subjects else None,
         values=values,
-        parts=list_own_parts(output_dir(values["OUT_DIR"] or work), work),
+        parts=list_own_parts(values["OUT_DIR"], work),
         accounting=list(csv.DictReader(accounting.splitlines())),
         chapters=_write_chapters(work, steps),
     )
@@ -89,14 +88,15 @@ def _write_chapters(work: str, steps: set[str]) -> list[str]:
     """
     from nbconvert import HTMLExporter
 
-    template = (FOLDER / "chapter.html").read_text()
-    exporter = HTMLExporter(raw_template=template)
-    copies = [Path(work, "notebooks", f"{step}.ipynb") for step in sorted(steps)]
-    copies = list(filter(Path.exists, copies))
-    for copy in copies:
-        page, _ = exporter.from_filename(str(copy))
-        storage.write_atomically(copy.with_suffix(".html"), page.encode())
-    return [copy.stem for copy in copies]
+    exporter = HTMLExporter(template_file=f"{FOLDER}/chapter.html")
+    names = []
+    for step in sorted(steps):
+        copy = f"{work}/notebooks/{step}.ipynb"
+        if os.path.exists(copy):
+            page, _ = exporter.from_filename(copy)
+            storage.write_atomically(f"{work}/notebooks/{step}.html", page)
+            names.append(step)
+    return names
 
 
 def write_page(path: str, **sections: Any) -> None:
@@ -109,8 +109,7 @@ def write_page(path: str, **sections: Any) -> None:
     loader = jinja2.FileSystemLoader(FOLDER)
     environment = jinja2.Environment(loader=loader, autoescape=True)
     template = environment.get_template("report.html")
-    page = template.render(sections, version=__version__)
-    storage.write_atomically(path, page.encode())
+    storage.write_atomically(path, template.render(sections, version=__version__))
 
 
 def load_gallery(work: str) -> dict[str, Any]:
@@ -123,11 +122,9 @@ def load_gallery(work: str) -> dict[str, Any]:
     """
     images, labels = load_images(work)
     clusters, _ = load_clusters(work)
-    file = storage.join(work, overrides.FILE)
-    decisions = storage.read_parquet(file, columns=overrides.COLUMNS)
+    decisions = storage.read_parquet(f"{work}/{overrides.FILE}", overrides.COLUMNS)
     displayed = _choose_displayed(clusters).join(_name_images(images))
-    paths = displayed["path"].tolist()
-    thumbnails = parallel.run(_make_thumbnail, paths, label="Thumbnails")
+    thumbnails = parallel.run(_make_thumbnail, displayed["path"], label="Thumbnails")
     groups = displayed.assign(thumbnail=list(thumbnails)).groupby("cluster", sort=False)
     return {
         "clusters": [group.to_dict("records") for _, group in groups],
@@ -139,12 +136,11 @@ def load_gallery(work: str) -> dict[str, Any]:
 
 def _choose_displayed(clusters: pd.DataFrame) -> pd.DataFrame:
     """Return the first images in `ORDER`, of each cluster at most 24."""
-    of_cluster = clusters.groupby("cluster")
-    names = clusters["label_name"].where(clusters["label_name"] != "")
+    of_cluster = clusters.replace("", None).groupby("cluster")
     members = clusters.assign(
         n_images=of_cluster["image_id"].transform("size"),
         # The labels of test images count, too.
-        is_conflict=names.groupby(clusters["cluster"]).transform("nunique") > 1,
+        is_conflict=of_cluster["label_name"].transform("nunique") > 1,
         is_leak=of_cluster["split"].transform("nunique") > 1,
         farthest=of_cluster["distance"].transform("max"),
     )
@@ -159,10 +155,10 @@ def _name_images(images: pd.DataFrame) -> pd.DataFrame:
     The name is the id, or "test/1.jpg" if images of two splits have the id "1.jpg".
     """
     good = images[images["problem"] == ""]
-    is_repeated = good["image_id"].duplicated(keep=False)
-    full_name = good["split"] + "/" + good["image_id"]
-    name = good["image_id"].mask(is_repeated, full_name)
-    return good[["height", "width"]].assign(name=name)
+    names = good["image_id"]
+    is_repeated = names.duplicated(keep=False)
+    names = names.mask(is_repeated, good["split"] + "/" + names)
+    return good[["height", "width"]].assign(name=names)
 
 
 def _make_thumbnail(path: str) -> str:

@@ -13,8 +13,7 @@ import papermill
 from jupyter_client.manager import KernelManager
 
 from kaggle_tfr import notebook, storage
-from kaggle_tfr.find import bundled, output_dir, work_dir
-from kaggle_tfr.notebook import read_findings
+from kaggle_tfr.find import bundled, work_dir
 from kaggle_tfr.parameters import (
     DEFAULT_NOTEBOOKS,
     DEFAULTS,
@@ -47,9 +46,9 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     """
     check_parameters(values)
     settings = {**DEFAULTS, **values}
-    work = work_dir(settings["WORK_DIR"], settings["NAME"])
+    work = work_dir(settings)
     # The executed notebooks are always on this machine.
-    folder = work_dir("", settings["NAME"]) if is_remote(work) else work
+    folder = work_dir({**settings, "WORK_DIR": ""}) if is_remote(work) else work
     copies = Path(folder, "notebooks")
     names = [find_notebook(step) for step in notebooks]
     with storage.lock_work_dir(work):
@@ -57,26 +56,24 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
         values = {**values, "WORK_DIR": work}
         is_done = all(_run_notebook(copies / f"{name}.ipynb", values) for name in names)
         write_report(values)
-        print(summarize({**settings, "WORK_DIR": work}))
+        _print_summary(work, settings["OUT_DIR"])
     if not is_done:
         raise RuntimeError(f"A cell failed; its notebook is in {copies}.")
     return work
 
 
-def summarize(settings: Values) -> str:
-    """Return lines to print: the decision, what to look at, and where the files are.
+def _print_summary(work: str, out_dir: str) -> None:
+    """Print the decision, what to look at, and where the files are.
 
-    settings: all parameters of the run, with its work folder as WORK_DIR.
+    work: the work folder. out_dir: OUT_DIR.
     """
-    work = settings["WORK_DIR"]
-    findings = read_findings(work)
-    lines = [decide(findings)]
-    lines += [str(finding) for finding in findings if finding.mark in "✗!"]
-    paths = list_own_parts(output_dir(settings["OUT_DIR"] or work), work)
+    findings = notebook.read_findings(work)
+    remarks = [finding for finding in findings if finding.mark in "✗!"]
+    print(decide(findings), *remarks, sep="\n")
+    paths = list_own_parts(out_dir, work)
     paths += [f"{work}/folds.csv", f"{work}/report.html"]
     for path in filter(storage.exists, paths):  # terminals open them on a click
-        lines.append(path if is_remote(path) else Path(path).as_uri())
-    return "\n".join(lines)
+        print(path if is_remote(path) else Path(path).as_uri())
 
 
 def _run_notebook(copy: Path, values: Values) -> bool:

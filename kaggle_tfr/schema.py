@@ -196,13 +196,12 @@ class RecordSchema(JsonDataclass):
         return self
 
 
-NO_IMAGES = pd.DataFrame()
 SchemaLike = str | Row
 
 
 def load_schema(
     schema: SchemaLike,
-    images: pd.DataFrame = NO_IMAGES,
+    images: pd.DataFrame | None = None,
     labels: Labels = Labels(classes=(0,)),
 ) -> RecordSchema:
     """Return a schema, fitted to a table of images if there is one.
@@ -224,8 +223,8 @@ def load_schema(
         record_schema = RecordSchema(
             tuple(fields), labels.kind, len(labels.classes), labels.label_columns
         )
-        return record_schema if images.empty else _fit(record_schema, images)
-    except (KeyError, TypeError, ValueError) as error:
+        return record_schema if images is None else _fit(record_schema, images)
+    except (LookupError, TypeError, ValueError) as error:
         raise ValueError(
             f"SCHEMA cannot be used: {error}. Write SCHEMA as a preset "
             f"({', '.join(PRESETS)}) or as {{feature: {{from: column, type: bytes | "
@@ -244,14 +243,15 @@ def _make_fields(name: str, line: Any, labels: Labels) -> list[Field]:
     if source == "label" and labels.kind != "single":
         return _make_label_fields(name, labels)
 
-    sources = source if isinstance(source, list) else [source]
-    if not (labels.classes or LABELS.isdisjoint(sources)):
-        return []
-    type_ = options.pop("type", SOURCES.get(sources[0], "bytes"))
-    if sources is source:
-        return [Field(name, tuple(source), type_, len(source), **options)]
     size = RAGGED if source in ("labels", "one_hot") else 0
-    return [Field(name, source, type_, size, **options)]
+    if isinstance(source, list):
+        size = len(source)
+        source = tuple(source)
+    field = Field(name, source, size=size, **options)
+    if "type" not in options:
+        field = replace(field, type=SOURCES.get(field.sources[0], "bytes"))
+    is_absent = not (labels.classes or LABELS.isdisjoint(field.sources))
+    return [] if is_absent else [field]
 
 
 def _make_label_fields(name: str, labels: Labels) -> list[Field]:

@@ -1,6 +1,5 @@
 """The contents of part folders: shards, tables, schemas, labels and checksums."""
 
-import contextlib
 import hashlib
 import io
 import os
@@ -8,15 +7,16 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations
+from itertools import combinations, compress
 from typing import Any
 
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.find import find_input
+from kaggle_tfr.find import find_input, output_dir
 from kaggle_tfr.records import PER_IMAGE_ERRORS, is_gzip
 from kaggle_tfr.schema import (
     SOURCES,
@@ -35,8 +35,17 @@ SUMS = "SHA256SUMS"
 LOOKUPS = 16  # files that are read, or requests to a bucket, at a time
 # The columns of shards.csv that readers need; the writer adds more.
 SHARD_COLUMNS = ["file", "split", "fold", "count", "bytes"]
-INTEGERS = ["fold", "count", "bytes", "part", "shard", "refused"]
-INTEGERS += ["label", "source_height", "source_width"]
+INTEGERS = [
+    "fold",
+    "count",
+    "bytes",
+    "part",
+    "shard",
+    "refused",
+    "label",
+    "source_height",
+    "source_width",
+]
 TYPES: Any = defaultdict(lambda: str, dict.fromkeys(INTEGERS, int))  # of columns
 COPY_AGAIN = (
     "Copy the folder again, or run 04_write again; move away a file that is not ours."
@@ -100,9 +109,11 @@ def find_shards(dirs: Folders) -> pd.DataFrame:
 
 def list_parts(parts_dir: str, table: str = "shards.csv") -> list[str]:
     """Return the folders in a folder that contain a table, in the order of numbers."""
-    names = storage.list_names(parts_dir)
-    folders = [os.path.join(parts_dir, name[:-1]) for name in names if name[-1] == "/"]
-    parts = [folder for folder in folders if table in storage.list_names(folder)]
+    parts = []
+    for name in storage.list_names(parts_dir):
+        folder = os.path.join(parts_dir, name[:-1])
+        if name.endswith("/") and table in storage.list_names(folder):
+            parts.append(folder)
     # They are sorted by name. By length, part-10 follows part-2.
     return sorted(parts, key=len)
 
@@ -114,19 +125,20 @@ def read_plan_id(folder: str) -> PlanId:
     """
     path = f"{folder}/plan.json"
     plan_id = PlanId.parse(storage.read_text(path) or "{}", path, COPY_AGAIN)
-    with contextlib.suppress(ValueError):  # an empty or foreign shards.csv
+    with suppress(ValueError):  # an empty or foreign shards.csv
         part = read_part_table(folder, columns=["part"])["part"].max()
         plan_id = replace(plan_id, part=int(part))
     return plan_id
 
 
-def list_own_parts(parts_dir: str, work_dir: str) -> list[str]:
+def list_own_parts(out_dir: str, work_dir: str) -> list[str]:
     """Return the finished parts that the plan of a work folder wrote, without earlier.
 
     A part whose plan is unknown belongs to them, too.
+    out_dir: OUT_DIR.
     """
     plans = {"", read_plan_id(work_dir).fingerprint}
-    parts = list_parts(parts_dir)
+    parts = list_parts(output_dir(out_dir or work_dir))
     return [part for part in parts if read_plan_id(part).fingerprint in plans]
 
 
@@ -264,13 +276,12 @@ def format_sums(sums: Texts) -> str:
 def find_changed_files(part_dir: str, sums: Texts) -> Texts:
     """Return what is wrong with each file that does not match `sums`, by name."""
     with ThreadPoolExecutor(LOOKUPS) as threads:
-        found = threads.map(partial(_sha256_or_blank, part_dir), sums)
-        pairs = zip(sums.items(), found, strict=True)
-        changed = [name for (name, sha256), file in pairs if file != sha256]
+        is_changed = threads.map(partial(_is_changed, part_dir), sums, sums.values())
+        changed = list(compress(sums, is_changed))
     return dict.fromkeys(changed, "it is missing, or has changed since it was written")
 
 
-def _sha256_or_blank(part_dir: str, name: str) -> str:
-    with contextlib.suppress(*PER_IMAGE_ERRORS):
-        return storage.sha256_of(storage.join(part_dir, name))
-    return ""
+def _is_changed(part_dir: str, name: str, sha256: str) -> bool:
+    with suppress(*PER_IMAGE_ERRORS):
+        return storage.sha256_of(storage.join(part_dir, name)) != sha256
+    return sha256 != ""  # without one there was no file

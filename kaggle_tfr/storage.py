@@ -5,7 +5,6 @@ is complete: it is written under a temporary name first. One run at a time works
 folder, and removes the temporary files that killed runs left there.
 """
 
-import contextlib
 import csv
 import errno
 import hashlib
@@ -16,6 +15,7 @@ import stat
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 AnyPath = str | os.PathLike[str]
 READ_BYTES = 1 << 20  # 1 MiB at a time
 ANSWER_SECONDS = 45  # for a bucket's first response
-RESUME_HINT = "Then run this step again; it resumes where it stopped."
+RESUME_HINT = "Run this step again: it resumes where it stopped."
 ERRNO = r"\[Errno \d+\] "  # at the start of an OSError's text
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 FAILING = (*NO_SPACE, errno.EIO, errno.ETIMEDOUT)
@@ -43,7 +43,7 @@ TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")  # the end of names of `temporar
 INSIDE = "KAGGLE_TFR_LOCKED"
 
 
-@contextlib.contextmanager
+@contextmanager
 def explain_os_errors(path: AnyPath) -> Iterator[None]:
     """Add the path and what to do to the error of a disk that is full or fails.
 
@@ -88,7 +88,7 @@ def is_inside(path: AnyPath, folder: AnyPath) -> bool:
     return f"{real_path(path)}/".startswith(f"{root}/")
 
 
-@contextlib.contextmanager
+@contextmanager
 def open_file(path: AnyPath) -> Iterator[Any]:
     """Open a file or object to read it."""
     if is_remote(path):
@@ -114,10 +114,9 @@ def read_bytes(path: AnyPath) -> bytes:
 
 def read_text(path: AnyPath) -> str:
     """Return the text of a file, "" if there is none."""
-    try:
+    with suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return read_bytes(path).decode(errors="replace")
-    except (FileNotFoundError, IsADirectoryError):
-        return ""
+    return ""
 
 
 def parse_json(
@@ -134,7 +133,7 @@ def parse_json(
         raise ValueError(f"'{path}' cannot be used: {error}. {advice}") from None
 
 
-@contextlib.contextmanager
+@contextmanager
 def local_copy(path: AnyPath) -> Iterator[AnyPath]:
     """Yield a local file with the content: itself, or a copy while the block runs."""
     if not is_remote(path):
@@ -146,18 +145,19 @@ def local_copy(path: AnyPath) -> Iterator[AnyPath]:
         yield copy
 
 
-def write_atomically(path: AnyPath, data: bytes) -> None:
+def write_atomically(path: AnyPath, content: bytes | str) -> None:
     """Write a file, which is either complete or unchanged, whatever happens.
 
     A file that has this content already is not written.
     """
+    data = content.encode() if isinstance(content, str) else content
     if exists(path) and read_bytes(path) == data:
         return
     with new_file(path) as temporary, open(temporary, "wb") as file:
         file.write(data)
 
 
-@contextlib.contextmanager
+@contextmanager
 def new_file(path: AnyPath) -> Iterator[str]:
     """Yield the path of a local file, which becomes `path` if the block succeeds."""
     with explain_os_errors(path), temporary_file(path) as temporary:
@@ -165,7 +165,7 @@ def new_file(path: AnyPath) -> Iterator[str]:
         publish_file(temporary, str(path))
 
 
-@contextlib.contextmanager
+@contextmanager
 def temporary_file(path: AnyPath) -> Iterator[str]:
     """Yield a new path beside `path`, or on this machine, for a file of the block."""
     # A number of the process would not do: other machines may write the same file.
@@ -187,13 +187,12 @@ def publish_file(temporary: str, path: str) -> None:
         return
     with open(temporary, "rb+") as file:
         os.fsync(file.fileno())
-    folder = os.path.dirname(path)
-    make_folder(folder)
+    make_folder(os.path.dirname(path))
     os.replace(temporary, path)
-    _sync_folder(folder)
+    _sync_folder_of(path)
 
 
-@contextlib.contextmanager
+@contextmanager
 def lock(path: str) -> Iterator[None]:
     """Hold the lock of a file while the block runs, then remove the file.
 
@@ -223,7 +222,7 @@ def lock(path: str) -> Iterator[None]:
         file_lock.release()
 
 
-@contextlib.contextmanager
+@contextmanager
 def lock_work_dir(work_dir: str) -> Iterator[None]:
     """Lock the WORK_DIR while the block runs; remove what killed runs left there.
 
@@ -249,15 +248,14 @@ def list_names(folder: AnyPath) -> list[str]:
 
     There are none if it is no folder.
     """
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        if is_remote(folder):
-            with _bucket(folder) as gfile:
-                return sorted(gfile.listdir(folder))
-        with os.scandir(folder) as entries:
-            return sorted(
-                f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries
-            )
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return sorted(_call(folder, _list_folder, "listdir"))
     return []
+
+
+def _list_folder(folder: AnyPath) -> list[str]:
+    with os.scandir(folder) as entries:
+        return [f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries]
 
 
 def escape(name: str) -> str:
@@ -280,24 +278,23 @@ def size_and_time(path: AnyPath) -> tuple[int, int]:
 
 def remove(path: AnyPath) -> None:
     """Remove a file or object, if it exists."""
-    with contextlib.suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):
         _call(path, os.remove, "remove")
-        _sync_folder(os.path.dirname(path))
+        _sync_folder_of(path)
 
 
 def make_folder(path: str) -> None:
     """Create a folder with its parents; a bucket needs none."""
     if path and not is_remote(path) and not exists(path):
-        parent = os.path.dirname(path)
-        make_folder(parent)
+        make_folder(os.path.dirname(path))
         os.makedirs(path, exist_ok=True)
-        _sync_folder(parent)
+        _sync_folder_of(path)
 
 
-def _sync_folder(folder: str) -> None:
-    """Make new names, renames and removals in a folder survive a power cut."""
-    with contextlib.suppress(OSError):  # a network file system may not support it
-        descriptor = os.open(folder or ".", os.O_RDONLY)
+def _sync_folder_of(path: AnyPath) -> None:
+    """Make that a file or folder was made, renamed or removed survive a power cut."""
+    with suppress(OSError):  # a network file system may not support it
+        descriptor = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
@@ -349,18 +346,18 @@ def _call(path: AnyPath, function: Callable[[AnyPath], Any], gfile_name: str) ->
     return function(path)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _bucket(path: AnyPath) -> Iterator[Any]:
     """Yield `tf.io.gfile`; its errors become Python's, with the path."""
-    _check_bucket("/".join(str(path).split("/")[:3]))
+    _check_bucket(re.sub(r"(?s)(\w+://[^/]*).*", r"\1", str(path)))
     try:
         yield tf.io.gfile
+    except tf.errors.NotFoundError:
+        raise FileNotFoundError(f"'{path}' is missing. Check the address.") from None
     except tf.errors.OpError as error:
-        is_missing = isinstance(error, tf.errors.NotFoundError)
-        error_type = FileNotFoundError if is_missing else OSError
-        raise error_type(
-            f"'{path}': {error.message}. Check the address; if the bucket is private, "
-            f"set GOOGLE_APPLICATION_CREDENTIALS before Python starts. {RESUME_HINT}"
+        raise OSError(
+            f"'{path}': {error.message}. If the bucket is private, set "
+            f"GOOGLE_APPLICATION_CREDENTIALS before Python starts. {RESUME_HINT}"
         ) from None
 
 

@@ -20,7 +20,7 @@ from kaggle_tfr.deduplicate.overrides import (
     read_overrides,
 )
 from kaggle_tfr.deduplicate.pairs import find_candidates, read_codes
-from kaggle_tfr.find import find_beside
+from kaggle_tfr.find import KAGGLE_TEMP, find_beside
 from kaggle_tfr.parameters import Values, make_settings
 
 FACTS = ["image_id", "label_name", "split", "path"]  # of both images of a pair
@@ -36,9 +36,11 @@ def run(values: Values) -> Found:
     work = notebook.begin("02_deduplicate", values)
     settings = make_settings(DuplicateSettings, values)
     images, labels = explore.load_images(work)
-    file = find_beside(values["OVERRIDES"], work)
+    # The last two have the files of the bundled sample, such as sample/overrides.csv.
+    folders = ("", work, KAGGLE_TEMP)
+    file = find_beside(values["OVERRIDES"], *folders)
     decisions = read_overrides(file, images, labels)
-    parts = [find_beside(part, work) for part in values["COMPARE_WITH"]]
+    parts = [find_beside(part, *folders) for part in values["COMPARE_WITH"]]
     others = read_datasets(parts)
     hashes = explore.load_hashes(images, work)
     codes = read_codes(hashes)[:, : 80 if settings.mirrored else 32]

@@ -35,7 +35,7 @@ from kaggle_tfr.explore.rows import (
     SEVERAL_FILES,
     TAIL,
 )
-from kaggle_tfr.find import find_input, output_dir
+from kaggle_tfr.find import find_beside, find_input, output_dir
 from kaggle_tfr.images.masks import EMPTY_CODES
 from kaggle_tfr.naming import SPLIT_NAMES, is_shard_name
 from kaggle_tfr.notebook import note
@@ -110,7 +110,7 @@ def read_table(
 def _read_inputs(settings: Values, files: Files | None) -> Table:
     """Return the rows of the main input and of the further ones, and the labels."""
     further = [
-        find_input(more["INPUT_DIR"], beside=settings["INPUT_DIR"])
+        find_input(find_beside(more["INPUT_DIR"], settings["INPUT_DIR"]))
         for more in settings["MORE_INPUTS"]
     ]
     main = {**settings, "EXCLUDED": [*settings["EXCLUDED"], *further]}

@@ -14,7 +14,7 @@ from kaggle_tfr import parallel, storage
 from kaggle_tfr.explore.files import explain_unreadable, list_files, list_texts
 from kaggle_tfr.explore.labels import Table, label_rows
 from kaggle_tfr.explore.rows import FILE, ID, LINK_PROBLEM, PROBLEM, SPLIT
-from kaggle_tfr.naming import is_shard_name, parse_shard_name
+from kaggle_tfr.naming import is_shard_name, parse_split
 from kaggle_tfr.parameters import Values
 from kaggle_tfr.records import (
     DamagedRecord,
@@ -139,7 +139,7 @@ def list_shards(settings: Values) -> pd.DataFrame:
 
 def _place_shards(names: Sequence[str], input_dir: str) -> dict[str, tuple[str, str]]:
     """Return split and part of each file, and of those that a shards.csv lists."""
-    places = {name: (parse_shard_name(f"/{name}", "")[0], "") for name in names}
+    places = {name: (parse_split(name), "") for name in names}
     for listing in fnmatch.filter(names, "*shards.csv"):
         folder = os.path.dirname(listing)
         part = f"{input_dir}/{folder}".rstrip("/")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect
 from collections.abc import Sequence
 from itertools import accumulate
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr import storage
 from kaggle_tfr.images.header import read_upright
 from kaggle_tfr.images.masks import decode_mask
 from kaggle_tfr.naming import SPLIT_NAMES
@@ -142,12 +140,11 @@ def _decode_masks(codes: tuple[bytes, ...], pixels: np.ndarray) -> np.ndarray:
 def _open_index(row: Any) -> ShardIndex:
     """Return the index of a row of `find_shards` from its `.idx` file."""
     name = row.file.removeprefix(f"{row.folder}/")
-    path = storage.join(row.folder, "index", f"{name}.idx")
-    bounds = read_index(path)
+    bounds = read_index(row.folder, name)
     if len(bounds) != row.count + 1:
         raise ValueError(
-            f"'{row.file}' has no index of its {row.count:,} records in '{path}'. Copy "
+            f"'{row.file}' has no index of its {row.count:,} records in index/. Copy "
             "the part's folder index/ as well, or read it with read_batches. A shard "
             "in GZIP has no index: write it with COMPRESSION = ''."
         )
-    return ShardIndex(row.file, row.file, array("q", bounds))
+    return ShardIndex(row.file, row.file, bounds)

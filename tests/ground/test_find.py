@@ -71,16 +71,16 @@ def test_an_empty_mount_is_not_an_input(mounts):
         find_input("flowers")
 
 
-def test_a_file_of_the_sample_is_found_beside_the_work(mounts, monkeypatch):
-    """As given, in the work folder, or in Kaggle's temporary one; slugs stay."""
-    work = mounts[1] / "work"
-    monkeypatch.setattr(find, "KAGGLE_TEMP", str(mounts[1] / "temp"))
-    assert find_beside("", str(work)) == ""
-    assert find_beside("ada/part-1", str(work)) == "ada/part-1"
-    for folder in (mounts[1] / "temp", work):
-        put(folder, [], {"sample/mine.csv": ""})
-        found = find_beside("sample/mine.csv", str(work))
-        assert found == str(folder / "sample" / "mine.csv")
+def test_a_file_is_found_below_the_first_folder_that_has_it(tmp_path, monkeypatch):
+    """Such as one of the sample; slugs stay."""
+    monkeypatch.chdir(tmp_path)
+    folders = ("", f"{tmp_path}/work", f"{tmp_path}/temp")
+    assert find_beside("", *folders) == ""
+    assert find_beside("ada/part-1", *folders) == "ada/part-1"
+    for folder in reversed(folders):
+        put(tmp_path / folder, [], {"sample/mine.csv": ""})
+        found = find_beside("sample/mine.csv", *folders)
+        assert found == os.path.join(folder, "sample/mine.csv")
 
 
 def test_plain_paths_and_buckets_need_no_kaggle(tmp_path, monkeypatch):
@@ -97,16 +97,16 @@ def test_plain_paths_and_buckets_need_no_kaggle(tmp_path, monkeypatch):
 
 def test_the_work_folder_on_kaggle_is_the_one_it_keeps(mounts):
     """/kaggle/working is what Kaggle saves; addresses of buckets pass unchanged."""
-    assert find.work_dir("", "leaves") == str(mounts[1])
-    assert find.work_dir("gs://bucket/run/", "leaves") == "gs://bucket/run"
+    assert find.work_dir({"WORK_DIR": ""}) == str(mounts[1])
+    assert find.work_dir({"WORK_DIR": "gs://bucket/run/"}) == "gs://bucket/run"
 
 
 @pytest.mark.parametrize("name", ["", "..", "/leaves"])
 def test_a_name_that_leads_out_of_the_work_folder_is_an_error(name, tmp_path):
     """NAME is a folder's name in work/, unless WORK_DIR is set."""
     with pytest.raises(ValueError, match=f"NAME is '{name}', but .*set WORK_DIR"):
-        find.work_dir("", name)
-    assert find.work_dir(str(tmp_path), name) == str(tmp_path)
+        find.work_dir({"WORK_DIR": "", "NAME": name})
+    assert find.work_dir({"WORK_DIR": str(tmp_path)}) == str(tmp_path)
 
 
 @pytest.mark.parametrize(

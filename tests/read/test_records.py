@@ -12,6 +12,7 @@ from support.readers import make_example, make_picture, make_record, write_part
 
 from kaggle_tfr import read
 from kaggle_tfr.images.masks import encode_mask
+from kaggle_tfr.records import find_frames
 from kaggle_tfr.schema import Field, RecordSchema
 from kaggle_tfr.write.writer import write_parts
 
@@ -213,9 +214,25 @@ def test_a_shard_without_its_whole_index_is_named(tmp_path, lines):
     index = part / "index" / "b.tfrec.idx"
     index.write_text("\n".join([*index.read_text().splitlines()[:lines], ""]))
 
-    message = r"b\.tfrec' has no index of its 2 records in .*\.idx"
+    message = r"b\.tfrec' has no index of its 2 records in index/"
     with pytest.raises(ValueError, match=message):
         read.Records(part)
+
+
+@pytest.mark.parametrize("name", ["b.tfrec", "test/b.tfrec"])
+def test_the_index_finds_records_after_a_damaged_length(tmp_path, name):
+    """Also of a shard in a folder of its part, whose index is in index/ of the part."""
+    part = write_records(tmp_path, "landmark", [make_record(1), make_record(2)])
+    places = [(part / name, part / "b.tfrec")]
+    places.append((part / "index" / f"{name}.idx", part / "index" / "b.tfrec.idx"))
+    for target, source in places:
+        target.parent.mkdir(exist_ok=True)
+        source.rename(target)
+    data = bytearray((part / name).read_bytes())
+    data[0] ^= 1
+    (part / name).write_bytes(data)
+
+    assert len(find_frames(f"{part}/{name}", part / name)) == 3
 
 
 def test_devices_share_each_batch_in_its_order(part, eight_devices):

@@ -103,7 +103,7 @@ def check_message(error, failed):
     names |= {re.sub(r"/journal(/.*)?$", "", path) for path in names}
     # A call that reads several files names the folder.
     names |= {os.path.dirname(path) for path in names}
-    advice = r"again; it resumes where it stopped|Run 0|Remove shards.csv"
+    advice = r"again: it resumes where it stopped|Run 0|Remove shards.csv"
     assert any(f"'{name}'" in str(error) for name in names), f"{failed}: {error}"
     assert re.search(advice, str(error)), error
 
@@ -237,7 +237,7 @@ def test_a_bucket_s_refusal_costs_no_byte(root, tmp_path):
         first = len(bucket.requests) + reads[len(reads) // 2]
         bucket.status = 503
         bucket.refused = range(first, 1 << 30)
-        assert re.search("gs://faults.*again; it resumes", run("gs://faults/out"))
+        assert re.search("gs://faults.*again: it resumes", run("gs://faults/out"))
         bucket.refused = range(0)
         assert run("gs://faults/out") == ""
         for name, data in bucket.read_objects("faults", "out").items():

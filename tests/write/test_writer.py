@@ -261,7 +261,7 @@ def test_a_missing_image_stops_the_run(tmp_path):
     image.rename(tmp_path / "moved")
     use_backend(1)
 
-    with pytest.raises(OSError, match=f"{image.name}.*again; it resumes"):
+    with pytest.raises(OSError, match=f"{image.name}.*again: it resumes"):
         write(tmp_path)
     assert len(list(part.glob("*.tfrec"))) == 2
     assert not (part / "shards.csv").exists()
