@@ -62,17 +62,23 @@ def label_rows(
     labelled, labels = read_labels(text, facts, settings, known)
     rows = rows.loc[labelled.index]
     labelled["problem"] = first_problem(rows[PROBLEM], labelled["problem"])
-    others = rows.filter(regex=OF_CSV).drop(columns=list(text), errors="ignore")
-    others = others.rename(columns={name: f"csv_{name}" for name in RESERVED})
-    images = _list_places(rows, settings["INPUT_DIR"])
-    images = pd.concat([images, labelled, others], axis=1)
+    places = _list_places(rows, settings["INPUT_DIR"])
+    others = _list_others(rows.drop(columns=list(text), errors="ignore"))
+    images = pd.concat([places, labelled, others], axis=1)
     return images.reset_index(drop=True), labels
 
 
 def _list_places(rows: pd.DataFrame, input_dir: str) -> pd.DataFrame:
     """Return image_id, path and split of each row."""
-    path = rows[FILE].where(rows[FILE] == "", f"{input_dir}/" + rows[FILE])
+    file = rows[FILE]
+    path = file.where(file == "", f"{input_dir}/" + file)
     return pd.DataFrame({"image_id": rows[ID], "path": path, "split": rows[SPLIT]})
+
+
+def _list_others(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns of the CSV under names that the steps do not use."""
+    names = {name: f"csv_{name}" for name in RESERVED}
+    return rows.filter(regex=OF_CSV).rename(columns=names)
 
 
 def read_labels(
@@ -91,18 +97,19 @@ def read_labels(
     Raises: ValueError: the cells cannot be such labels.
     """
     if text.columns.empty:
-        values = {"label": -1, "label_name": "", "problem": NO_LABEL if known else ""}
+        problem = NO_LABEL if known else ""
+        values = {"label": -1, "label_name": "", "problem": problem}
         return pd.DataFrame(values, text.index), known or Labels()
-    text = _split_cells(text, settings["LABEL_SEPARATOR"])
-    is_optional = rows["is_optional"]
-    cells, classes = _map_cells(text, is_optional, settings, known)
-    table, labels = _read_cells(cells, rows, settings, classes)
 
+    text = _split_cells(text, settings["LABEL_SEPARATOR"])
+    cells, classes = _map_cells(text, rows["is_optional"], settings, known)
+    table, labels = _read_cells(cells, rows, settings, classes)
+    is_optional = rows["is_optional"][table.index]
+    is_missing = (table["label"] < 0) & (table["problem"] == "")
+    table.loc[is_missing & ~is_optional, "problem"] = NO_LABEL
     if labels.kind == "single":
         is_left_out = (cells.iloc[:, 0] == "") & (text.iloc[:, 0] != "")
         table.loc[is_left_out, "problem"] = LEFT_OUT
-    is_missing = (table["label"] < 0) & (table["problem"] == "")
-    table.loc[is_missing & ~is_optional[table.index], "problem"] = NO_LABEL
     return table, labels
 
 
@@ -114,8 +121,10 @@ def _map_cells(
 ) -> tuple[pd.DataFrame, Classes]:
     """Return the cells and columns that LABEL_MAP renames, and the known classes."""
     label_map = _load_label_map(settings)
-    if not known and len(text.columns) == 1 and (order := _list_order(label_map)):
-        return text, order
+    if not known and len(text.columns) == 1:
+        order = _list_order(label_map)
+        if order:
+            return text, order
     # The label that LABEL_MAP gives to an empty cell is not that of a test image.
     is_blank = is_optional[text.index] & (text == "").all(axis=1)
     cells = text.where(is_blank, text.replace(label_map))
@@ -127,8 +136,8 @@ def _load_label_map(settings: Values) -> dict[str, str]:
     label_map: Any = settings["LABEL_MAP"] or {}
     if isinstance(label_map, str):
         path = storage.resolve(settings["INPUT_DIR"], label_map)
-        advice = 'LABEL_MAP takes {"class": label}.'
-        label_map = storage.parse_json(storage.read_bytes(path), path, advice)
+        text = storage.read_bytes(path)
+        label_map = storage.parse_json(text, path, 'LABEL_MAP takes {"class": label}.')
     return {str(name): str(value) for name, value in label_map.items()}
 
 
@@ -164,21 +173,26 @@ def _read_cells(
     cells: their columns are called like the labels, "" for one that is left out.
     """
     kind = settings["LABEL_KIND"]
-    n_columns = len(cells.columns)
     names = cells.iloc[:, 0]
     if kind == "masks":
-        codes = cells.iloc[:, -1].str.strip().replace(list(EMPTY_CODES), "")
-        if n_columns == 1:
-            names = pd.Series(names.name, names.index)
-        has_label = ~rows["is_optional"] | (codes != "")
-        return _spread(names, codes, has_label, rows, classes)
+        return _label_masks(cells, rows, classes)
     if kind == "number":
         return _label_numbers(names, rows)
-    if n_columns > 1:
+    if len(cells.columns) > 1:
         return _label_flags(cells, rows, kind, classes)
     if settings["LABEL_SEPARATOR"] or kind == "multi":
         return _spread(names, names, names != "", rows, classes)
     return _label_classes(names, rows, classes)
+
+
+def _label_masks(cells: pd.DataFrame, rows: pd.DataFrame, classes: Classes) -> Table:
+    """Return the masks of run-length codes, whose names may be in another column."""
+    codes = cells.iloc[:, -1].str.strip().replace(list(EMPTY_CODES), "")
+    names = cells.iloc[:, 0]
+    if len(cells.columns) == 1:
+        names = pd.Series(names.name, names.index)
+    has_label = ~rows["is_optional"] | (codes != "")
+    return _spread(names, codes, has_label, rows, classes)
 
 
 def _parse_names(names: Collection[str]) -> list:
@@ -214,7 +228,7 @@ def number_names(classes: Classes) -> dict[str, int]:
 def _label_classes(names: pd.Series, rows: pd.DataFrame, classes: Classes) -> Table:
     """Return one class for each image, "" for none."""
     classes = _list_classes(names, rows, classes)
-    names = names.where(names.isin(list(map(str, classes))), "")
+    names = names.where(names.isin(number_names(classes)), "")
     return _describe(names, rows), Labels("single", tuple(classes))
 
 
@@ -224,17 +238,20 @@ def _label_numbers(cells: pd.Series, rows: pd.DataFrame) -> Table:
     if column in RESERVED or ":" in column:
         column = "target"
     cells = cells.where(cells.str.fullmatch(NUMBER), "")
-    table = _describe(cells, rows).assign(**{column: pd.to_numeric(cells)})
+    table = _describe(cells, rows)
+    table[column] = pd.to_numeric(cells)
     return table, Labels("number", (), (column,))
 
 
 def _describe(names: pd.Series, rows: pd.DataFrame) -> pd.DataFrame:
     """Return label, label_name and problem of each row, which has one name or none."""
     image = rows["image"]
-    problem_of = {True: "listed twice: the first row counts", False: ""}
-    problem = image.duplicated().map(problem_of)
     n_names = names.groupby(image).transform("nunique")
-    problem = problem.mask(n_names > 1, "listed with different labels")
+    problem = np.select(
+        [n_names > 1, image.duplicated()],
+        ["listed with different labels", "listed twice: the first row counts"],
+        default="",
+    )
     label = (names != "").astype(np.int64) - 1
     return pd.DataFrame({"label": label, "label_name": names, "problem": problem})
 
@@ -249,13 +266,13 @@ def number_labels(images: pd.DataFrame, labels: Labels) -> Table:
         numbers = images[labels.label_columns[0]]
         bins = pd.qcut(numbers, N_BINS, duplicates="drop").cat.rename_categories(str)
         labels = replace(labels, classes=tuple(bins.cat.categories))
-        names_of_bins = bins.astype(object).fillna("").astype(str)
-        images = images.assign(label_name=names_of_bins)
+        images = images.assign(label_name=bins.astype(object).fillna("").astype(str))
+
     names = images["label_name"]
-    if labels.kind in ("single", "number"):
-        label = pd.Categorical(names, list(number_names(labels.classes)))
-    else:
+    if labels.class_columns:
         label = pd.Categorical(names.where(images["label"] >= 0))
+    else:
+        label = pd.Categorical(names, list(number_names(labels.classes)))
     return images.assign(label=label.codes.astype(np.int64)), labels
 
 
@@ -267,17 +284,18 @@ def _label_flags(
     flags = cells.apply(lambda column: column.str.strip().str.lower().map(FLAGS))
     is_good = flags.notna().all(axis=1)
     is_required = ~rows["is_optional"]
-    names = flags[is_good].melt(ignore_index=False).query("value == 1")["variable"]
     if kind == "auto":
         kind = _choose_kind(flags[is_good & is_required])
+    columns = list(dict.fromkeys(flags))
+    flags = flags[is_good]
+    names = flags.melt(ignore_index=False).query("value == 1")["variable"]
     if kind == "single":
         names = names[~names.index.duplicated(keep=False)]
         names = names.reindex(cells.index, fill_value="")
-        classes = classes or sorted(_parse_names(set(flags)))
+        classes = classes or sorted(_parse_names(columns))
         table, labels = _label_classes(names, rows, classes)
     else:
-        classes = classes or list(dict.fromkeys(flags))
-        table, labels = _spread(names, names, is_good, rows, classes)
+        table, labels = _spread(names, names, is_good, rows, classes or columns)
     is_odd = (~is_good & is_required)[table.index]
     table.loc[is_odd, "problem"] = ODD_CELL
     return table, labels
@@ -317,29 +335,37 @@ def _spread(
             f"a label is called '{min(reserved)}', like a column of images.parquet. "
             f'Set LABEL_MAP: {{"{min(reserved)}": "another name"}}.'
         )
-    table = _join_values(names, values, rows["image"], labels)
-    images = rows["image"][table.index]
-    is_labelled = images.isin(rows["image"][has_label.index][has_label])
+    image = rows["image"]
+    marks = names.to_frame("name").assign(value=values, image=image[names.index])
+    is_held = (values != "") & names.isin(labels.label_columns)
+    table = _widen(marks[is_held], image.drop_duplicates(), labels)
+    labelled = image[has_label.index[has_label]]
+    is_labelled = image[table.index].isin(labelled)
     table.insert(0, "label", is_labelled.astype(np.int64) - 1)
-    table.insert(2, "problem", "")
     return table, labels
 
 
-def _join_values(
-    names: pd.Series, values: pd.Series, image: pd.Series, labels: Labels
-) -> pd.DataFrame:
-    """Return label_name and the columns of labels, a row for each image."""
-    columns = list(labels.label_columns)
-    is_held = (values != "") & names.isin(columns)
-    keys = [image[names.index][is_held], names[is_held].rename("name")]
-    groups = values[is_held].groupby(keys)
-    joined = groups.agg("first" if labels.kind == "multi" else join_codes)
-    texts = joined.reset_index("name")["name"].groupby(level=0).agg("|".join)
+def _widen(marks: pd.DataFrame, images: pd.Series, labels: Labels) -> pd.DataFrame:
+    """Return label_name, problem and the columns of labels, a row for each image.
 
-    images = image.drop_duplicates()
-    table = joined.unstack(fill_value="")  # noqa: PD010
+    marks: image, name and value of each label.
+    """
+    table = marks.pivot_table(
+        values="value",
+        index="image",
+        columns="name",
+        aggfunc="first" if labels.kind == "multi" else join_codes,
+        fill_value="",
+    )
+    columns = list(labels.label_columns)
     table = table.reindex(images, columns=columns, fill_value="")
     if labels.kind == "multi":
         table = (table != "").astype(np.int8)
+    texts = marks.groupby("image")["name"].agg(_join_names)
     table.insert(0, "label_name", texts.reindex(images, fill_value=""))
+    table.insert(1, "problem", "")
     return table.set_axis(images.index)
+
+
+def _join_names(names: pd.Series) -> str:
+    return "|".join(sorted(set(names)))

@@ -1,6 +1,6 @@
 """01 in one call: list, read and measure the images, and save their table."""
 
-import os
+import re
 
 from kaggle_tfr import notebook, storage
 from kaggle_tfr.earlier import save_earlier
@@ -48,9 +48,9 @@ def save_template(input_dir: str, test_csv: str, work_dir: str) -> None:
     copied, and neither is a TEST_CSV that is not called a submission: it may contain
     the labels of the test images.
     """
-    path = storage.join(work_dir, SUBMISSION)
-    source = storage.resolve(input_dir, test_csv)
+    path = f"{work_dir}/{SUBMISSION}"
     storage.remove(path)
-    is_template = "submission" in os.path.basename(test_csv).lower()
+    source = storage.resolve(input_dir, test_csv)
+    is_template = re.search("(?i)submission[^/]*$", test_csv)
     if is_template and storage.exists(source) and storage.is_inside(source, input_dir):
         storage.write_atomically(path, storage.read_bytes(source))
