@@ -102,14 +102,15 @@ def read_labels(
         return pd.DataFrame(values, text.index), known or Labels()
 
     text = _split_cells(text, settings["LABEL_SEPARATOR"])
-    cells, classes = _map_cells(text, rows["is_optional"], settings, known)
+    is_optional = rows["is_optional"]
+    cells, classes = _map_cells(text, is_optional, settings, known)
     table, labels = _read_cells(cells, rows, settings, classes)
-    is_optional = rows["is_optional"][table.index]
-    is_missing = (table["label"] < 0) & (table["problem"] == "")
-    table.loc[is_missing & ~is_optional, "problem"] = NO_LABEL
     if labels.kind == "single":
         is_left_out = (cells.iloc[:, 0] == "") & (text.iloc[:, 0] != "")
         table.loc[is_left_out, "problem"] = LEFT_OUT
+    is_missing = (table["label"] < 0) & ~is_optional[table.index]
+    problem = table["problem"].mask(is_missing, NO_LABEL)
+    table["problem"] = first_problem(table["problem"], problem)
     return table, labels
 
 
@@ -121,10 +122,9 @@ def _map_cells(
 ) -> tuple[pd.DataFrame, Classes]:
     """Return the cells and columns that LABEL_MAP renames, and the known classes."""
     label_map = _load_label_map(settings)
-    if not known and len(text.columns) == 1:
-        order = _list_order(label_map)
-        if order:
-            return text, order
+    order = _list_order(label_map)
+    if order and not known and len(text.columns) == 1:
+        return text, order
     # The label that LABEL_MAP gives to an empty cell is not that of a test image.
     is_blank = is_optional[text.index] & (text == "").all(axis=1)
     cells = text.where(is_blank, text.replace(label_map))
@@ -136,9 +136,9 @@ def _load_label_map(settings: Values) -> dict[str, str]:
     label_map: Any = settings["LABEL_MAP"] or {}
     if isinstance(label_map, str):
         path = storage.resolve(settings["INPUT_DIR"], label_map)
-        text = storage.read_bytes(path)
-        label_map = storage.parse_json(text, path, 'LABEL_MAP takes {"class": label}.')
-    return {str(name): str(value) for name, value in label_map.items()}
+        text = storage.read_text(path)
+        label_map = storage.parse_json(text, path, 'It takes {"class": label}.')
+    return {str(name): str(label) for name, label in label_map.items()}
 
 
 def _list_order(label_map: dict[str, str]) -> Classes:
@@ -280,35 +280,40 @@ def _label_flags(
     cells: pd.DataFrame, rows: pd.DataFrame, kind: str, classes: Classes
 ) -> Table:
     """Return the labels of columns of 0 and 1; a row with other cells has none."""
-    cells = cells.drop(columns="", errors="ignore")
-    flags = cells.apply(lambda column: column.str.strip().str.lower().map(FLAGS))
-    is_good = flags.notna().all(axis=1)
-    is_required = ~rows["is_optional"]
-    if kind == "auto":
-        kind = _choose_kind(flags[is_good & is_required])
+    flags = _read_flags(cells)
     columns = list(dict.fromkeys(flags))
-    flags = flags[is_good]
-    names = flags.melt(ignore_index=False).query("value == 1")["variable"]
+    is_required = ~rows["is_optional"]
+    is_good = flags.notna().all(axis=1)
+    is_one = flags.sum(axis=1) == 1
+    if kind == "auto":
+        kind = _choose_kind(is_one[is_good & is_required])
+
     if kind == "single":
-        names = names[~names.index.duplicated(keep=False)]
-        names = names.reindex(cells.index, fill_value="")
+        names = flags.fillna(0).idxmax(axis=1).where(is_good & is_one, "")
         classes = classes or sorted(_parse_names(columns))
         table, labels = _label_classes(names, rows, classes)
     else:
+        marks = flags[is_good].melt(ignore_index=False)
+        names = marks["variable"][marks["value"] == 1]
         table, labels = _spread(names, names, is_good, rows, classes or columns)
     is_odd = (~is_good & is_required)[table.index]
     table.loc[is_odd, "problem"] = ODD_CELL
     return table, labels
 
 
-def _choose_kind(flags: pd.DataFrame) -> str:
+def _read_flags(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return 0, 1 or NaN for each cell, without columns that LABEL_MAP leaves out."""
+    cells = cells.drop(columns="", errors="ignore")
+    return cells.apply(lambda column: column.str.strip().str.lower().map(FLAGS))
+
+
+def _choose_kind(is_one: pd.Series) -> str:
     """Return "single" if each row has exactly one 1, and print it; else "multi"."""
-    if (flags.sum(axis=1) != 1).any():
+    if not is_one.all():
         return "multi"
     print(
-        f"Each row has exactly one 1 in {len(flags.columns)} label columns: they are "
-        "read as one class per image. Set LABEL_KIND: multi to read them as several "
-        "labels."
+        "Each row has exactly one 1 in the label columns: they are read as one class "
+        "per image. Set LABEL_KIND: multi to read them as several labels."
     )
     return "single"
 
@@ -337,8 +342,7 @@ def _spread(
         )
     image = rows["image"]
     marks = names.to_frame("name").assign(value=values, image=image[names.index])
-    is_held = (values != "") & names.isin(labels.label_columns)
-    table = _widen(marks[is_held], image.drop_duplicates(), labels)
+    table = _widen(marks.query("value != ''"), image.drop_duplicates(), labels)
     labelled = image[has_label.index[has_label]]
     is_labelled = image[table.index].isin(labelled)
     table.insert(0, "label", is_labelled.astype(np.int64) - 1)
@@ -350,6 +354,8 @@ def _widen(marks: pd.DataFrame, images: pd.Series, labels: Labels) -> pd.DataFra
 
     marks: image, name and value of each label.
     """
+    columns = list(labels.label_columns)
+    marks = marks[marks["name"].isin(columns)]
     table = marks.pivot_table(
         values="value",
         index="image",
@@ -357,15 +363,11 @@ def _widen(marks: pd.DataFrame, images: pd.Series, labels: Labels) -> pd.DataFra
         aggfunc="first" if labels.kind == "multi" else join_codes,
         fill_value="",
     )
-    columns = list(labels.label_columns)
     table = table.reindex(images, columns=columns, fill_value="")
     if labels.kind == "multi":
         table = (table != "").astype(np.int8)
-    texts = marks.groupby("image")["name"].agg(_join_names)
+    names = marks.drop_duplicates(["image", "name"]).sort_values("name")
+    texts = names.groupby("image")["name"].agg("|".join)
     table.insert(0, "label_name", texts.reindex(images, fill_value=""))
     table.insert(1, "problem", "")
     return table.set_axis(images.index)
-
-
-def _join_names(names: pd.Series) -> str:
-    return "|".join(sorted(set(names)))
