@@ -45,7 +45,8 @@ def encode_fingerprints(table: pd.DataFrame) -> bytes:
     """
     schema = SCHEMAS[GROUP in table]
     # Not from a data frame: pandas' version would change the bytes.
-    rows = pa.table({name: table[name] for name in schema.names}, schema)
+    columns = {name: table[name] for name in schema.names}
+    rows = pa.table(columns, schema)
     buffer = io.BytesIO()
     # The checksums of pages make a flipped bit an error, not another hash.
     pq.write_table(rows, buffer, write_page_checksum=True)

@@ -48,10 +48,10 @@ def compute_columns(
         missing = missing[n_rows:]
         computed = pd.DataFrame(list(islice(values, n_rows)), rows.index, names)
         computed = computed.astype(table.dtypes[names])
-        done = pd.concat([done, rows.assign(**computed)])
+        done = pd.concat([done, rows.assign(**computed)]).sort_index()
         if path:
-            storage.write_parquet(done.sort_index(), path)
-    return done.sort_index()
+            storage.write_parquet(done, path)
+    return done
 
 
 def _read_known(

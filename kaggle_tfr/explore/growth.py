@@ -104,7 +104,8 @@ def _read_csv(name: str) -> pd.DataFrame:
             f"FOLDS_FROM '{name}' needs the columns image_id and fold, but has "
             f"{', '.join(map(str, rows))}."
         )
-    rows = rows.assign(split=rows.get("split", "train"), part=-1)
+    split = rows.get("split", "train")
+    rows = rows.assign(split=split, part=-1)
     return rows[["image_id", "split", "fold", "part"]]
 
 
@@ -117,7 +118,11 @@ def _read_folder(folder: str) -> Iterator[pd.DataFrame]:
         yield storage.read_parquet(earlier)
 
 
-def join_records(images: pd.DataFrame, labels: Labels, records: pd.DataFrame) -> Table:
+def join_records(
+    images: pd.DataFrame,
+    labels: Labels,
+    records: pd.DataFrame,
+) -> Table:
     """Return the images with their records, and the labels of the earlier parts.
 
     images, labels: of 01. records: of `read_records`.
@@ -141,11 +146,16 @@ def join_records(images: pd.DataFrame, labels: Labels, records: pd.DataFrame) ->
         "earlier parts",
     )
     plan = records.attrs.get("plan")
-    return _add_gone(joined, gone, labels, plan) if plan else (joined, labels)
+    if not plan:
+        return joined, labels
+    return _add_gone(joined, gone, labels, plan)
 
 
 def _add_gone(
-    images: pd.DataFrame, gone: pd.DataFrame, labels: Labels, plan: dict[str, Any]
+    images: pd.DataFrame,
+    gone: pd.DataFrame,
+    labels: Labels,
+    plan: dict[str, Any],
 ) -> Table:
     """Return the images and the records without one, with the labels of the plan."""
     labels = _keep_labels(labels, Labels.from_dict(plan["labels"]))
@@ -172,7 +182,8 @@ def _match(
     """
     row = pd.Series(np.nan, records.index)
     for column in records.columns.intersection(["image_id", "digest"]):
-        is_free = (images[column] != "") & ~images.index.isin(row)
+        is_taken = images.index.isin(row)
+        is_free = (images[column] != "") & ~is_taken
         names = _name_rows(images, column)[is_free].drop_duplicates()
         row_of = pd.Series(names.index, names)
         found = _name_rows(records, column)[row.isna()].map(row_of)
@@ -184,11 +195,14 @@ def _match(
 
 def _name_rows(table: pd.DataFrame, column: str) -> pd.Series:
     """Return the values of a column, with a mark at those of test images."""
-    return table[column] + np.where(table["split"] == "test", "?", "")
+    is_test = table["split"] == "test"
+    return table[column] + np.where(is_test, "?", "")
 
 
 def _list_gone(
-    images: pd.DataFrame, records: pd.DataFrame, group_column: str
+    images: pd.DataFrame,
+    records: pd.DataFrame,
+    group_column: str,
 ) -> pd.DataFrame:
     """Return rows with the columns of `images` for records without an image."""
     gone = records.reindex(columns=images.columns)
@@ -206,7 +220,8 @@ def _list_gone(
 
 def _keep_labels(labels: Labels, before: Labels) -> Labels:
     """Return the earlier labels; those of the input must be among them."""
-    new_names = set(map(str, labels.classes)).difference(map(str, before.classes))
+    names_before = map(str, before.classes)
+    new_names = set(map(str, labels.classes)).difference(names_before)
     if new_names or labels.kind != before.kind:
         raise ValueError(
             f"The input has labels of the kind '{labels.kind}', FOLDS_FROM has "

@@ -31,7 +31,12 @@ MISSING = ("", "nan", "NaN", "<NA>")  # how CSVs write that there is no value
 LEFT_OUT = "left out by LABEL_MAP"
 NO_LABEL = "no label"
 ODD_CELL = "a label is neither 0 nor 1"
-FLAGS = {"1": 1, "true": 1, "0": 0, "false": 0}
+FLAGS = {
+    "1": 1,
+    "true": 1,
+    "0": 0,
+    "false": 0,
+}
 INTEGER = re.compile("0|-?[1-9][0-9]*")  # as Python would write it: "007" stays text
 NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"
 RUNS = r"\d+ \d+( \d+ \d+)*"  # a run-length code
@@ -56,29 +61,38 @@ def label_rows(
     rows: of `list_rows`, or of records. text, known: as in `read_labels`.
     Raises: ValueError: the text cannot be such labels.
     """
-    image = rows[FILE].where(rows[FILE] != "", rows[ID])
-    is_optional = (rows[SPLIT] == "test") | rows[PROBLEM].str.startswith(NO_ROW)
-    facts = pd.DataFrame({"image": image, "is_optional": is_optional})
+    file = rows[FILE]
+    is_test = rows[SPLIT] == "test"
+    facts = pd.DataFrame(
+        {
+            "image": file.where(file != "", rows[ID]),
+            "is_optional": is_test | rows[PROBLEM].str.startswith(NO_ROW),
+        }
+    )
     labelled, labels = read_labels(text, facts, settings, known)
-    rows = rows.loc[labelled.index]
+    rows = rows.loc[labelled.index].drop(columns=list(text), errors="ignore")
     labelled["problem"] = first_problem(rows[PROBLEM], labelled["problem"])
-    places = _list_places(rows, settings["INPUT_DIR"])
-    others = _list_others(rows.drop(columns=list(text), errors="ignore"))
-    images = pd.concat([places, labelled, others], axis=1)
+    images = _list_columns(rows, labelled, settings["INPUT_DIR"])
     return images.reset_index(drop=True), labels
 
 
-def _list_places(rows: pd.DataFrame, input_dir: str) -> pd.DataFrame:
-    """Return image_id, path and split of each row."""
-    file = rows[FILE]
-    path = file.where(file == "", f"{input_dir}/" + file)
-    return pd.DataFrame({"image_id": rows[ID], "path": path, "split": rows[SPLIT]})
-
-
-def _list_others(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns of the CSV under names that the steps do not use."""
+def _list_columns(
+    rows: pd.DataFrame,
+    labelled: pd.DataFrame,
+    input_dir: str,
+) -> pd.DataFrame:
+    """Return the columns of images: their place, labels, and others of the CSV."""
     names = {name: f"csv_{name}" for name in RESERVED}
-    return rows.filter(regex=OF_CSV).rename(columns=names)
+    others = rows.filter(regex=OF_CSV).rename(columns=names)
+    file = rows[FILE]
+    places = pd.DataFrame(
+        {
+            "image_id": rows[ID],
+            "path": file.where(file == "", f"{input_dir}/" + file),
+            "split": rows[SPLIT],
+        }
+    )
+    return places.join([labelled, others])
 
 
 def read_labels(
@@ -97,21 +111,29 @@ def read_labels(
     Raises: ValueError: the cells cannot be such labels.
     """
     if text.columns.empty:
-        problem = NO_LABEL if known else ""
-        values = {"label": -1, "label_name": "", "problem": problem}
-        return pd.DataFrame(values, text.index), known or Labels()
+        return _leave_unlabelled(text.index, known)
 
     text = _split_cells(text, settings["LABEL_SEPARATOR"])
     is_optional = rows["is_optional"]
     cells, classes = _map_cells(text, is_optional, settings, known)
     table, labels = _read_cells(cells, rows, settings, classes)
     if labels.kind == "single":
-        is_left_out = (cells.iloc[:, 0] == "") & (text.iloc[:, 0] != "")
+        names = cells.iloc[:, 0]
+        is_left_out = (names == "") & (names != text.iloc[:, 0])
         table.loc[is_left_out, "problem"] = LEFT_OUT
     is_missing = (table["label"] < 0) & ~is_optional[table.index]
-    problem = table["problem"].mask(is_missing, NO_LABEL)
-    table["problem"] = first_problem(table["problem"], problem)
+    table.loc[is_missing & (table["problem"] == ""), "problem"] = NO_LABEL
     return table, labels
+
+
+def _leave_unlabelled(index: pd.Index, known: Labels | None) -> Table:
+    """Return a row without a label for each image."""
+    values = {
+        "label": -1,
+        "label_name": "",
+        "problem": NO_LABEL if known else "",
+    }
+    return pd.DataFrame(values, index), known or Labels()
 
 
 def _map_cells(
@@ -128,7 +150,8 @@ def _map_cells(
     # The label that LABEL_MAP gives to an empty cell is not that of a test image.
     is_blank = is_optional[text.index] & (text == "").all(axis=1)
     cells = text.where(is_blank, text.replace(label_map))
-    return cells.rename(columns=label_map), known.classes if known else ()
+    cells = cells.rename(columns=label_map)
+    return cells, known.classes if known else ()
 
 
 def _load_label_map(settings: Values) -> dict[str, str]:
@@ -136,8 +159,8 @@ def _load_label_map(settings: Values) -> dict[str, str]:
     label_map: Any = settings["LABEL_MAP"] or {}
     if isinstance(label_map, str):
         path = storage.resolve(settings["INPUT_DIR"], label_map)
-        text = storage.read_text(path)
-        label_map = storage.parse_json(text, path, 'It takes {"class": label}.')
+        advice = 'LABEL_MAP takes {"class": label}.'
+        label_map = storage.parse_json(storage.read_bytes(path), path, advice)
     return {str(name): str(label) for name, label in label_map.items()}
 
 
@@ -148,25 +171,33 @@ def _list_order(label_map: dict[str, str]) -> Classes:
     return _parse_names(names) if all(names) else ()
 
 
-def _split_cells(text: pd.DataFrame, separator: str) -> pd.DataFrame:
+def _split_cells(
+    text: pd.DataFrame,
+    separator: str,
+) -> pd.DataFrame:
     """Return a row for each label of a cell, tidied by columns."""
     if separator:
         lists = text.iloc[:, 0].str.split(separator, regex=False)
-        text = lists.explode().str.strip().to_frame()
+        names = lists.explode()
+        text = names.str.strip().to_frame()
     return text.apply(_tidy)
 
 
 def _tidy(cells: pd.Series) -> pd.Series:
     """Return the cells with composed letters; if all are numbers, 1.0 is 1."""
     cells = cells.str.normalize("NFC")
-    cells = cells.mask(cells.str.strip().isin(MISSING), "")
+    is_missing = cells.str.strip().isin(MISSING)
+    cells = cells.mask(is_missing, "")
     if cells.str.fullmatch(r"(-?\d+(\.\d+)?)?").all():
         return cells.str.replace(r"\.0+$", "", regex=True)
     return cells
 
 
 def _read_cells(
-    cells: pd.DataFrame, rows: pd.DataFrame, settings: Values, classes: Classes
+    cells: pd.DataFrame,
+    rows: pd.DataFrame,
+    settings: Values,
+    classes: Classes,
 ) -> Table:
     """Return the labels of cells, whatever form they have; label -1 is a missing one.
 
@@ -181,18 +212,24 @@ def _read_cells(
     if len(cells.columns) > 1:
         return _label_flags(cells, rows, kind, classes)
     if settings["LABEL_SEPARATOR"] or kind == "multi":
-        return _spread(names, names, names != "", rows, classes)
+        labelled = names.index[names != ""]
+        return _spread(names, names, labelled, rows, classes)
     return _label_classes(names, rows, classes)
 
 
-def _label_masks(cells: pd.DataFrame, rows: pd.DataFrame, classes: Classes) -> Table:
+def _label_masks(
+    cells: pd.DataFrame,
+    rows: pd.DataFrame,
+    classes: Classes,
+) -> Table:
     """Return the masks of run-length codes, whose names may be in another column."""
-    codes = cells.iloc[:, -1].str.strip().replace(list(EMPTY_CODES), "")
     names = cells.iloc[:, 0]
+    codes = cells.iloc[:, -1].str.strip()
+    codes = codes.replace(list(EMPTY_CODES), "")
     if len(cells.columns) == 1:
         names = pd.Series(names.name, names.index)
-    has_label = ~rows["is_optional"] | (codes != "")
-    return _spread(names, codes, has_label, rows, classes)
+    is_labelled = ~rows["is_optional"] | (codes != "")
+    return _spread(names, codes, cells.index[is_labelled], rows, classes)
 
 
 def _parse_names(names: Collection[str]) -> list:
@@ -201,12 +238,17 @@ def _parse_names(names: Collection[str]) -> list:
     return list(map(int if is_numeric else str, names))
 
 
-def _list_classes(names: pd.Series, rows: pd.DataFrame, classes: Classes) -> Classes:
+def _list_classes(
+    names: pd.Series,
+    rows: pd.DataFrame,
+    classes: Classes,
+) -> Classes:
     """Return the known classes, or the sorted names of images that need a label.
 
     Raises: ValueError: a name is not that of a known class.
     """
-    texts = set(names[~rows["is_optional"][names.index]].unique()) - {""}
+    is_optional = rows["is_optional"][names.index]
+    texts = set(names[~is_optional].unique()) - {""}
     if not classes:
         return sorted(_parse_names(texts))
     unknown = sorted(texts.difference(map(str, classes)))
@@ -225,14 +267,21 @@ def number_names(classes: Classes) -> dict[str, int]:
     return {str(name): label for label, name in enumerate(classes)}
 
 
-def _label_classes(names: pd.Series, rows: pd.DataFrame, classes: Classes) -> Table:
+def _label_classes(
+    names: pd.Series,
+    rows: pd.DataFrame,
+    classes: Classes,
+) -> Table:
     """Return one class for each image, "" for none."""
     classes = _list_classes(names, rows, classes)
     names = names.where(names.isin(number_names(classes)), "")
     return _describe(names, rows), Labels("single", tuple(classes))
 
 
-def _label_numbers(cells: pd.Series, rows: pd.DataFrame) -> Table:
+def _label_numbers(
+    cells: pd.Series,
+    rows: pd.DataFrame,
+) -> Table:
     """Return a quantity for each image; `number_labels` makes classes of it."""
     column = str(cells.name)
     if column in RESERVED or ":" in column:
@@ -243,7 +292,10 @@ def _label_numbers(cells: pd.Series, rows: pd.DataFrame) -> Table:
     return table, Labels("number", (), (column,))
 
 
-def _describe(names: pd.Series, rows: pd.DataFrame) -> pd.DataFrame:
+def _describe(
+    names: pd.Series,
+    rows: pd.DataFrame,
+) -> pd.DataFrame:
     """Return label, label_name and problem of each row, which has one name or none."""
     image = rows["image"]
     n_names = names.groupby(image).transform("nunique")
@@ -252,68 +304,86 @@ def _describe(names: pd.Series, rows: pd.DataFrame) -> pd.DataFrame:
         ["listed with different labels", "listed twice: the first row counts"],
         default="",
     )
-    label = (names != "").astype(np.int64) - 1
-    return pd.DataFrame({"label": label, "label_name": names, "problem": problem})
+    has_name = names != ""
+    return pd.DataFrame(
+        {
+            "label": has_name.astype(np.int64) - 1,
+            "label_name": names,
+            "problem": problem,
+        }
+    )
 
 
-def number_labels(images: pd.DataFrame, labels: Labels) -> Table:
+def number_labels(
+    images: pd.DataFrame,
+    labels: Labels,
+) -> Table:
     """Return the images of all inputs with `label`, and labels with classes.
 
     `label` is the number of a class, of a combination of labels, or of one of ten bins
     of a quantity with equal counts, which are its classes; -1 for none.
     """
     if labels.kind == "number":
-        numbers = images[labels.label_columns[0]]
-        bins = pd.qcut(numbers, N_BINS, duplicates="drop").cat.rename_categories(str)
-        labels = replace(labels, classes=tuple(bins.cat.categories))
-        images = images.assign(label_name=bins.astype(object).fillna("").astype(str))
+        (column,) = labels.label_columns
+        bins = pd.qcut(images[column], N_BINS, duplicates="drop")
+        classes = map(str, bins.cat.categories)
+        labels = replace(labels, classes=tuple(classes))
+        names_of_bins = bins.astype(str).where(bins.notna(), "")
+        images = images.assign(label_name=names_of_bins)
 
     names = images["label_name"]
-    if labels.class_columns:
-        label = pd.Categorical(names.where(images["label"] >= 0))
+    categories = None
+    if labels.class_columns:  # each combination of labels is a category
+        names = names.where(images["label"] >= 0)
     else:
-        label = pd.Categorical(names, list(number_names(labels.classes)))
-    return images.assign(label=label.codes.astype(np.int64)), labels
+        categories = list(number_names(labels.classes))
+    label = pd.Categorical(names, categories).codes
+    return images.assign(label=label.astype(np.int64)), labels
 
 
 def _label_flags(
-    cells: pd.DataFrame, rows: pd.DataFrame, kind: str, classes: Classes
+    cells: pd.DataFrame,
+    rows: pd.DataFrame,
+    kind: str,
+    classes: Classes,
 ) -> Table:
     """Return the labels of columns of 0 and 1; a row with other cells has none."""
     flags = _read_flags(cells)
     columns = list(dict.fromkeys(flags))
     is_required = ~rows["is_optional"]
-    is_good = flags.notna().all(axis=1)
-    is_one = flags.sum(axis=1) == 1
     if kind == "auto":
-        kind = _choose_kind(is_one[is_good & is_required])
+        kind = _choose_kind(flags[is_required[flags.index]])
 
     if kind == "single":
-        names = flags.fillna(0).idxmax(axis=1).where(is_good & is_one, "")
+        is_one = flags.sum(axis=1) == 1
+        names = flags.idxmax(axis=1).where(is_one, "")
+        names = names.reindex(cells.index, fill_value="")
         classes = classes or sorted(_parse_names(columns))
         table, labels = _label_classes(names, rows, classes)
     else:
-        marks = flags[is_good].melt(ignore_index=False)
+        marks = flags.melt(ignore_index=False)
         names = marks["variable"][marks["value"] == 1]
-        table, labels = _spread(names, names, is_good, rows, classes or columns)
-    is_odd = (~is_good & is_required)[table.index]
-    table.loc[is_odd, "problem"] = ODD_CELL
+        table, labels = _spread(names, names, flags.index, rows, classes or columns)
+    is_odd = is_required & ~rows.index.isin(flags.index)
+    table.loc[is_odd[table.index], "problem"] = ODD_CELL
     return table, labels
 
 
 def _read_flags(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return 0, 1 or NaN for each cell, without columns that LABEL_MAP leaves out."""
+    """Return the rows that have only 0 and 1, without columns that are left out."""
     cells = cells.drop(columns="", errors="ignore")
-    return cells.apply(lambda column: column.str.strip().str.lower().map(FLAGS))
+    flags = cells.apply(lambda column: column.str.strip().str.lower().map(FLAGS))
+    return flags.dropna()
 
 
-def _choose_kind(is_one: pd.Series) -> str:
+def _choose_kind(flags: pd.DataFrame) -> str:
     """Return "single" if each row has exactly one 1, and print it; else "multi"."""
-    if not is_one.all():
+    if (flags.sum(axis=1) != 1).any():
         return "multi"
     print(
-        "Each row has exactly one 1 in the label columns: they are read as one class "
-        "per image. Set LABEL_KIND: multi to read them as several labels."
+        f"Each row has exactly one 1 in {len(flags.columns)} label columns: they are "
+        "read as one class per image. Set LABEL_KIND: multi to read them as several "
+        "labels."
     )
     return "single"
 
@@ -321,15 +391,15 @@ def _choose_kind(is_one: pd.Series) -> str:
 def _spread(
     names: pd.Series,
     values: pd.Series,
-    has_label: pd.Series,
+    labelled: pd.Index,
     rows: pd.DataFrame,
     classes: Classes,
 ) -> Table:
     """Return a row for each image, with its value in the column of each name.
 
     values: run-length codes, of which those of one image and name become one, or the
-    names, which become 1. has_label: whether the image of a row has labels, if only
-    none of them.
+    names, which become 1. labelled: the rows whose images have labels, if only none of
+    them.
     """
     kind = "multi" if values is names else "masks"
     classes = tuple(_list_classes(names, rows, classes))
@@ -341,15 +411,22 @@ def _spread(
             f'Set LABEL_MAP: {{"{min(reserved)}": "another name"}}.'
         )
     image = rows["image"]
-    marks = names.to_frame("name").assign(value=values, image=image[names.index])
-    table = _widen(marks.query("value != ''"), image.drop_duplicates(), labels)
-    labelled = image[has_label.index[has_label]]
-    is_labelled = image[table.index].isin(labelled)
+    marks = names.to_frame("name").assign(
+        value=values,
+        image=image[names.index],
+    )
+    marks = marks.query("value != ''")
+    table = _widen(marks, image.drop_duplicates(), labels)
+    is_labelled = image[table.index].isin(image[labelled])
     table.insert(0, "label", is_labelled.astype(np.int64) - 1)
     return table, labels
 
 
-def _widen(marks: pd.DataFrame, images: pd.Series, labels: Labels) -> pd.DataFrame:
+def _widen(
+    marks: pd.DataFrame,
+    images: pd.Series,
+    labels: Labels,
+) -> pd.DataFrame:
     """Return label_name, problem and the columns of labels, a row for each image.
 
     marks: image, name and value of each label.

@@ -41,7 +41,11 @@ def run(values: Values) -> Table:
     return images, labels
 
 
-def save_template(input_dir: str, test_csv: str, work_dir: str) -> None:
+def save_template(
+    input_dir: str,
+    test_csv: str,
+    work_dir: str,
+) -> None:
     """Copy TEST_CSV to WORK_DIR, for the order and the columns of submission.csv.
 
     The copy goes into parts, which are published. A link that leads outside is not

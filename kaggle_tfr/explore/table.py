@@ -37,9 +37,6 @@ HASHED: dict = {
     "texture": np.float32(0),
 }
 BLANK = MEASURED | HASHED
-COMPUTED = [*BLANK, "problem"]
-# The columns depend on these. The next run reads images with a problem again.
-KEY = ["path", "file_bytes", "changed", "bit_depth", "problem"]
 
 
 def measure(
@@ -67,8 +64,9 @@ def measure(
     table = compute_columns(
         _read_block,
         table,
-        COMPUTED,
-        KEY,
+        names=[*BLANK, "problem"],
+        # Images with a problem do not have the empty one: they are read again.
+        key=["path", "file_bytes", "changed", "bit_depth", "problem"],
         path=work_dir and f"{work_dir}/hashes.parquet",
         label="Reading images",
     )
@@ -89,7 +87,7 @@ def _inspect_files(paths: list[str]) -> np.ndarray:
 
 
 def _read_block(table: pd.DataFrame) -> list[dict]:
-    """Return the values of the columns `COMPUTED` for each row."""
+    """Return the values of the columns `BLANK` and the problem of each row."""
     contents = stream_image_bytes(table["path"][table["problem"] == ""])
     rows = []
     for image in table.itertuples():
@@ -129,7 +127,11 @@ def _read_image(content: bytes | OSError, image: Any) -> dict[str, Any]:
     }
 
 
-def _check_codes(images: pd.DataFrame, labels: Labels, rle_order: str) -> None:
+def _check_codes(
+    images: pd.DataFrame,
+    labels: Labels,
+    rle_order: str,
+) -> None:
     """Make the codes of images count by columns; one that does not fit is a problem."""
     for name in labels.label_columns:
         codes = images[[name, "height", "width"]].to_numpy()
@@ -150,7 +152,10 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
     """
     blank = pd.DataFrame(HASHED | {"path": "", "digest": ""}, [0])
     saved = storage.read_parquet(f"{work_dir}/hashes.parquet")
-    tables = [blank, saved.query("problem == ''")]
+    tables = [
+        blank,
+        saved.query("problem == ''"),
+    ]
     records = f"{work_dir}/{RECORDS}"
     if storage.exists(records):
         tables.append(storage.read_parquet(records))
@@ -164,13 +169,17 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
 
 def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
     """Write rejects.csv: rejected images with their reasons; note their number."""
-    rejects = images.loc[images["problem"] != "", ["image_id", "path", "problem"]]
+    rejects = images.query("problem != ''")[["image_id", "path", "problem"]]
     data = storage.format_csv(rejects).encode()
     storage.write_atomically(f"{work_dir}/rejects.csv", data)
     note_rejects(images)
 
 
-def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:
+def save_images(
+    images: pd.DataFrame,
+    labels: Labels,
+    work_dir: str,
+) -> None:
     """Write labels.json and images.parquet."""
     data = labels.to_json().encode()
     storage.write_atomically(f"{work_dir}/labels.json", data)
