@@ -206,7 +206,11 @@ def _read_cells(
     kind = settings["LABEL_KIND"]
     names = cells.iloc[:, 0]
     if kind == "masks":
-        return _label_masks(cells, rows, classes)
+        codes = cells.iloc[:, -1].str.strip().replace(list(EMPTY_CODES), "")
+        is_labelled = ~rows["is_optional"] | (codes != "")
+        if len(cells.columns) == 1:
+            names = pd.Series(names.name, names.index)
+        return _spread(names, codes, rows.index[is_labelled], rows, classes)
     if kind == "number":
         return _label_numbers(names, rows)
     if len(cells.columns) > 1:
@@ -215,21 +219,6 @@ def _read_cells(
         labelled = names.index[names != ""]
         return _spread(names, names, labelled, rows, classes)
     return _label_classes(names, rows, classes)
-
-
-def _label_masks(
-    cells: pd.DataFrame,
-    rows: pd.DataFrame,
-    classes: Classes,
-) -> Table:
-    """Return the masks of run-length codes, whose names may be in another column."""
-    names = cells.iloc[:, 0]
-    codes = cells.iloc[:, -1].str.strip()
-    codes = codes.replace(list(EMPTY_CODES), "")
-    if len(cells.columns) == 1:
-        names = pd.Series(names.name, names.index)
-    is_labelled = ~rows["is_optional"] | (codes != "")
-    return _spread(names, codes, cells.index[is_labelled], rows, classes)
 
 
 def _parse_names(names: Collection[str]) -> list:
@@ -349,7 +338,7 @@ def _label_flags(
 ) -> Table:
     """Return the labels of columns of 0 and 1; a row with other cells has none."""
     flags = _read_flags(cells)
-    columns = list(dict.fromkeys(flags))
+    columns = list(dict.fromkeys(map(str, flags)))
     is_required = ~rows["is_optional"]
     if kind == "auto":
         kind = _choose_kind(flags[is_required[flags.index]])
@@ -433,11 +422,12 @@ def _widen(
     """
     columns = list(labels.label_columns)
     marks = marks[marks["name"].isin(columns)]
+    join: Any = "first" if labels.kind == "multi" else join_codes
     table = marks.pivot_table(
         values="value",
         index="image",
         columns="name",
-        aggfunc="first" if labels.kind == "multi" else join_codes,
+        aggfunc=join,
         fill_value="",
     )
     table = table.reindex(images, columns=columns, fill_value="")

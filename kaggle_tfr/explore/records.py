@@ -146,10 +146,7 @@ def list_shards(settings: Values) -> pd.DataFrame:
 
 def _place_shards(names: Sequence[str], input_dir: str) -> dict[str, tuple[str, str]]:
     """Return split and part of each file, and of those that a shards.csv lists."""
-    places = {}
-    for name in names:
-        split, *_ = parse_shard_name(f"/{name}", "")
-        places[name] = (split, input_dir)
+    places = {name: (parse_shard_name(f"/{name}", "")[0], input_dir) for name in names}
     for listing in fnmatch.filter(names, "*shards.csv"):
         folder = os.path.dirname(listing)
         part = f"{input_dir}/{folder}".rstrip("/")

@@ -10,11 +10,11 @@ from kaggle_tfr import storage
 from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.explore.files import explain_unreadable
 from kaggle_tfr.explore.inputs import note_rejects
+from kaggle_tfr.explore.masks import check_codes
 from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.facts import NO_FACTS, measure_quality, read_facts
 from kaggle_tfr.images.hashing import ALL_HASHES, hash_image
 from kaggle_tfr.images.header import RejectedImage
-from kaggle_tfr.images.masks import find_code_problem, transpose_code
 from kaggle_tfr.naming import RECORDS
 from kaggle_tfr.parallel import blocks, run
 from kaggle_tfr.records import size_and_time, stream_image_bytes
@@ -73,7 +73,7 @@ def measure(
     measured = table[[*MEASURED, "problem"]]
     images = images.assign(**measured.set_index(images.index))
     if labels.kind == "masks":
-        _check_codes(images, labels, rle_order)
+        check_codes(images, labels, rle_order)
     return images
 
 
@@ -125,23 +125,6 @@ def _read_image(content: bytes | OSError, image: Any) -> dict[str, Any]:
         **read_facts(content),
         **dict(zip(ALL_HASHES, words, strict=True)),
     }
-
-
-def _check_codes(
-    images: pd.DataFrame,
-    labels: Labels,
-    rle_order: str,
-) -> None:
-    """Make the codes of images count by columns; one that does not fit is a problem."""
-    for name in labels.label_columns:
-        codes = images[[name, "height", "width"]].to_numpy()
-        found = pd.Series([find_code_problem(*row) for row in codes], images.index)
-        is_new = (images["problem"] == "") & (found != "")
-        images.loc[is_new, "problem"] = f"{name}: " + found
-        is_good = images["problem"] == ""
-        if rle_order == "rows":
-            by_columns = [transpose_code(*row) for row in codes[is_good]]
-            images.loc[is_good, name] = by_columns
 
 
 def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
