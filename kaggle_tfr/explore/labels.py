@@ -159,8 +159,8 @@ def _load_label_map(settings: Values) -> dict[str, str]:
     label_map: Any = settings["LABEL_MAP"] or {}
     if isinstance(label_map, str):
         path = storage.resolve(settings["INPUT_DIR"], label_map)
-        advice = 'LABEL_MAP takes {"class": label}.'
-        label_map = storage.parse_json(storage.read_bytes(path), path, advice)
+        text = storage.read_bytes(path)
+        label_map = storage.parse_json(text, path, 'LABEL_MAP takes {"class": label}.')
     return {str(name): str(label) for name, label in label_map.items()}
 
 
@@ -171,15 +171,11 @@ def _list_order(label_map: dict[str, str]) -> Classes:
     return _parse_names(names) if all(names) else ()
 
 
-def _split_cells(
-    text: pd.DataFrame,
-    separator: str,
-) -> pd.DataFrame:
+def _split_cells(text: pd.DataFrame, separator: str) -> pd.DataFrame:
     """Return a row for each label of a cell, tidied by columns."""
     if separator:
         lists = text.iloc[:, 0].str.split(separator, regex=False)
-        names = lists.explode()
-        text = names.str.strip().to_frame()
+        text = lists.explode().str.strip().to_frame()
     return text.apply(_tidy)
 
 
@@ -267,10 +263,7 @@ def _label_classes(
     return _describe(names, rows), Labels("single", tuple(classes))
 
 
-def _label_numbers(
-    cells: pd.Series,
-    rows: pd.DataFrame,
-) -> Table:
+def _label_numbers(cells: pd.Series, rows: pd.DataFrame) -> Table:
     """Return a quantity for each image; `number_labels` makes classes of it."""
     column = str(cells.name)
     if column in RESERVED or ":" in column:
@@ -281,10 +274,7 @@ def _label_numbers(
     return table, Labels("number", (), (column,))
 
 
-def _describe(
-    names: pd.Series,
-    rows: pd.DataFrame,
-) -> pd.DataFrame:
+def _describe(names: pd.Series, rows: pd.DataFrame) -> pd.DataFrame:
     """Return label, label_name and problem of each row, which has one name or none."""
     image = rows["image"]
     n_names = names.groupby(image).transform("nunique")
@@ -303,10 +293,7 @@ def _describe(
     )
 
 
-def number_labels(
-    images: pd.DataFrame,
-    labels: Labels,
-) -> Table:
+def number_labels(images: pd.DataFrame, labels: Labels) -> Table:
     """Return the images of all inputs with `label`, and labels with classes.
 
     `label` is the number of a class, of a combination of labels, or of one of ten bins
@@ -315,10 +302,9 @@ def number_labels(
     if labels.kind == "number":
         (column,) = labels.label_columns
         bins = pd.qcut(images[column], N_BINS, duplicates="drop")
-        classes = map(str, bins.cat.categories)
-        labels = replace(labels, classes=tuple(classes))
-        names_of_bins = bins.astype(str).where(bins.notna(), "")
-        images = images.assign(label_name=names_of_bins)
+        labels = replace(labels, classes=tuple(map(str, bins.cat.categories)))
+        names = bins.astype(str).where(bins.notna(), "")
+        images = images.assign(label_name=names)
 
     names = images["label_name"]
     categories = None
@@ -404,7 +390,7 @@ def _spread(
         value=values,
         image=image[names.index],
     )
-    marks = marks.query("value != ''")
+    marks = marks[(values != "") & names.isin(labels.label_columns)]
     table = _widen(marks, image.drop_duplicates(), labels)
     is_labelled = image[table.index].isin(image[labelled])
     table.insert(0, "label", is_labelled.astype(np.int64) - 1)
@@ -420,8 +406,6 @@ def _widen(
 
     marks: image, name and value of each label.
     """
-    columns = list(labels.label_columns)
-    marks = marks[marks["name"].isin(columns)]
     join: Any = "first" if labels.kind == "multi" else join_codes
     table = marks.pivot_table(
         values="value",
@@ -430,6 +414,7 @@ def _widen(
         aggfunc=join,
         fill_value="",
     )
+    columns = list(labels.label_columns)
     table = table.reindex(images, columns=columns, fill_value="")
     if labels.kind == "multi":
         table = (table != "").astype(np.int8)

@@ -135,10 +135,7 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
     """
     blank = pd.DataFrame(HASHED | {"path": "", "digest": ""}, [0])
     saved = storage.read_parquet(f"{work_dir}/hashes.parquet")
-    tables = [
-        blank,
-        saved.query("problem == ''"),
-    ]
+    tables = [blank, saved.query("problem == ''")]
     records = f"{work_dir}/{RECORDS}"
     if storage.exists(records):
         tables.append(storage.read_parquet(records))
