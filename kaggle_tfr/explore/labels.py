@@ -281,12 +281,11 @@ def _describe(names: pd.Series, rows: pd.DataFrame) -> pd.DataFrame:
     problem = np.select(
         [n_names > 1, image.duplicated()],
         ["listed with different labels", "listed twice: the first row counts"],
-        default="",
+        "",
     )
-    has_name = names != ""
     return pd.DataFrame(
         {
-            "label": has_name.astype(np.int64) - 1,
+            "label": np.where(names == "", -1, 0),
             "label_name": names,
             "problem": problem,
         }

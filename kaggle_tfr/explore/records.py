@@ -4,6 +4,7 @@ import fnmatch
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -62,12 +63,8 @@ def read_records(settings: Values, known: Labels | None = None) -> Table:
     folders = shards["part"].unique()
     schema = _choose_schema(shards, folders[0], settings)
     saved = _load_labels(folders, schema)
-    read_shard = partial(
-        _read_shard,
-        schema=schema,
-        names=saved.label_columns,
-        input_dir=input_dir,
-    )
+    schema = replace(schema, label_columns=saved.label_columns)
+    read_shard = partial(_read_shard, schema=schema, input_dir=input_dir)
     listed = shards[["file", "split"]].to_numpy().tolist()
     tables = parallel.run(read_shard, listed, label="Reading shards")
     records = pd.concat(tables, ignore_index=True)
@@ -156,7 +153,11 @@ def _place_shards(names: Sequence[str], input_dir: str) -> dict[str, tuple[str, 
     return places
 
 
-def _choose_schema(shards: pd.DataFrame, folder: str, settings: Values) -> RecordSchema:
+def _choose_schema(
+    shards: pd.DataFrame,
+    folder: str,
+    settings: Values,
+) -> RecordSchema:
     """Return INPUT_SCHEMA, the schema.json in a folder, or that of a known dataset.
 
     Raises: as `read_records`.
@@ -164,9 +165,9 @@ def _choose_schema(shards: pd.DataFrame, folder: str, settings: Values) -> Recor
     schema = "" if settings["INPUT_SCHEMA"] == "auto" else settings["INPUT_SCHEMA"]
     if schema or storage.exists(f"{folder}/schema.json"):
         return choose_schema(folder, schema)
-    labelled = shards["file"][shards["split"] != "test"]
     walk = partial(_walk_records, input_dir=settings["INPUT_DIR"])
-    records = chain.from_iterable(map(walk, labelled))
+    labelled = shards.query("split != 'test'")
+    records = chain.from_iterable(map(walk, labelled["file"]))
     features = next((found for found, problem in records if not problem), {})
     known = [lines for lines in KNOWN if features.keys() >= lines.keys()]
     if not known:
@@ -201,12 +202,14 @@ def _walk_records(shard: str, input_dir: str) -> Iterator[tuple[Features, str]]:
 
 
 def _read_shard(
-    shard: Sequence[str], schema: RecordSchema, names: Sequence[str], input_dir: str
+    shard: Sequence[str],
+    schema: RecordSchema,
+    input_dir: str,
 ) -> pd.DataFrame:
     """Return `FILE`, `SPLIT`, `PROBLEM` and the sources (object) of each record.
 
     Lists other than labels, and bytes that are not text, are left out.
-    shard: file and split. names: of the labels in a list.
+    shard: file and split.
     """
     name, split = shard
     schema = schema.for_split(split)
@@ -215,18 +218,17 @@ def _read_shard(
     for number, (features, problem) in enumerate(_walk_records(name, input_dir)):
         row = {FILE: f"{name}#{number}", SPLIT: split, PROBLEM: problem}
         if not problem:
-            row |= _read_values(features, schema, names)
+            row |= _read_values(features, schema)
             if list_image_features(features) != [image_key]:
                 row[FILE] = f"{name}#{image_key}={number}"
         rows.append(row)
     return pd.DataFrame(rows, dtype=object)
 
 
-def _read_values(
-    features: Features, schema: RecordSchema, names: Sequence[str]
-) -> dict[str, Any]:
-    """Return the values of a record by their sources, those of labels by `names`."""
+def _read_values(features: Features, schema: RecordSchema) -> dict[str, Any]:
+    """Return the values of a record by their sources; a list of labels by its names."""
     row: dict[str, Any] = {}
+    names = schema.label_columns
     for field in schema.fields:
         values = list_values(features[field.name])  # of a missing one: []
         if field.source == "labels" and len(values) == len(names):

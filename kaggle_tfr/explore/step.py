@@ -55,6 +55,9 @@ def save_template(
     path = f"{work_dir}/{SUBMISSION}"
     storage.remove(path)
     source = storage.resolve(input_dir, test_csv)
-    is_template = re.search("(?i)submission[^/]*$", test_csv)
-    if is_template and storage.exists(source) and storage.is_inside(source, input_dir):
+    if (
+        re.search("(?i)submission[^/]*$", test_csv)
+        and storage.exists(source)
+        and storage.is_inside(source, input_dir)
+    ):
         storage.write_atomically(path, storage.read_bytes(source))

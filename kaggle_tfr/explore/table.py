@@ -88,7 +88,7 @@ def _inspect_files(paths: list[str]) -> np.ndarray:
 
 def _read_block(table: pd.DataFrame) -> list[dict]:
     """Return the values of the columns `BLANK` and the problem of each row."""
-    contents = stream_image_bytes(table["path"][table["problem"] == ""])
+    contents = stream_image_bytes(table.query("problem == ''")["path"])
     rows = []
     for image in table.itertuples():
         row = BLANK | {"problem": image.problem}
