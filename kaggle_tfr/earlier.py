@@ -16,21 +16,22 @@ import pyarrow.parquet as pq
 from kaggle_tfr import storage
 from kaggle_tfr.images.hashing import ALL_HASHES
 from kaggle_tfr.naming import RECORDS
-from kaggle_tfr.storage import AnyPath, exists, join
+from kaggle_tfr.storage import AnyPath, exists
 
 FINGERPRINTS_FILE = "hashes.parquet"
 # In the metadata of the file. Another number means other hashes or columns.
 FORMAT = {b"kaggle_tfr.fingerprints": b"1"}
 GROUP = "group"  # a digest of the value of GROUP_COLUMN; only if there are groups
-TEXTS = ("image_id", "split", "label_name", "digest")
-NUMBERS = ("fold", "part", "cluster")
 TYPES = {
-    **dict.fromkeys(TEXTS, pa.string()),
-    **dict.fromkeys(NUMBERS, pa.int32()),
+    **dict.fromkeys(["image_id", "split", "label_name", "digest"], pa.string()),
+    **dict.fromkeys(["fold", "part", "cluster"], pa.int32()),
     "texture": pa.float32(),
     **dict.fromkeys(ALL_HASHES, pa.uint64()),
 }
-SCHEMAS = [pa.schema(types, FORMAT) for types in (TYPES, TYPES | {GROUP: pa.string()})]
+SCHEMAS = [
+    pa.schema(TYPES, FORMAT),
+    pa.schema(TYPES | {GROUP: pa.string()}, FORMAT),
+]
 NO_PART = "no part with hashes.parquet. Run 04_write with PUBLISH_HASHES = True."
 # Begins the path of a record whose image is not there, such as
 # "earlier:part-3/train/7.jpg". No file has this path.
@@ -44,7 +45,8 @@ def encode_fingerprints(table: pd.DataFrame) -> bytes:
     """
     schema = SCHEMAS[GROUP in table]
     # Not from a data frame: pandas' version would change the bytes.
-    rows = pa.table({name: table[name] for name in schema.names}, schema)
+    columns = {name: table[name] for name in schema.names}
+    rows = pa.table(columns, schema)
     buffer = io.BytesIO()
     # The checksums of pages make a flipped bit an error, not another hash.
     pq.write_table(rows, buffer, write_page_checksum=True)
@@ -57,7 +59,7 @@ def read_fingerprints(folder: AnyPath) -> pd.DataFrame:
     Columns: `TYPES`, and `GROUP` where the file has it.
     Raises: FileNotFoundError: there are none; ValueError: damaged, or of no part.
     """
-    path = join(folder, FINGERPRINTS_FILE)
+    path = f"{folder}/{FINGERPRINTS_FILE}"
     if not exists(path):
         raise FileNotFoundError(f"'{folder}' has {NO_PART}")
     data = pa.BufferReader(storage.read_bytes(path))
@@ -88,19 +90,21 @@ def digest_groups(groups: pd.Series) -> pd.Series:
 
 def mark_recorded(images: pd.DataFrame) -> np.ndarray:
     """Return which images have a record in an earlier part: bool (n,)."""
-    parts = images["part"] if "part" in images else np.zeros(len(images))
-    return np.greater(parts, 0)
+    parts = images.reindex(columns=["part"])
+    return parts["part"].gt(0).to_numpy()
 
 
 def load_earlier(work_dir: str) -> dict[str, Any]:
     """Return the newest plan.json of the parts that WORK_DIR continues, {} for none."""
-    path = join(work_dir, RECORDS)
-    return storage.read_parquet(path).attrs["plan"] if exists(path) else {}
+    path = f"{work_dir}/{RECORDS}"
+    if not exists(path):
+        return {}
+    return storage.read_parquet(path).attrs["plan"]
 
 
 def save_earlier(records: pd.DataFrame, work_dir: str) -> None:
     """Keep the records of parts in WORK_DIR, or remove those that it kept before."""
-    path = join(work_dir, RECORDS)
+    path = f"{work_dir}/{RECORDS}"
     storage.remove(path)
     if records.attrs:
         storage.write_parquet(records, path)

@@ -34,27 +34,34 @@ def compute_columns(
     done = _read_known(table, names, key, path)
     # Sorted, so that rows that need the same file are computed together.
     missing = table.drop(done.index).sort_values(key)
-    tasks = blocks(missing, BLOCK)
-    results = run(compute, tasks, label=label, total=len(missing), advance=len)
+    results = run(
+        compute,
+        blocks(missing, BLOCK),
+        label=label,
+        total=len(missing),
+        advance=len,
+    )
     values = chain.from_iterable(results)
     while len(missing):
         n_rows = max(MIN_ROWS, len(done) // 5)
-        rows, missing = missing[:n_rows], missing[n_rows:]
+        rows = missing[:n_rows]
+        missing = missing[n_rows:]
         computed = pd.DataFrame(list(islice(values, n_rows)), rows.index, names)
         computed = computed.astype(table.dtypes[names])
-        done = pd.concat([done, rows.assign(**computed)])
+        done = pd.concat([done, rows.assign(**computed)]).sort_index()
         if path:
-            storage.write_parquet(done.sort_index(), path)
-    return done.sort_index()
+            storage.write_parquet(done, path)
+    return done
 
 
 def _read_known(
     table: pd.DataFrame, names: list[str], key: list[str], path: str
 ) -> pd.DataFrame:
     """Return the rows whose columns are in the file."""
-    saved = storage.read_parquet(path) if storage.exists(path) else table.iloc[:0]
-    if not set(table).issubset(saved):  # it is of an earlier version
-        saved = table.iloc[:0]
-    known = table[key].reset_index().merge(saved.drop_duplicates(key), on=key)
-    known = known.set_index("index")[names]
+    try:
+        saved = storage.read_parquet(path).drop_duplicates(key)
+        known = table[key].reset_index().merge(saved, on=key)
+        known = known.set_index("index")[names]
+    except (FileNotFoundError, KeyError):  # or it is of an earlier version
+        return table.iloc[:0]
     return table.loc[known.index].assign(**known)

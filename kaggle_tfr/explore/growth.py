@@ -6,8 +6,9 @@ image.
 """
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,17 @@ from kaggle_tfr.naming import RECORDS
 from kaggle_tfr.notebook import note
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.shards import PlanId, check_one_dataset, list_parts
-from kaggle_tfr.storage import exists, join
 
-KEPT = ["image_id", "split", "label_name", "fold", "part", "digest"]
+KEPT = [
+    "image_id",
+    "split",
+    "label_name",
+    "fold",
+    "part",
+    "digest",
+    "path",
+    "problem",
+]
 
 
 def read_records(folds_from: str | Sequence[str], work_dir: str) -> pd.DataFrame:
@@ -39,9 +48,9 @@ def read_records(folds_from: str | Sequence[str], work_dir: str) -> pd.DataFrame
     folds_from: an earlier work folder, a CSV such as folds.csv, or all parts of a
         dataset, as folders or slugs, or the folder that contains them; "" for none.
     work_dir: WORK_DIR, which must be another folder.
-    Columns of the records: those of `read_fingerprints`; folder, of the part; and path,
-        for a record without an image. Those of a CSV, which has no plan, are
-        image_id, split, fold, and part, which is -1.
+    Columns of the records: those of `read_fingerprints`; folder, of the part; path,
+        for a record without an image; and problem, which is "". Those of a CSV, which
+        has no plan, are image_id, split, fold, and part, which is -1.
     Raises: FileNotFoundError, ValueError.
     """
     names = list_texts(folds_from)
@@ -57,21 +66,25 @@ def read_records(folds_from: str | Sequence[str], work_dir: str) -> pd.DataFrame
             f"FOLDS_FROM is the WORK_DIR '{work_dir}' itself, whose files this run "
             "replaces. Set another WORK_DIR or NAME for the grown dataset."
         )
-    tables = [table for folder in folders for table in _read_folder(folder)]
+    tables = chain.from_iterable(map(_read_folder, folders))
     records = pd.concat(tables, ignore_index=True)
-    place = GONE + "part-" + records["part"].astype(str) + "/" + records["split"]
+    part = records["part"].astype(str)
+    place = GONE + "part-" + part + "/" + records["split"]
     records["path"] = place + "/" + records["image_id"]
+    records["problem"] = ""
     records.attrs["plan"] = _load_plan(records)
     return records.drop_duplicates("path", ignore_index=True)
 
 
 def _load_plan(records: pd.DataFrame) -> dict[str, Any]:
     """Return the newest plan.json. Raises: ValueError: records are missing."""
+    folders = records["folder"]
     check_one_dataset(
-        records["folder"].unique(), advice="Name parts of one dataset in FOLDS_FROM."
+        folders.unique(),
+        advice="Name parts of one dataset in FOLDS_FROM.",
     )
     parts = records["part"].unique()
-    path = join(records["folder"][records["part"].argmax()], "plan.json")
+    path = f"{folders[records['part'].argmax()]}/plan.json"
     plan = storage.parse_json(storage.read_text(path), path, "Copy it again.")
     if len(parts) != PlanId.from_dict(plan).part_numbers.stop - 1:
         raise ValueError(
@@ -91,20 +104,25 @@ def _read_csv(name: str) -> pd.DataFrame:
             f"FOLDS_FROM '{name}' needs the columns image_id and fold, but has "
             f"{', '.join(map(str, rows))}."
         )
-    rows = rows.assign(split=rows.get("split", "train"), part=-1)
+    split = rows.get("split", "train")
+    rows = rows.assign(split=split, part=-1)
     return rows[["image_id", "split", "fold", "part"]]
 
 
-def _read_folder(folder: str) -> list[pd.DataFrame]:
-    """Return the records of a part, or of the parts in a folder and earlier ones."""
-    parts = list_parts(folder, FINGERPRINTS_FILE) or [folder]
-    tables = [read_fingerprints(part).assign(folder=part) for part in parts]
-    if exists(join(folder, RECORDS)):
-        tables.append(storage.read_parquet(join(folder, RECORDS)))
-    return tables
+def _read_folder(folder: str) -> Iterator[pd.DataFrame]:
+    """Yield the records of a part, or of the parts in a folder and earlier ones."""
+    for part in list_parts(folder, FINGERPRINTS_FILE) or [folder]:
+        yield read_fingerprints(part).assign(folder=part)
+    earlier = f"{folder}/{RECORDS}"
+    if storage.exists(earlier):
+        yield storage.read_parquet(earlier)
 
 
-def join_records(images: pd.DataFrame, labels: Labels, records: pd.DataFrame) -> Table:
+def join_records(
+    images: pd.DataFrame,
+    labels: Labels,
+    records: pd.DataFrame,
+) -> Table:
     """Return the images with their records, and the labels of the earlier parts.
 
     images, labels: of 01. records: of `read_records`.
@@ -112,60 +130,79 @@ def join_records(images: pd.DataFrame, labels: Labels, records: pd.DataFrame) ->
     the fold), and fold (-1: none). Records without an image follow.
     Raises: ValueError: the input has other labels.
     """
-    row = _match(images, records)
-    found = records[row.notna()].set_index(row.dropna().astype(int))
-    gone = records[row.isna()]
+    found, gone = _match(images, records)
     joined = images.assign(part=0, fold=-1)
     columns = records.columns.intersection(KEPT)
     joined.loc[found.index, columns] = found[columns]
+
     is_changed = joined["digest"] != images["digest"]
     is_relabelled = joined["label_name"] != images["label_name"]
-    _note_records(len(records), len(gone), is_changed.sum(), is_relabelled.sum())
+    joined["path"] = images["path"].mask(is_changed, joined["path"])
+    note(
+        "·" if len(found) else "!",
+        f"Images of FOLDS_FROM, which keep split, fold and label: {len(records):,}. "
+        f"Of these, {len(gone):,} are not in the input, {is_changed.sum():,} are "
+        f"rejected or other files now, and {is_relabelled.sum():,} have another label.",
+        "earlier parts",
+    )
     plan = records.attrs.get("plan")
     if not plan:
         return joined, labels
-    joined["path"] = joined["path"].mask(is_changed, found["path"])
-    joined.loc[found.index, "problem"] = ""
-    gone = _list_gone(joined, gone, plan["settings"]["group_column"])
+    return _add_gone(joined, gone, labels, plan)
+
+
+def _add_gone(
+    images: pd.DataFrame,
+    gone: pd.DataFrame,
+    labels: Labels,
+    plan: dict[str, Any],
+) -> Table:
+    """Return the images and the records without one, with the labels of the plan."""
     labels = _keep_labels(labels, Labels.from_dict(plan["labels"]))
-    return _number_labels(pd.concat([joined, gone], ignore_index=True), labels)
+    # The input may lack a class of the records.
+    images = images.assign(**labels.blanks() | dict(images))
+    rows = _list_gone(images, gone, plan["settings"]["group_column"])
+    images = pd.concat([images, rows], ignore_index=True)
+    if labels.kind == "multi":
+        columns = list(labels.label_columns)
+        flags = images["label_name"].str.get_dummies("|")
+        flags = flags.reindex(columns=columns, fill_value=0)
+        images[columns] = flags.astype(np.int8)
+    numbered, _ = number_labels(images, labels)
+    return numbered, labels
 
 
-def _note_records(
-    n_records: int, n_gone: int, n_changed: int, n_relabelled: int
-) -> None:
-    """Note how many records have an image, and how many of these differ."""
-    note(
-        "!" if n_gone == n_records else "·",
-        f"Images of FOLDS_FROM, which keep split, fold and label: {n_records:,}. "
-        f"Of these, {n_gone:,} are not in the input, {n_changed:,} are "
-        f"rejected or other files now, and {n_relabelled:,} have another label.",
-        "earlier parts",
-    )
-
-
-def _match(images: pd.DataFrame, records: pd.DataFrame) -> pd.Series:
-    """Return the row of the image of each record, NaN for none.
+def _match(
+    images: pd.DataFrame, records: pd.DataFrame
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the records by the rows of their images, and those without an image.
 
     The id decides, then the content: in class folders, an image that moves to another
     class has another id. A test image may have the id of another one.
     """
     row = pd.Series(np.nan, records.index)
     for column in records.columns.intersection(["image_id", "digest"]):
-        names, names_of_records = [
-            table[column] + (table["split"] == "test").map({True: "?", False: ""})
-            for table in (images, records)
-        ]
-        names = names[(images[column] != "") & ~images.index.isin(row)]
+        is_taken = images.index.isin(row)
+        is_free = (images[column] != "") & ~is_taken
+        names = _name_rows(images, column)[is_free].drop_duplicates()
         row_of = pd.Series(names.index, names)
-        row_of = row_of[~row_of.index.duplicated()]
-        found = names_of_records[row.isna()].map(row_of)
+        found = _name_rows(records, column)[row.isna()].map(row_of)
         row = row.fillna(found.drop_duplicates())
-    return row
+    is_found = row.notna()
+    rows = row[is_found].astype(int)
+    return records[is_found].set_index(rows), records[~is_found]
+
+
+def _name_rows(table: pd.DataFrame, column: str) -> pd.Series:
+    """Return the values of a column, with a mark at those of test images."""
+    is_test = table["split"] == "test"
+    return table[column] + np.where(is_test, "?", "")
 
 
 def _list_gone(
-    images: pd.DataFrame, records: pd.DataFrame, group_column: str
+    images: pd.DataFrame,
+    records: pd.DataFrame,
+    group_column: str,
 ) -> pd.DataFrame:
     """Return rows with the columns of `images` for records without an image."""
     gone = records.reindex(columns=images.columns)
@@ -174,7 +211,8 @@ def _list_gone(
         # Parts have digests of the groups' names, which the input may have.
         names = images[group_column].drop_duplicates()
         name_of = pd.Series(names.to_numpy(), digest_groups(names))
-        gone[group_column] = records[GROUP].map(name_of).fillna(records[GROUP])
+        digests = records[GROUP]
+        gone[group_column] = digests.map(name_of).fillna(digests)
     numbers = images.select_dtypes("number").columns
     gone[numbers] = gone[numbers].fillna(0)
     return gone.fillna("").astype(images.dtypes)
@@ -182,7 +220,8 @@ def _list_gone(
 
 def _keep_labels(labels: Labels, before: Labels) -> Labels:
     """Return the earlier labels; those of the input must be among them."""
-    new_names = set(map(str, labels.classes)).difference(map(str, before.classes))
+    names_before = map(str, before.classes)
+    new_names = set(map(str, labels.classes)).difference(names_before)
     if new_names or labels.kind != before.kind:
         raise ValueError(
             f"The input has labels of the kind '{labels.kind}', FOLDS_FROM has "
@@ -191,16 +230,3 @@ def _keep_labels(labels: Labels, before: Labels) -> Labels:
             "added. Set LABEL_MAP, or make a new dataset without FOLDS_FROM."
         )
     return replace(before, name=labels.name, bit_depth=labels.bit_depth)
-
-
-def _number_labels(images: pd.DataFrame, labels: Labels) -> Table:
-    """Return the images with labels by label_name, as the records have them."""
-    columns = list(labels.label_columns)
-    # The input may lack a class of the records.
-    all_columns = images.columns.union(columns, sort=False)
-    images = images.reindex(columns=all_columns, fill_value="")
-    if labels.kind == "multi":
-        flags = images["label_name"].str.get_dummies("|")
-        flags = flags.reindex(columns=columns, fill_value=0)
-        images[columns] = flags.astype("int8")
-    return number_labels(images, labels)[0], labels

@@ -31,7 +31,12 @@ MISSING = ("", "nan", "NaN", "<NA>")  # how CSVs write that there is no value
 LEFT_OUT = "left out by LABEL_MAP"
 NO_LABEL = "no label"
 ODD_CELL = "a label is neither 0 nor 1"
-FLAGS = {"1": 1, "true": 1, "0": 0, "false": 0}
+FLAGS = {
+    "1": 1,
+    "true": 1,
+    "0": 0,
+    "false": 0,
+}
 INTEGER = re.compile("0|-?[1-9][0-9]*")  # as Python would write it: "007" stays text
 NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"
 RUNS = r"\d+ \d+( \d+ \d+)*"  # a run-length code
@@ -56,23 +61,38 @@ def label_rows(
     rows: of `list_rows`, or of records. text, known: as in `read_labels`.
     Raises: ValueError: the text cannot be such labels.
     """
-    image = rows[FILE].where(rows[FILE] != "", rows[ID])
-    is_optional = (rows[SPLIT] == "test") | rows[PROBLEM].str.startswith(NO_ROW)
-    facts = pd.DataFrame({"image": image, "is_optional": is_optional})
+    file = rows[FILE]
+    is_test = rows[SPLIT] == "test"
+    facts = pd.DataFrame(
+        {
+            "image": file.where(file != "", rows[ID]),
+            "is_optional": is_test | rows[PROBLEM].str.startswith(NO_ROW),
+        }
+    )
     labelled, labels = read_labels(text, facts, settings, known)
-    rows = rows.loc[labelled.index]
+    rows = rows.loc[labelled.index].drop(columns=list(text), errors="ignore")
     labelled["problem"] = first_problem(rows[PROBLEM], labelled["problem"])
-    others = rows.filter(regex=OF_CSV).drop(columns=list(text), errors="ignore")
-    others = others.rename(columns={name: f"csv_{name}" for name in RESERVED})
-    images = _list_places(rows, settings["INPUT_DIR"])
-    images = pd.concat([images, labelled, others], axis=1)
+    images = _list_columns(rows, labelled, settings["INPUT_DIR"])
     return images.reset_index(drop=True), labels
 
 
-def _list_places(rows: pd.DataFrame, input_dir: str) -> pd.DataFrame:
-    """Return image_id, path and split of each row."""
-    path = rows[FILE].where(rows[FILE] == "", f"{input_dir}/" + rows[FILE])
-    return pd.DataFrame({"image_id": rows[ID], "path": path, "split": rows[SPLIT]})
+def _list_columns(
+    rows: pd.DataFrame,
+    labelled: pd.DataFrame,
+    input_dir: str,
+) -> pd.DataFrame:
+    """Return the columns of images: their place, labels, and others of the CSV."""
+    names = {name: f"csv_{name}" for name in RESERVED}
+    others = rows.filter(regex=OF_CSV).rename(columns=names)
+    file = rows[FILE]
+    places = pd.DataFrame(
+        {
+            "image_id": rows[ID],
+            "path": file.where(file == "", f"{input_dir}/" + file),
+            "split": rows[SPLIT],
+        }
+    )
+    return places.join([labelled, others])
 
 
 def read_labels(
@@ -91,19 +111,29 @@ def read_labels(
     Raises: ValueError: the cells cannot be such labels.
     """
     if text.columns.empty:
-        values = {"label": -1, "label_name": "", "problem": NO_LABEL if known else ""}
-        return pd.DataFrame(values, text.index), known or Labels()
+        return _leave_unlabelled(text.index, known)
+
     text = _split_cells(text, settings["LABEL_SEPARATOR"])
     is_optional = rows["is_optional"]
     cells, classes = _map_cells(text, is_optional, settings, known)
     table, labels = _read_cells(cells, rows, settings, classes)
-
     if labels.kind == "single":
-        is_left_out = (cells.iloc[:, 0] == "") & (text.iloc[:, 0] != "")
+        names = cells.iloc[:, 0]
+        is_left_out = (names == "") & (names != text.iloc[:, 0])
         table.loc[is_left_out, "problem"] = LEFT_OUT
-    is_missing = (table["label"] < 0) & (table["problem"] == "")
-    table.loc[is_missing & ~is_optional[table.index], "problem"] = NO_LABEL
+    is_missing = (table["label"] < 0) & ~is_optional[table.index]
+    table.loc[is_missing & (table["problem"] == ""), "problem"] = NO_LABEL
     return table, labels
+
+
+def _leave_unlabelled(index: pd.Index, known: Labels | None) -> Table:
+    """Return a row without a label for each image."""
+    values = {
+        "label": -1,
+        "label_name": "",
+        "problem": NO_LABEL if known else "",
+    }
+    return pd.DataFrame(values, index), known or Labels()
 
 
 def _map_cells(
@@ -114,12 +144,14 @@ def _map_cells(
 ) -> tuple[pd.DataFrame, Classes]:
     """Return the cells and columns that LABEL_MAP renames, and the known classes."""
     label_map = _load_label_map(settings)
-    if not known and len(text.columns) == 1 and (order := _list_order(label_map)):
+    order = _list_order(label_map)
+    if order and not known and len(text.columns) == 1:
         return text, order
     # The label that LABEL_MAP gives to an empty cell is not that of a test image.
     is_blank = is_optional[text.index] & (text == "").all(axis=1)
     cells = text.where(is_blank, text.replace(label_map))
-    return cells.rename(columns=label_map), known.classes if known else ()
+    cells = cells.rename(columns=label_map)
+    return cells, known.classes if known else ()
 
 
 def _load_label_map(settings: Values) -> dict[str, str]:
@@ -127,9 +159,9 @@ def _load_label_map(settings: Values) -> dict[str, str]:
     label_map: Any = settings["LABEL_MAP"] or {}
     if isinstance(label_map, str):
         path = storage.resolve(settings["INPUT_DIR"], label_map)
-        advice = 'LABEL_MAP takes {"class": label}.'
-        label_map = storage.parse_json(storage.read_bytes(path), path, advice)
-    return {str(name): str(value) for name, value in label_map.items()}
+        text = storage.read_bytes(path)
+        label_map = storage.parse_json(text, path, 'LABEL_MAP takes {"class": label}.')
+    return {str(name): str(label) for name, label in label_map.items()}
 
 
 def _list_order(label_map: dict[str, str]) -> Classes:
@@ -150,34 +182,38 @@ def _split_cells(text: pd.DataFrame, separator: str) -> pd.DataFrame:
 def _tidy(cells: pd.Series) -> pd.Series:
     """Return the cells with composed letters; if all are numbers, 1.0 is 1."""
     cells = cells.str.normalize("NFC")
-    cells = cells.mask(cells.str.strip().isin(MISSING), "")
+    is_missing = cells.str.strip().isin(MISSING)
+    cells = cells.mask(is_missing, "")
     if cells.str.fullmatch(r"(-?\d+(\.\d+)?)?").all():
         return cells.str.replace(r"\.0+$", "", regex=True)
     return cells
 
 
 def _read_cells(
-    cells: pd.DataFrame, rows: pd.DataFrame, settings: Values, classes: Classes
+    cells: pd.DataFrame,
+    rows: pd.DataFrame,
+    settings: Values,
+    classes: Classes,
 ) -> Table:
     """Return the labels of cells, whatever form they have; label -1 is a missing one.
 
     cells: their columns are called like the labels, "" for one that is left out.
     """
     kind = settings["LABEL_KIND"]
-    n_columns = len(cells.columns)
     names = cells.iloc[:, 0]
     if kind == "masks":
         codes = cells.iloc[:, -1].str.strip().replace(list(EMPTY_CODES), "")
-        if n_columns == 1:
+        is_labelled = ~rows["is_optional"] | (codes != "")
+        if len(cells.columns) == 1:
             names = pd.Series(names.name, names.index)
-        has_label = ~rows["is_optional"] | (codes != "")
-        return _spread(names, codes, has_label, rows, classes)
+        return _spread(names, codes, rows.index[is_labelled], rows, classes)
     if kind == "number":
         return _label_numbers(names, rows)
-    if n_columns > 1:
+    if len(cells.columns) > 1:
         return _label_flags(cells, rows, kind, classes)
     if settings["LABEL_SEPARATOR"] or kind == "multi":
-        return _spread(names, names, names != "", rows, classes)
+        labelled = names.index[names != ""]
+        return _spread(names, names, labelled, rows, classes)
     return _label_classes(names, rows, classes)
 
 
@@ -187,12 +223,17 @@ def _parse_names(names: Collection[str]) -> list:
     return list(map(int if is_numeric else str, names))
 
 
-def _list_classes(names: pd.Series, rows: pd.DataFrame, classes: Classes) -> Classes:
+def _list_classes(
+    names: pd.Series,
+    rows: pd.DataFrame,
+    classes: Classes,
+) -> Classes:
     """Return the known classes, or the sorted names of images that need a label.
 
     Raises: ValueError: a name is not that of a known class.
     """
-    texts = set(names[~rows["is_optional"][names.index]].unique()) - {""}
+    is_optional = rows["is_optional"][names.index]
+    texts = set(names[~is_optional].unique()) - {""}
     if not classes:
         return sorted(_parse_names(texts))
     unknown = sorted(texts.difference(map(str, classes)))
@@ -211,10 +252,14 @@ def number_names(classes: Classes) -> dict[str, int]:
     return {str(name): label for label, name in enumerate(classes)}
 
 
-def _label_classes(names: pd.Series, rows: pd.DataFrame, classes: Classes) -> Table:
+def _label_classes(
+    names: pd.Series,
+    rows: pd.DataFrame,
+    classes: Classes,
+) -> Table:
     """Return one class for each image, "" for none."""
     classes = _list_classes(names, rows, classes)
-    names = names.where(names.isin(list(map(str, classes))), "")
+    names = names.where(names.isin(number_names(classes)), "")
     return _describe(names, rows), Labels("single", tuple(classes))
 
 
@@ -224,19 +269,27 @@ def _label_numbers(cells: pd.Series, rows: pd.DataFrame) -> Table:
     if column in RESERVED or ":" in column:
         column = "target"
     cells = cells.where(cells.str.fullmatch(NUMBER), "")
-    table = _describe(cells, rows).assign(**{column: pd.to_numeric(cells)})
+    table = _describe(cells, rows)
+    table[column] = pd.to_numeric(cells)
     return table, Labels("number", (), (column,))
 
 
 def _describe(names: pd.Series, rows: pd.DataFrame) -> pd.DataFrame:
     """Return label, label_name and problem of each row, which has one name or none."""
     image = rows["image"]
-    problem_of = {True: "listed twice: the first row counts", False: ""}
-    problem = image.duplicated().map(problem_of)
     n_names = names.groupby(image).transform("nunique")
-    problem = problem.mask(n_names > 1, "listed with different labels")
-    label = (names != "").astype(np.int64) - 1
-    return pd.DataFrame({"label": label, "label_name": names, "problem": problem})
+    problem = np.select(
+        [n_names > 1, image.duplicated()],
+        ["listed with different labels", "listed twice: the first row counts"],
+        "",
+    )
+    return pd.DataFrame(
+        {
+            "label": np.where(names == "", -1, 0),
+            "label_name": names,
+            "problem": problem,
+        }
+    )
 
 
 def number_labels(images: pd.DataFrame, labels: Labels) -> Table:
@@ -246,41 +299,55 @@ def number_labels(images: pd.DataFrame, labels: Labels) -> Table:
     of a quantity with equal counts, which are its classes; -1 for none.
     """
     if labels.kind == "number":
-        numbers = images[labels.label_columns[0]]
-        bins = pd.qcut(numbers, N_BINS, duplicates="drop").cat.rename_categories(str)
-        labels = replace(labels, classes=tuple(bins.cat.categories))
-        names_of_bins = bins.astype(object).fillna("").astype(str)
-        images = images.assign(label_name=names_of_bins)
+        (column,) = labels.label_columns
+        bins = pd.qcut(images[column], N_BINS, duplicates="drop")
+        labels = replace(labels, classes=tuple(map(str, bins.cat.categories)))
+        names = bins.astype(str).where(bins.notna(), "")
+        images = images.assign(label_name=names)
+
     names = images["label_name"]
-    if labels.kind in ("single", "number"):
-        label = pd.Categorical(names, list(number_names(labels.classes)))
+    categories = None
+    if labels.class_columns:  # each combination of labels is a category
+        names = names.where(images["label"] >= 0)
     else:
-        label = pd.Categorical(names.where(images["label"] >= 0))
-    return images.assign(label=label.codes.astype(np.int64)), labels
+        categories = list(number_names(labels.classes))
+    label = pd.Categorical(names, categories).codes
+    return images.assign(label=label.astype(np.int64)), labels
 
 
 def _label_flags(
-    cells: pd.DataFrame, rows: pd.DataFrame, kind: str, classes: Classes
+    cells: pd.DataFrame,
+    rows: pd.DataFrame,
+    kind: str,
+    classes: Classes,
 ) -> Table:
     """Return the labels of columns of 0 and 1; a row with other cells has none."""
-    cells = cells.drop(columns="", errors="ignore")
-    flags = cells.apply(lambda column: column.str.strip().str.lower().map(FLAGS))
-    is_good = flags.notna().all(axis=1)
+    flags = _read_flags(cells)
+    columns = list(dict.fromkeys(map(str, flags)))
     is_required = ~rows["is_optional"]
-    names = flags[is_good].melt(ignore_index=False).query("value == 1")["variable"]
     if kind == "auto":
-        kind = _choose_kind(flags[is_good & is_required])
+        kind = _choose_kind(flags[is_required[flags.index]])
+
     if kind == "single":
-        names = names[~names.index.duplicated(keep=False)]
+        is_one = flags.sum(axis=1) == 1
+        names = flags.idxmax(axis=1).where(is_one, "")
         names = names.reindex(cells.index, fill_value="")
-        classes = classes or sorted(_parse_names(set(flags)))
+        classes = classes or sorted(_parse_names(columns))
         table, labels = _label_classes(names, rows, classes)
     else:
-        classes = classes or list(dict.fromkeys(flags))
-        table, labels = _spread(names, names, is_good, rows, classes)
-    is_odd = (~is_good & is_required)[table.index]
-    table.loc[is_odd, "problem"] = ODD_CELL
+        marks = flags.melt(ignore_index=False)
+        names = marks["variable"][marks["value"] == 1]
+        table, labels = _spread(names, names, flags.index, rows, classes or columns)
+    is_odd = is_required & ~rows.index.isin(flags.index)
+    table.loc[is_odd[table.index], "problem"] = ODD_CELL
     return table, labels
+
+
+def _read_flags(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that have only 0 and 1, without columns that are left out."""
+    cells = cells.drop(columns="", errors="ignore")
+    flags = cells.apply(lambda column: column.str.strip().str.lower().map(FLAGS))
+    return flags.dropna()
 
 
 def _choose_kind(flags: pd.DataFrame) -> str:
@@ -298,15 +365,15 @@ def _choose_kind(flags: pd.DataFrame) -> str:
 def _spread(
     names: pd.Series,
     values: pd.Series,
-    has_label: pd.Series,
+    labelled: pd.Index,
     rows: pd.DataFrame,
     classes: Classes,
 ) -> Table:
     """Return a row for each image, with its value in the column of each name.
 
     values: run-length codes, of which those of one image and name become one, or the
-    names, which become 1. has_label: whether the image of a row has labels, if only
-    none of them.
+    names, which become 1. labelled: the rows whose images have labels, if only none of
+    them.
     """
     kind = "multi" if values is names else "masks"
     classes = tuple(_list_classes(names, rows, classes))
@@ -317,29 +384,41 @@ def _spread(
             f"a label is called '{min(reserved)}', like a column of images.parquet. "
             f'Set LABEL_MAP: {{"{min(reserved)}": "another name"}}.'
         )
-    table = _join_values(names, values, rows["image"], labels)
-    images = rows["image"][table.index]
-    is_labelled = images.isin(rows["image"][has_label.index][has_label])
+    image = rows["image"]
+    marks = names.to_frame("name").assign(
+        value=values,
+        image=image[names.index],
+    )
+    marks = marks[(values != "") & names.isin(labels.label_columns)]
+    table = _widen(marks, image.drop_duplicates(), labels)
+    is_labelled = image[table.index].isin(image[labelled])
     table.insert(0, "label", is_labelled.astype(np.int64) - 1)
-    table.insert(2, "problem", "")
     return table, labels
 
 
-def _join_values(
-    names: pd.Series, values: pd.Series, image: pd.Series, labels: Labels
+def _widen(
+    marks: pd.DataFrame,
+    images: pd.Series,
+    labels: Labels,
 ) -> pd.DataFrame:
-    """Return label_name and the columns of labels, a row for each image."""
-    columns = list(labels.label_columns)
-    is_held = (values != "") & names.isin(columns)
-    keys = [image[names.index][is_held], names[is_held].rename("name")]
-    groups = values[is_held].groupby(keys)
-    joined = groups.agg("first" if labels.kind == "multi" else join_codes)
-    texts = joined.reset_index("name")["name"].groupby(level=0).agg("|".join)
+    """Return label_name, problem and the columns of labels, a row for each image.
 
-    images = image.drop_duplicates()
-    table = joined.unstack(fill_value="")  # noqa: PD010
+    marks: image, name and value of each label.
+    """
+    join: Any = "first" if labels.kind == "multi" else join_codes
+    table = marks.pivot_table(
+        values="value",
+        index="image",
+        columns="name",
+        aggfunc=join,
+        fill_value="",
+    )
+    columns = list(labels.label_columns)
     table = table.reindex(images, columns=columns, fill_value="")
     if labels.kind == "multi":
         table = (table != "").astype(np.int8)
+    names = marks.drop_duplicates(["image", "name"]).sort_values("name")
+    texts = names.groupby("image")["name"].agg("|".join)
     table.insert(0, "label_name", texts.reindex(images, fill_value=""))
+    table.insert(1, "problem", "")
     return table.set_axis(images.index)

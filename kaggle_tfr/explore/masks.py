@@ -1,8 +1,8 @@
-"""Check whether run-length codes count by columns, on a sample of the images."""
+"""Check run-length codes: whether they fit their images, and count by columns."""
 
 import pandas as pd
 
-from kaggle_tfr.images.masks import transpose_code
+from kaggle_tfr.images.masks import find_code_problem, transpose_code
 from kaggle_tfr.notebook import note
 from kaggle_tfr.schema import Labels
 
@@ -33,3 +33,20 @@ def note_combs(images: pd.DataFrame, labels: Labels) -> None:
             "input: masks",
             "If so, set RLE_ORDER: rows.",
         )
+
+
+def check_codes(
+    images: pd.DataFrame,
+    labels: Labels,
+    rle_order: str,
+) -> None:
+    """Make the codes of images count by columns; one that does not fit is a problem."""
+    for name in labels.label_columns:
+        codes = images[[name, "height", "width"]].to_numpy()
+        found = pd.Series([find_code_problem(*row) for row in codes], images.index)
+        is_new = (images["problem"] == "") & (found != "")
+        images.loc[is_new, "problem"] = f"{name}: " + found
+        is_good = images["problem"] == ""
+        if rle_order == "rows":
+            by_columns = [transpose_code(*row) for row in codes[is_good]]
+            images.loc[is_good, name] = by_columns

@@ -4,6 +4,7 @@ import fnmatch
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -59,25 +60,19 @@ def read_records(settings: Values, known: Labels | None = None) -> Table:
     """
     input_dir = settings["INPUT_DIR"]
     shards = list_shards(settings)
-    if shards.empty:
-        raise FileNotFoundError(
-            f"no TFRecord shard in {input_dir} is an input: there is none that fits "
-            "PATTERN, or they are in WORK_DIR or OUT_DIR. Set INPUT_DIR to the folder "
-            "of the shards, and PATTERN to their names, such as '*.tfrec'."
-        )
-    folders = shards["part"].replace("", input_dir).unique()
+    folders = shards["part"].unique()
     schema = _choose_schema(shards, folders[0], settings)
     saved = _load_labels(folders, schema)
-    read_shard = partial(
-        _read_shard, schema=schema, names=saved.label_columns, input_dir=input_dir
-    )
+    schema = replace(schema, label_columns=saved.label_columns)
+    read_shard = partial(_read_shard, schema=schema, input_dir=input_dir)
     listed = shards[["file", "split"]].to_numpy().tolist()
     tables = parallel.run(read_shard, listed, label="Reading shards")
     records = pd.concat(tables, ignore_index=True)
+
     settings = {**settings, "LABEL_KIND": saved.kind, "LABEL_SEPARATOR": ""}
     if saved.classes and not settings["LABEL_MAP"]:
         known = known or saved
-    rows = _name_rows(records.drop(columns=[*saved.label_columns], errors="ignore"))
+    rows = _name_rows(records, saved)
     return label_rows(rows, _read_text(records, saved), settings, known)
 
 
@@ -89,12 +84,14 @@ def _load_labels(folders: Iterable[str], schema: RecordSchema) -> Labels:
     return saved if saved.kind == kind else Labels(kind, columns, columns)
 
 
-def _name_rows(records: pd.DataFrame) -> pd.DataFrame:
+def _name_rows(records: pd.DataFrame, saved: Labels) -> pd.DataFrame:
     """Return records as rows with the column `ID`; other sources become columns."""
-    rows = records.drop(columns=[*SOURCES], errors="ignore")
+    used = [*SOURCES, *saved.label_columns]
+    rows = records.drop(columns=used, errors="ignore")
     rows = rows.convert_dtypes(convert_string=False, convert_floating=False)
-    ids = records.get("image_id", records[FILE]).fillna(records[FILE])
-    rows[ID] = ids.mask(ids.duplicated(), records[FILE])
+    file = rows[FILE]
+    ids = records.get("image_id", file).fillna(file)
+    rows[ID] = ids.mask(ids.duplicated(), file)
     return rows
 
 
@@ -120,18 +117,25 @@ def list_shards(settings: Values) -> pd.DataFrame:
 
     PATTERN chooses them, else their names. file: below INPUT_DIR.
     Shards that a shards.csv lists, but whose file is missing, are among them. A shard
-    that none lists has the split in its name, and the part "".
-    Raises: ValueError: parts of different datasets.
+    that none lists has the split in its name, and INPUT_DIR as its part.
+    Raises: FileNotFoundError: no shard; ValueError: parts of different datasets.
     """
-    files = list_files(settings["INPUT_DIR"], (), settings["EXCLUDED"])
-    places = _place_shards([*files.images, *files.others], settings["INPUT_DIR"])
+    input_dir = settings["INPUT_DIR"]
+    files = list_files(input_dir, (), settings["EXCLUDED"])
+    places = _place_shards(files.others, input_dir)
     patterns = list_texts(settings["PATTERN"])
     chosen = [fnmatch.filter(places, pattern) for pattern in patterns]
     shards = {*chain(*chosen)} if patterns else filter(is_shard_name, places)
     rows = [(name, *places[name]) for name in sorted(shards)]
+    if not rows:
+        raise FileNotFoundError(
+            f"no TFRecord shard in {input_dir} is an input: there is none that fits "
+            "PATTERN, or they are in WORK_DIR or OUT_DIR. Set INPUT_DIR to the folder "
+            "of the shards, and PATTERN to their names, such as '*.tfrec'."
+        )
     table = pd.DataFrame(rows, columns=["file", "split", "part"])
     check_one_dataset(
-        filter(None, table["part"]),
+        table["part"].unique(),
         advice="Set INPUT_DIR to one of them, MORE_INPUTS to the other.",
     )
     return table
@@ -139,7 +143,7 @@ def list_shards(settings: Values) -> pd.DataFrame:
 
 def _place_shards(names: Sequence[str], input_dir: str) -> dict[str, tuple[str, str]]:
     """Return split and part of each file, and of those that a shards.csv lists."""
-    places = {name: (parse_split(name), "") for name in names}
+    places = {name: (parse_split(name), input_dir) for name in names}
     for listing in fnmatch.filter(names, "*shards.csv"):
         folder = os.path.dirname(listing)
         part = f"{input_dir}/{folder}".rstrip("/")
@@ -149,7 +153,11 @@ def _place_shards(names: Sequence[str], input_dir: str) -> dict[str, tuple[str, 
     return places
 
 
-def _choose_schema(shards: pd.DataFrame, folder: str, settings: Values) -> RecordSchema:
+def _choose_schema(
+    shards: pd.DataFrame,
+    folder: str,
+    settings: Values,
+) -> RecordSchema:
     """Return INPUT_SCHEMA, the schema.json in a folder, or that of a known dataset.
 
     Raises: as `read_records`.
@@ -157,9 +165,9 @@ def _choose_schema(shards: pd.DataFrame, folder: str, settings: Values) -> Recor
     schema = "" if settings["INPUT_SCHEMA"] == "auto" else settings["INPUT_SCHEMA"]
     if schema or storage.exists(f"{folder}/schema.json"):
         return choose_schema(folder, schema)
-    labelled = shards["file"][shards["split"] != "test"]
     walk = partial(_walk_records, input_dir=settings["INPUT_DIR"])
-    records = chain.from_iterable(map(walk, labelled))
+    labelled = shards.query("split != 'test'")
+    records = chain.from_iterable(map(walk, labelled["file"]))
     features = next((found for found, problem in records if not problem), {})
     known = [lines for lines in KNOWN if features.keys() >= lines.keys()]
     if not known:
@@ -194,12 +202,14 @@ def _walk_records(shard: str, input_dir: str) -> Iterator[tuple[Features, str]]:
 
 
 def _read_shard(
-    shard: Sequence[str], schema: RecordSchema, names: Sequence[str], input_dir: str
+    shard: Sequence[str],
+    schema: RecordSchema,
+    input_dir: str,
 ) -> pd.DataFrame:
     """Return `FILE`, `SPLIT`, `PROBLEM` and the sources (object) of each record.
 
     Lists other than labels, and bytes that are not text, are left out.
-    shard: file and split. names: of the labels in a list.
+    shard: file and split.
     """
     name, split = shard
     schema = schema.for_split(split)
@@ -207,21 +217,20 @@ def _read_shard(
     rows = []
     for number, (features, problem) in enumerate(_walk_records(name, input_dir)):
         row = {FILE: f"{name}#{number}", SPLIT: split, PROBLEM: problem}
-        if not problem and image_key not in features:
-            row[PROBLEM] = f"no image in the feature '{image_key}'"
-        elif not problem and list_image_features(features) != [image_key]:
-            row[FILE] = f"{name}#{image_key}={number}"
-        rows.append(row | _read_values(features, schema, names))
+        if not problem:
+            row |= _read_values(features, schema)
+            if list_image_features(features) != [image_key]:
+                row[FILE] = f"{name}#{image_key}={number}"
+        rows.append(row)
     return pd.DataFrame(rows, dtype=object)
 
 
-def _read_values(
-    features: Features, schema: RecordSchema, names: Sequence[str]
-) -> dict[str, Any]:
-    """Return the values of a record by their sources, those of labels by `names`."""
+def _read_values(features: Features, schema: RecordSchema) -> dict[str, Any]:
+    """Return the values of a record by their sources; a list of labels by its names."""
     row: dict[str, Any] = {}
+    names = schema.label_columns
     for field in schema.fields:
-        values = list_values(features[field.name]) if field.name in features else []
+        values = list_values(features[field.name])  # of a missing one: []
         if field.source == "labels" and len(values) == len(names):
             row.update(zip(names, values, strict=True))
         elif len(values) == 1:

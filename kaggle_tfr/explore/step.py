@@ -1,6 +1,6 @@
 """01 in one call: list, read and measure the images, and save their table."""
 
-import os
+import re
 
 from kaggle_tfr import notebook, storage
 from kaggle_tfr.earlier import save_earlier
@@ -41,16 +41,23 @@ def run(values: Values) -> Table:
     return images, labels
 
 
-def save_template(input_dir: str, test_csv: str, work_dir: str) -> None:
+def save_template(
+    input_dir: str,
+    test_csv: str,
+    work_dir: str,
+) -> None:
     """Copy TEST_CSV to WORK_DIR, for the order and the columns of submission.csv.
 
     The copy goes into parts, which are published. A link that leads outside is not
     copied, and neither is a TEST_CSV that is not called a submission: it may contain
     the labels of the test images.
     """
-    path = storage.join(work_dir, SUBMISSION)
-    source = storage.resolve(input_dir, test_csv)
+    path = f"{work_dir}/{SUBMISSION}"
     storage.remove(path)
-    is_template = "submission" in os.path.basename(test_csv).lower()
-    if is_template and storage.exists(source) and storage.is_inside(source, input_dir):
+    source = storage.resolve(input_dir, test_csv)
+    if (
+        re.search("(?i)submission[^/]*$", test_csv)
+        and storage.exists(source)
+        and storage.is_inside(source, input_dir)
+    ):
         storage.write_atomically(path, storage.read_bytes(source))

@@ -10,11 +10,11 @@ from kaggle_tfr import storage
 from kaggle_tfr.explore.cache import compute_columns
 from kaggle_tfr.explore.files import explain_unreadable
 from kaggle_tfr.explore.inputs import note_rejects
+from kaggle_tfr.explore.masks import check_codes
 from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.facts import NO_FACTS, measure_quality, read_facts
 from kaggle_tfr.images.hashing import ALL_HASHES, hash_image
 from kaggle_tfr.images.header import RejectedImage
-from kaggle_tfr.images.masks import find_code_problem, transpose_code
 from kaggle_tfr.naming import RECORDS
 from kaggle_tfr.parallel import blocks, run
 from kaggle_tfr.records import size_and_time, stream_image_bytes
@@ -36,9 +36,7 @@ HASHED: dict = {
     **dict.fromkeys(ALL_HASHES, np.uint64(0)),
     "texture": np.float32(0),
 }
-COMPUTED = [*MEASURED, *HASHED, "problem"]
-# The columns depend on these. The next run reads images with a problem again.
-KEY = ["path", "file_bytes", "changed", "bit_depth", "problem"]
+BLANK = MEASURED | HASHED
 
 
 def measure(
@@ -58,18 +56,25 @@ def measure(
     rle_order: how run-length codes count; those that count by "rows" are converted.
     Raises: TimeoutError: a bucket does not answer.
     """
-    path = work_dir and storage.join(work_dir, "hashes.parquet")
     table = images[["image_id", "path", "problem"]].reset_index(drop=True)
-    table = table.assign(bit_depth=labels.bit_depth, **MEASURED, **HASHED)
+    table = table.assign(bit_depth=labels.bit_depth, **BLANK)
     paths = blocks(table["path"].tolist(), 1024)
     status = run(_inspect_files, paths, label="Inspecting files")
     table[["file_bytes", "changed"]] = np.concatenate(list(status))
     table = compute_columns(
-        _read_block, table, COMPUTED, KEY, path, label="Reading images"
+        _read_block,
+        table,
+        names=[*BLANK, "problem"],
+        # Images with a problem do not have the empty one: they are read again.
+        key=["path", "file_bytes", "changed", "bit_depth", "problem"],
+        path=work_dir and f"{work_dir}/hashes.parquet",
+        label="Reading images",
     )
-    images = images.assign(**table[[*MEASURED, "problem"]].set_index(images.index))
-    is_masked = labels.kind == "masks"
-    return _check_codes(images, labels, rle_order) if is_masked else images
+    measured = table[[*MEASURED, "problem"]]
+    images = images.assign(**measured.set_index(images.index))
+    if labels.kind == "masks":
+        check_codes(images, labels, rle_order)
+    return images
 
 
 def _inspect_files(paths: list[str]) -> np.ndarray:
@@ -82,11 +87,11 @@ def _inspect_files(paths: list[str]) -> np.ndarray:
 
 
 def _read_block(table: pd.DataFrame) -> list[dict]:
-    """Return the values of the columns `COMPUTED` for each row."""
-    contents = stream_image_bytes(table["path"][table["problem"] == ""])
+    """Return the values of the columns `BLANK` and the problem of each row."""
+    contents = stream_image_bytes(table.query("problem == ''")["path"])
     rows = []
     for image in table.itertuples():
-        row = {**MEASURED, **HASHED, "problem": image.problem}
+        row = BLANK | {"problem": image.problem}
         if not image.problem:
             row |= _read_image(next(contents), image)
         rows.append(row)
@@ -108,7 +113,7 @@ def _read_image(content: bytes | OSError, image: Any) -> dict[str, Any]:
     except RejectedImage as rejection:
         return {"n_bytes": len(content), "problem": str(rejection)}
     bits, texture = hash_image(luma)
-    hashes = zip(ALL_HASHES, bits.view(">u8").tolist(), strict=True)
+    words = bits.view(">u8").tolist()
     brightness, sharpness = measure_quality(luma)
     return {
         "n_bytes": len(content),
@@ -118,23 +123,8 @@ def _read_image(content: bytes | OSError, image: Any) -> dict[str, Any]:
         "texture": texture,
         **vars(header),
         **read_facts(content),
-        **dict(hashes),
+        **dict(zip(ALL_HASHES, words, strict=True)),
     }
-
-
-def _check_codes(images: pd.DataFrame, labels: Labels, rle_order: str) -> pd.DataFrame:
-    """Return the rows with codes by columns; one that does not fit is a problem."""
-    images = images.copy()
-    for name in labels.label_columns:
-        codes = images[[name, "height", "width"]].to_numpy()
-        found = pd.Series([find_code_problem(*row) for row in codes], images.index)
-        is_new = (images["problem"] == "") & (found != "")
-        images.loc[is_new, "problem"] = f"{name}: " + found
-        is_good = images["problem"] == ""
-        if rle_order == "rows":
-            by_columns = [transpose_code(*row) for row in codes[is_good]]
-            images.loc[is_good, name] = by_columns
-    return images
 
 
 def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
@@ -143,14 +133,15 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
     Columns: image_id, path, `HASHED` (hashes uint64), digest (of the file), problem.
     Raises: FileNotFoundError, KeyError: 01 has not read these images.
     """
-    saved = storage.read_parquet(storage.join(work_dir, "hashes.parquet"))
     blank = pd.DataFrame(HASHED | {"path": "", "digest": ""}, [0])
+    saved = storage.read_parquet(f"{work_dir}/hashes.parquet")
     tables = [blank, saved.query("problem == ''")]
-    records = storage.join(work_dir, RECORDS)
+    records = f"{work_dir}/{RECORDS}"
     if storage.exists(records):
         tables.append(storage.read_parquet(records))
-    known = pd.concat([rows[["path", *HASHED, "digest"]] for rows in tables])
+    known = pd.concat(tables, join="inner")  # the columns of `blank`
     known = known.drop_duplicates("path").set_index("path")
+
     table = images[["image_id", "path", "problem"]].reset_index(drop=True)
     paths = table["path"].where(table["problem"] == "", "")  # that of `blank`
     return table.join(known.loc[paths].reset_index(drop=True))
@@ -158,18 +149,22 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
 
 def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
     """Write rejects.csv: rejected images with their reasons; note their number."""
-    rejects = images.loc[images["problem"] != "", ["image_id", "path", "problem"]]
-    path = storage.join(work_dir, "rejects.csv")
-    storage.write_atomically(path, storage.format_csv(rejects).encode())
+    rejects = images.query("problem != ''")[["image_id", "path", "problem"]]
+    data = storage.format_csv(rejects).encode()
+    storage.write_atomically(f"{work_dir}/rejects.csv", data)
     note_rejects(images)
 
 
-def save_images(images: pd.DataFrame, labels: Labels, work_dir: str) -> None:
+def save_images(
+    images: pd.DataFrame,
+    labels: Labels,
+    work_dir: str,
+) -> None:
     """Write labels.json and images.parquet."""
-    labels_path = storage.join(work_dir, "labels.json")
-    storage.write_atomically(labels_path, labels.to_json().encode())
+    data = labels.to_json().encode()
+    storage.write_atomically(f"{work_dir}/labels.json", data)
     # Last, since it shows that both files are there.
-    storage.write_parquet(images, storage.join(work_dir, "images.parquet"))
+    storage.write_parquet(images, f"{work_dir}/images.parquet")
 
 
 def load_images(work_dir: str) -> tuple[pd.DataFrame, Labels]:
@@ -177,12 +172,12 @@ def load_images(work_dir: str) -> tuple[pd.DataFrame, Labels]:
 
     Raises: FileNotFoundError: 01 has not run.
     """
-    path = storage.join(work_dir, "images.parquet")
+    path = f"{work_dir}/images.parquet"
     if not storage.exists(path):
         raise FileNotFoundError(
             f"there is no '{path}'. Run 01_explore with this WORK_DIR first."
         )
-    labels_path = storage.join(work_dir, "labels.json")
-    text = storage.read_bytes(labels_path)
+    labels_path = f"{work_dir}/labels.json"
+    text = storage.read_text(labels_path)
     labels = Labels.parse(text, labels_path, "Run 01_explore again.")
     return storage.read_parquet(path), labels

@@ -33,7 +33,8 @@ def list_images(text, **columns):
 def list_records(text, labels):
     """Records of part 1 of a table without a header, and of a plan."""
     records = read_table(f"image_id, split, label_name, digest, fold\n{text}")
-    records = records.assign(path="earlier:" + records["image_id"], part=1)
+    path = "earlier:" + records["image_id"]
+    records = records.assign(path=path, part=1, problem="")
     plan = {"labels": asdict(labels), "settings": {"group_column": ""}}
     records.attrs["plan"] = plan
     return records
