@@ -129,17 +129,14 @@ def correct_pairs(
     return pairs.sort_values(["a", "b"], ignore_index=True)
 
 
-def load_corrected(
-    work_dir: str,
-) -> tuple[pd.DataFrame, Labels, list[tuple[str, str]]]:
+def load_corrected(work_dir: str) -> tuple[pd.DataFrame, Labels, list[int]]:
     """Return images and labels of 01 as 02 has corrected them.
 
-    Also the paths of the pairs that the user calls different.
+    Also the rows of images that the user calls different from another one.
     Raises: FileNotFoundError: 01 or 02 has not run.
     """
     images, labels = load_images(work_dir)
     decisions = storage.read_parquet(storage.join(work_dir, FILE))
-    cut = decisions[decisions["action"] == "different"]
-    paths = images["path"].to_numpy()
-    cut_pairs = paths[cut[["a", "b"]]].tolist()
-    return correct_images(images, decisions, labels), labels, cut_pairs
+    is_cut = decisions["action"] == "different"
+    cut_rows = decisions.loc[is_cut, ["a", "b"]].to_numpy().ravel()
+    return correct_images(images, decisions, labels), labels, cut_rows.tolist()

@@ -168,11 +168,9 @@ def plot_pairs(pairs: pd.DataFrame, title: str = "") -> Figure | None:
     images: list[np.ndarray] = []
     captions: list[str] = []
     colors: list[str] = []
-    headings: list[str] = []
     for pair in pairs.head(MOST_PAIRS).to_dict("records"):
         labels = {pair["label_name_a"], pair["label_name_b"]} - {""}
         colors += [BLUE, ORANGE] if len(labels) == 2 else ["black", "black"]
-        headings.append(f"{pair['bits']} of 256 bits")
         for end, orientation in (("a", 1), ("b", pair["orientation"])):
             image = load(pair[f"path_{end}"])
             images.append(apply_orientation(image, orientation))
@@ -182,6 +180,6 @@ def plot_pairs(pairs: pd.DataFrame, title: str = "") -> Figure | None:
         captions,
         colors=colors,
         together=2,
-        headings=headings,
+        headings=pairs["bits"].map("{} of 256 bits".format).tolist(),
         title=title,
     )

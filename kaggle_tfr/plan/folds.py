@@ -187,44 +187,77 @@ def _choose_bins(
     rng = np.random.default_rng(seed)
     class_sizes = counts.sum(axis=0).A1 + loads.sum(axis=1)
     sizes = counts[:, -1].toarray().ravel()
-    n_columns = np.diff(counts.indptr)
     order = _draw_order(counts, sizes, class_sizes, rng)
+    counts = counts[order]
+    sizes = sizes[order]
 
     is_unequal = shares[0] < 1
     is_single = counts.sum() == 2 * sizes.sum()
-    is_rounded = is_unequal & (is_single != (n_columns > 2))
+    has_several = np.diff(counts.indptr) > 2
     phase = rng.uniform(-1, 1) if is_unequal else 0
     max_shifted = 1 + shares[-1] * sizes.sum() / 10
     max_excess = sizes.max() if is_single and not loads.any() else inf
-
-    # Lists, because arrays of so few numbers take twice the time.
-    lacking = (loads.sum(axis=1, keepdims=True) * shares - loads * sum(shares)).tolist()
+    rules = pd.DataFrame(
+        {
+            "is_rounded": is_unequal & (is_single != has_several),
+            "shift": phase * sizes.clip(max=max_shifted),
+            "room": sizes - max_excess,
+        }
+    )
     class_sizes[-1] = inf  # all images are not a class
+    bins = np.empty_like(order)
+    bins[order] = _place_groups(counts, rules, loads, class_sizes, shares)
+    return bins
+
+
+def _place_groups(
+    counts: csr_matrix,
+    rules: pd.DataFrame,
+    loads: Array,
+    class_sizes: Array,
+    shares: list[float],
+) -> list[int]:
+    """Return the bin of each group, chosen one after the other.
+
+    rules: a row per group: whether its deficits are rounded, the shift of the overall
+        deficit of the last bin, and what a bin must lack to have room.
+    """
+    total_share = sum(shares)
+    lacking = loads.sum(axis=1, keepdims=True) * shares - loads * total_share
+    # Lists, because arrays of so few numbers take twice the time.
+    missing = lacking.tolist()
     sizes_of_classes = class_sizes.tolist()
-    bins = np.empty(len(sizes), np.int64)
-    for number in order.tolist():
+    bins = []
+    for number, is_rounded, shift, room in rules.itertuples():
         entries = slice(*counts.indptr.data[number : number + 2])
         labels = counts.indices.data[entries]
         classes = list(zip(labels, counts.data.data[entries], strict=True))
         deficits = [0.0] * len(shares)
         for label, images in classes:
             for k, share in enumerate(shares):
-                lacking[label][k] += images * share
-                deficits[k] += lacking[label][k] / sizes_of_classes[label]
-        # Here, `images` are all of the group.
-        overall = lacking[-1].copy()
-        if is_rounded[number]:
-            unit = sum(deficits) or 1  # 0 for a group without a class
-            for k, lack in enumerate(overall):
-                has_room = lack >= images - max_excess
-                deficits[k] = ceil(deficits[k] / unit - 1e-9) if has_room else -inf
-        overall[-1] += phase * min(images, max_shifted)
+                missing[label][k] += images * share
+                deficits[k] += missing[label][k] / sizes_of_classes[label]
+        overall = missing[-1].copy()
+        if is_rounded:
+            deficits = _round_deficits(deficits, overall, room)
+        overall[-1] += shift
         ranks = list(zip(deficits, overall, strict=True))
         chosen = ranks.index(max(ranks))
-        bins[number] = chosen
+        bins.append(chosen)
         for label, images in classes:
-            lacking[label][chosen] -= images * sum(shares)
+            missing[label][chosen] -= images * total_share
     return bins
+
+
+def _round_deficits(
+    deficits: list[float], overall: list[float], room: float
+) -> list[float]:
+    """Return deficits in whole groups; -inf for a bin that lacks less than `room`."""
+    unit = sum(deficits) or 1  # 0 for a group without a class
+    return [
+        ceil(deficit / unit - 1e-9) if lack >= room else -inf
+        for deficit, lack in zip(deficits, overall, strict=True)
+    ]
 
 
 def _draw_order(

@@ -15,7 +15,6 @@ from kaggle_tfr import storage
 from kaggle_tfr.earlier import mark_recorded
 from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.naming import OVERRIDE_GROUP, check_template, format_shard_name
-from kaggle_tfr.notebook import note
 from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.plan.forecast import forecast_groups, make_forecast
@@ -349,7 +348,7 @@ def assign_shards(
 
 
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
-    """Write plan.parquet, a row group per shard, then plan.json; note their numbers."""
+    """Write plan.parquet, a row group per shard, then plan.json."""
     rows = pa.Table.from_pandas(table, preserve_index=False)
     start = 0
     with (
@@ -360,14 +359,6 @@ def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
             writer.write_table(rows.slice(start, shard.count), shard.count)
             start += shard.count
     storage.write_atomically(f"{work_dir}/plan.json", plan.to_json().encode())
-
-    high_mb = plan.forecast["high"] * len(table) / 1e6
-    note(
-        "·",
-        f"Planned images: {len(table):,}; shards: {len(plan.shards):,}; parts: "
-        f"{plan.n_parts}; at most {high_mb:,.1f} MB.",
-        "plan",
-    )
 
 
 def read_plan(folder: str) -> Plan:

@@ -52,7 +52,7 @@ def run(values: Values) -> Planned:
     fulfil the parameters, or the folds leak.
     """
     work = notebook.begin("03_plan", values)
-    images, labels, cut_pairs = deduplicate.load_corrected(work)
+    images, labels, cut_rows = deduplicate.load_corrected(work)
     clusters, duplicates = deduplicate.load_clusters(work)
     rows = deduplicate.choose_rows(images, clusters)
     earlier = load_earlier(work)
@@ -74,7 +74,7 @@ def run(values: Values) -> Planned:
     )
     hashes = explore.load_hashes(images, work)
     checks = vars(duplicates) | check_leakage(folded, settings.group_column)
-    checks |= compare_sample(folded, hashes, duplicates.max_bits, cut_pairs)
+    checks |= compare_sample(folded, hashes, duplicates.max_bits, cut_rows)
     note_folds(folded, labels, checks)
     folds = list_folds(images, clusters, folded, labels.label_columns)
     folds_csv = storage.format_csv(folds)
@@ -128,7 +128,8 @@ def drop_between(
         )
     is_new = rows["part"] == 0
     place = rows[["split", "fold"]].mask(is_new)
-    groups = place.groupby(number_groups(rows, settings.group_column))
+    group = number_groups(rows, settings.group_column)
+    groups = place.groupby(group)
     is_between = (groups.transform("nunique") > 1).any(axis=1)
     place = place.fillna(groups.transform("first")).fillna(rows[["split"]])
     # Without folds, all images of train are in fold 0.
