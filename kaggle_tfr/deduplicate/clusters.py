@@ -70,7 +70,9 @@ def find_clusters(
 
 
 def _list_members(
-    images: pd.DataFrame, pairs: pd.DataFrame, settings: DuplicateSettings
+    images: pd.DataFrame,
+    pairs: pd.DataFrame,
+    settings: DuplicateSettings,
 ) -> pd.DataFrame:
     """Return the images in clusters; new columns: cluster, and those named is_….
 

@@ -42,7 +42,9 @@ def read_datasets(compare_with: Sequence[str]) -> pd.DataFrame:
 
 
 def find_overlap(
-    hashes: pd.DataFrame, others: pd.DataFrame, settings: DuplicateSettings
+    hashes: pd.DataFrame,
+    others: pd.DataFrame,
+    settings: DuplicateSettings,
 ) -> pd.DataFrame:
     """Find the images that are also in other datasets: the nearest one in each.
 

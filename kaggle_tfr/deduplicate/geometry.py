@@ -64,7 +64,9 @@ def verify_geometry(
 
 
 def _compare_places(
-    images: pd.DataFrame, pairs: pd.DataFrame, work_dir: str
+    images: pd.DataFrame,
+    pairs: pd.DataFrame,
+    work_dir: str,
 ) -> pd.DataFrame:
     """Return inliers and orientation of each pair; known ones are read from the file.
 

@@ -86,7 +86,9 @@ def _read_rows(file: str) -> pd.DataFrame:
 
 
 def correct_images(
-    images: pd.DataFrame, decisions: pd.DataFrame, labels: Labels
+    images: pd.DataFrame,
+    decisions: pd.DataFrame,
+    labels: Labels,
 ) -> pd.DataFrame:
     """Return the images with the labels of the user; records keep theirs.
 
@@ -109,7 +111,9 @@ def correct_images(
 
 
 def correct_pairs(
-    pairs: pd.DataFrame, decisions: pd.DataFrame, codes: np.ndarray
+    pairs: pd.DataFrame,
+    decisions: pd.DataFrame,
+    codes: np.ndarray,
 ) -> pd.DataFrame:
     """Return the pairs with those that the user adds and cuts: verdict "user".
 

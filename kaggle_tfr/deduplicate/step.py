@@ -58,7 +58,15 @@ def run(values: Values) -> Found:
     save_clusters(clusters, pd.concat([leaks, overlap]), settings, work)
     pairs = _describe_pairs(pairs, images)
     counts = count_outcomes(images, clusters)
-    found = Found(images, pairs, clusters, leaks, overlap, decisions, counts)
+    found = Found(
+        images,
+        pairs,
+        clusters,
+        leaks,
+        overlap,
+        decisions,
+        counts,
+    )
     note_findings(found, others)
     return found
 

@@ -96,7 +96,10 @@ def _call_each(
 
 
 def _add_captions(
-    axes: Sequence[Axes], captions: Sequence[str], colors: Sequence[str], width: float
+    axes: Sequence[Axes],
+    captions: Sequence[str],
+    colors: Sequence[str],
+    width: float,
 ) -> None:
     """Write captions below images that are `width` inches wide."""
     longest = int(width / CHARACTER_INCHES)
@@ -107,7 +110,10 @@ def _add_captions(
 
 
 def _make_figure(
-    images: Sequence[np.ndarray], columns: int, together: int, gap: float
+    images: Sequence[np.ndarray],
+    columns: int,
+    together: int,
+    gap: float,
 ) -> Figure:
     """Return a figure with a plot for each image, in rows as high as their images.
 

@@ -163,7 +163,10 @@ def fill_bins(
 
 
 def _choose_bins(
-    counts: csr_matrix, loads: Array, shares: list[float], seed: int
+    counts: csr_matrix,
+    loads: Array,
+    shares: list[float],
+    seed: int,
 ) -> Array:
     """Return the bin of each group.
 
@@ -250,7 +253,9 @@ def _place_groups(
 
 
 def _round_deficits(
-    deficits: list[float], overall: list[float], room: float
+    deficits: list[float],
+    overall: list[float],
+    room: float,
 ) -> list[float]:
     """Return deficits in whole groups; -inf for a bin that lacks less than `room`."""
     unit = sum(deficits) or 1  # 0 for a group without a class
@@ -261,7 +266,10 @@ def _round_deficits(
 
 
 def _draw_order(
-    counts: csr_matrix, sizes: Array, class_sizes: Array, rng: np.random.Generator
+    counts: csr_matrix,
+    sizes: Array,
+    class_sizes: Array,
+    rng: np.random.Generator,
 ) -> Array:
     """Return the groups in the order of assignment, large ones first.
 

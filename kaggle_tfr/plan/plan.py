@@ -280,7 +280,9 @@ def _fit_parts(
 
 
 def list_layouts(
-    counts: pd.Series, n_bytes: float, settings: PlanSettings
+    counts: pd.Series,
+    n_bytes: float,
+    settings: PlanSettings,
 ) -> Iterator[tuple[int, pd.Series]]:
     """Yield numbers of parts, with the number of shards of each (split, fold).
 
@@ -321,7 +323,10 @@ def _apportion(counts: pd.Series, n_shards: int) -> pd.Series:
 
 
 def assign_shards(
-    table: pd.DataFrame, n_shards: pd.Series, n_parts: int, seed: int
+    table: pd.DataFrame,
+    n_shards: pd.Series,
+    n_parts: int,
+    seed: int,
 ) -> pd.DataFrame:
     """Return the table with int64 columns shard, part and position, in their order.
 

@@ -111,7 +111,9 @@ def check_growth(earlier: dict, settings: PlanSettings, schema: RecordSchema) ->
 
 
 def drop_between(
-    rows: pd.DataFrame, clusters: pd.DataFrame, settings: PlanSettings
+    rows: pd.DataFrame,
+    clusters: pd.DataFrame,
+    settings: PlanSettings,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Give new images the split and fold of the earlier images in their group.
 
