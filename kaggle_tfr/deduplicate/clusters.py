@@ -65,8 +65,7 @@ def find_clusters(
     members = _compare_labels(members, settings)
     members = _rank(members, settings)
     members = _choose_kept(members, pairs, codes, settings)
-    members = _decide(members, settings)[COLUMNS]
-    return members.sort_index()
+    return _decide(members.sort_index(), settings)[COLUMNS]
 
 
 def _list_members(
@@ -96,9 +95,9 @@ def _list_members(
         is_fixed=is_fixed,
         is_always_kept=is_always_kept,
         is_leak=is_leak,
-    )
-    cluster, _ = pd.factorize(component[is_member])
-    return members[is_member].assign(cluster=cluster)
+    )[is_member]
+    members["cluster"], _ = pd.factorize(component[is_member])
+    return members
 
 
 def _find_components(ends: np.ndarray, n_images: int) -> np.ndarray:
@@ -195,9 +194,10 @@ def _decide(members: pd.DataFrame, settings: DuplicateSettings) -> pd.DataFrame:
         "duplicate": ~is_chosen,
         "kept: KEEP is all": ~is_original,
     }
+    conditions = list(reasons.values())
     return members.assign(
         keep=is_chosen | user_keeps | members["is_fixed"],
-        reason=np.select(list(reasons.values()), list(reasons), BEST),
+        reason=np.select(conditions, list(reasons), BEST),
     )
 
 
@@ -209,7 +209,7 @@ def find_leaks(clusters: pd.DataFrame, codes: np.ndarray) -> pd.DataFrame:
     (or the validation image of a pair with train) with the ending _a. Of several first
     images, one that is kept counts.
     """
-    members = clusters.rename_axis("row").reset_index()
+    members = clusters.reset_index(names="row")
     members["rank"] = members["split"].map(RANKS).fillna(1)
     firsts = members.sort_values("keep", ascending=False, kind="stable")
     firsts = firsts.drop_duplicates(["cluster", "rank"])

@@ -36,7 +36,7 @@ class Found:
 
 def note_findings(found: Found, others: pd.DataFrame) -> None:
     """Note the copies, conflicts and leaks. others: of `read_datasets`."""
-    images = found.images[found.images["problem"] == ""]
+    images = found.images.query("problem == ''")
     total = count_of(len(images), "image")
     size = found.clusters.groupby("cluster")["keep"].transform("size")
     copied = found.clusters[size > 1].join(images["label"])

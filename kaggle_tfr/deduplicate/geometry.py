@@ -14,7 +14,6 @@ import cv2
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr import storage
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.deduplicate.pairs import are_near
 from kaggle_tfr.explore.cache import compute_columns
@@ -84,7 +83,7 @@ def _compare_places(
         files.assign(inliers=-1, orientation=1),
         names=["inliers", "orientation"],
         key=[*files],
-        path=work_dir and storage.join(work_dir, CACHE),
+        path=work_dir and f"{work_dir}/{CACHE}",
         label="Verifying geometry",
     )
     find_features.cache_clear()  # the files may change before the next call

@@ -10,14 +10,15 @@ from kaggle_tfr import storage
 from kaggle_tfr.earlier import mark_recorded
 from kaggle_tfr.schema import JsonDataclass
 
-# The first word of the reason why an image is not written, and its outcome.
+# The reason why an image is not written, and its outcome.
 REASONS = {
     "duplicate": "duplicates dropped",
     "conflict": "conflicts dropped",
     "leak": "leaks dropped",
-    "override": "dropped by overrides",
-    "between": "between folds dropped",
+    "override: dropped": "dropped by overrides",
+    "between folds": "between folds dropped",
 }
+NAMES_OF_TEST = {"image_id_a": "test_id", "split_a": "test_split"}
 NOT_OF_RECORDS = ["input_dir", "decision", "keep", "reason"]
 LEAK_COLUMNS = [
     "test_id",
@@ -65,12 +66,12 @@ def save_clusters(
 
     leaks: of `find_leaks`, and of `find_overlap` with columns of this dataset's images.
     """
-    leaks = leaks.rename(columns={"image_id_a": "test_id", "split_a": "test_split"})
+    leaks = leaks.rename(columns=NAMES_OF_TEST)
     text = storage.format_csv(leaks[LEAK_COLUMNS])
     storage.write_atomically(f"{work_dir}/leaks.csv", text.encode())
     storage.write_atomically(f"{work_dir}/duplicates.json", settings.to_json().encode())
-    clusters = clusters.rename_axis("row").reset_index()
-    storage.write_parquet(clusters, f"{work_dir}/duplicates.parquet")
+    rows = clusters.reset_index(names="row")
+    storage.write_parquet(rows, f"{work_dir}/duplicates.parquet")
 
 
 def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
@@ -78,10 +79,10 @@ def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
 
     Raises: FileNotFoundError: 02_deduplicate has not run.
     """
-    path = storage.join(work_dir, "duplicates.json")
+    path = f"{work_dir}/duplicates.json"
     text = storage.read_bytes(path)
     settings = DuplicateSettings.parse(text, path, "Run 02_deduplicate again.")
-    clusters = storage.read_parquet(storage.join(work_dir, "duplicates.parquet"))
+    clusters = storage.read_parquet(f"{work_dir}/duplicates.parquet")
     return clusters.set_index("row"), settings
 
 
@@ -125,7 +126,7 @@ def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, in
         "test records": table["keep"] & (table["split"] == "test"),
         "labelled records": table["keep"],
     }
-    word = table["reason"].astype(str).str.extract(r"^(\w+)", expand=False)
-    dropped = word.map(REASONS)
-    outcome = np.select(list(outcomes.values()), list(outcomes), dropped)
+    conditions = list(outcomes.values())
+    dropped = table["reason"].map(REASONS)
+    outcome = np.select(conditions, list(outcomes), dropped)
     return dict(Counter(outcome).most_common())

@@ -41,7 +41,10 @@ def read_overrides(file: str, images: pd.DataFrame, labels: Labels) -> pd.DataFr
     rows = _read_rows(file) if file else pd.DataFrame(columns=COLUMNS, dtype=str)
     is_pair = rows["action"].isin(PAIR_ACTIONS)
     other = rows["value"].where(is_pair, rows["image_id"])
-    ends = [_find_rows(ids, images) for ids in (rows["image_id"], other)]
+    ends = [
+        _find_rows(rows["image_id"], images),
+        _find_rows(other, images),
+    ]
     rows["a"], rows["b"] = np.sort(ends, axis=0)
 
     _check_rows(rows, labels, file)
@@ -50,9 +53,9 @@ def read_overrides(file: str, images: pd.DataFrame, labels: Labels) -> pd.DataFr
 
 def _check_rows(rows: pd.DataFrame, labels: Labels, file: str) -> None:
     """Raise a ValueError that lists the rows that cannot be applied."""
-    classes = labels.classes if labels.kind == "single" else ()
+    classes = number_names(labels.classes) if labels.kind == "single" else ()
     is_label = rows["action"] == "label"
-    is_class = rows["value"].isin(classes) | ~is_label
+    is_class = rows["value"].isin([*classes]) | ~is_label
     is_action = rows["action"].isin(ACTIONS)
     is_right = is_class & is_action & (rows["a"] >= 0)
     wrong = rows[COLUMNS][~is_right]
@@ -65,13 +68,13 @@ def _check_rows(rows: pd.DataFrame, labels: Labels, file: str) -> None:
         )
 
 
-def _find_rows(ids: pd.Series, images: pd.DataFrame) -> np.ndarray:
+def _find_rows(ids: pd.Series, images: pd.DataFrame) -> pd.Series:
     """Return the row of each id; -1 if no image that can be read has it, or two."""
-    good = images[images["problem"] == ""]
+    good = images.query("problem == ''")
     full_names = good["split"] + "/" + good["image_id"]
     names = pd.concat([full_names, good["image_id"]]).drop_duplicates(keep=False)
     row_of = pd.Series(names.index, names)
-    return row_of.reindex(ids, fill_value=-1).to_numpy()
+    return row_of.reindex(ids, fill_value=-1)
 
 
 def _read_rows(file: str) -> pd.DataFrame:
@@ -140,7 +143,7 @@ def load_corrected(work_dir: str) -> tuple[pd.DataFrame, Labels, list[int]]:
     Raises: FileNotFoundError: 01 or 02 has not run.
     """
     images, labels = load_images(work_dir)
-    decisions = storage.read_parquet(storage.join(work_dir, FILE))
-    is_cut = decisions["action"] == "different"
-    cut_rows = decisions.loc[is_cut, ["a", "b"]].to_numpy().ravel()
-    return correct_images(images, decisions, labels), labels, cut_rows.tolist()
+    decisions = storage.read_parquet(f"{work_dir}/{FILE}")
+    cut = decisions.query("action == 'different'")
+    images = correct_images(images, decisions, labels)
+    return images, labels, [*cut["a"], *cut["b"]]

@@ -9,27 +9,31 @@ from kaggle_tfr.figures.style import BLUE, GREY, RED
 from kaggle_tfr.figures.words import shorten
 
 MANY_CLASSES = 40  # more names than this do not fit beside bars
-OTHER_PLACES = ("test", "train, never")  # may lack classes
+OTHER_PLACES = ("test", "train only")  # may lack classes
 
 
-def plot_folds(counts: pd.DataFrame) -> Figure | None:
-    """Plot images per class and fold, or print a line where all images are in one.
+def plot_folds(counts: pd.DataFrame) -> Figure:
+    """Plot the images of each class in each fold and split.
 
     A red 0 is a class that a fold or a split lacks. Of more than 40 classes, the ten
     largest and the ten smallest are drawn.
     counts: of classes (rows, the largest first) in folds and splits (columns).
     """
-    if counts.shape[1] < 2:
-        print(f"All images are in one fold. Classes: {len(counts):,}.")
-        return None
-
     if len(counts) > MANY_CLASSES:
-        counts = pd.concat([counts.head(10), counts.tail(10)])
+        largest = counts.head(10)
+        counts = pd.concat([largest, counts.tail(10)])
     n_rows, n_columns = counts.shape
     width = max(WIDTH, 2.2 + 0.85 * n_columns)
     figure = Figure((width, 1.2 + 0.25 * n_rows))
-    axes = figure.subplots(1, n_columns, sharex=True, sharey=True)
-    axes[0].set_yticks(range(n_rows), map(shorten, counts.index))
+    axes, *_ = figure.subplots(
+        1,
+        n_columns,
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+    )
+    names = map(shorten, counts.index)
+    axes[0].set_yticks(range(n_rows), names)
     axes[0].invert_yaxis()
     for axis, place in zip(axes, counts, strict=True):
         _draw_column(axis, counts[place])

@@ -66,7 +66,8 @@ def plot_images(
 
     pixels = [_to_rgb(image, square=square) for image in images]
     above = _measure_text(headings)
-    figure = _make_figure(pixels, columns, together, above + _measure_text(captions))
+    gap = above + _measure_text(captions)
+    figure = _make_figure(pixels, columns, together, gap)
     axes = figure.axes
     _call_each(Axes.imshow, axes, pixels, interpolation="lanczos")
     _call_each(Axes.set_title, axes[::together], headings)

@@ -17,7 +17,7 @@ from kaggle_tfr.plan.folds import list_marks
 from kaggle_tfr.schema import Labels
 
 NO_LABEL = "(no label)"
-NEVER_VALIDATES = "train, never\nvalidates"
+NEVER_VALIDATES = "train only"
 N_SAMPLED = 300
 COLUMNS = [  # of folds.csv, besides those of several labels
     "image_id",
@@ -71,9 +71,11 @@ def check_leakage(folded: pd.DataFrame, group_column: str = "") -> Numbers:
     Raises: ValueError: a number that must be 0 is not.
     """
     is_test = folded["split"] == "test"
-    rows = folded.assign(place=name_places(folded), is_new=~mark_recorded(folded))[
-        ~is_test
-    ]
+    rows = folded.assign(
+        place=name_places(folded),
+        is_new=~mark_recorded(folded),
+    )
+    rows = rows[~is_test]
     n_crossing = 0
     for column in rows.columns.intersection(["cluster", OVERRIDE_GROUP, group_column]):
         no_value = -1 if column == "cluster" else ""
@@ -86,7 +88,9 @@ def check_leakage(folded: pd.DataFrame, group_column: str = "") -> Numbers:
             "two of them. Run 02_deduplicate and 03_plan again."
         )
 
-    is_leak = is_test[folded["cluster"] >= 0].groupby(folded["cluster"]).nunique().gt(1)
+    cluster = folded["cluster"]
+    n_sides = is_test[cluster >= 0].groupby(cluster).nunique()
+    is_leak = n_sides > 1
     return {"clusters_across_folds": 0, "clusters_across_test": int(is_leak.sum())}
 
 
@@ -130,7 +134,7 @@ def note_folds(folded: pd.DataFrame, labels: Labels, checks: dict) -> None:
     checks: of `check_leakage` and `compare_sample`, and max_bits.
     """
     sizes = name_places(folded).value_counts().sort_index()
-    listed = [f"{n:,} in {place}".replace("\n", " ") for place, n in sizes.items()]
+    listed = [f"{n:,} in {place}" for place, n in sizes.items()]
     note(
         "✓",
         f"Images: {', '.join(listed)}. Test and earlier images aside, no cluster of "
@@ -206,5 +210,6 @@ def _place_copies(table: pd.DataFrame, folded: pd.DataFrame) -> pd.DataFrame:
     groups = place.groupby(group)
     is_torn = (groups.transform("nunique") > 1).any(axis=1)
     place = place.fillna(groups.transform("first").mask(is_torn))
-    place = place.fillna(table[["split"]]).fillna(-1).astype({"fold": "int64"})
+    place = place.fillna(table[["split"]]).fillna(-1)
+    place = place.astype({"fold": "int64"})
     return table.assign(cluster=cluster.mask(is_torn, -1), **place)

@@ -108,14 +108,17 @@ def number_groups(table: pd.DataFrame, group_column: str) -> pd.Series:
 
 
 def mark_labels(table: pd.DataFrame, label_columns: Sequence[str]) -> csr_matrix:
-    """Return a sparse matrix (n, classes) with 1 for the classes of each row.
+    """Return a sparse matrix (n, classes + 1) with 1 for the classes of each row.
 
-    Without `label_columns` the classes are the values of the column label.
+    Without `label_columns` the classes are the values of the column label. The last
+    column is 1 for all rows.
     """
-    if not label_columns:
+    if label_columns:
+        marks = csr_matrix(list_marks(table, label_columns), dtype=float)
+    else:
         codes, classes = pd.factorize(table["label"])
-        return _mark(codes, len(classes))
-    return csr_matrix(list_marks(table, label_columns), dtype=float)
+        marks = _mark(codes, len(classes))
+    return hstack([marks, np.ones((len(table), 1))], format="csr")
 
 
 def list_marks(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.DataFrame:
@@ -146,7 +149,6 @@ def fill_bins(
         stay there, and the shares are of all images in the bins.
     Raises: ValueError: there are fewer groups than bins, and no row has a bin.
     """
-    labels = hstack([labels, np.ones((len(bins), 1))], format="csr")
     is_free = bins.isna().to_numpy()
     is_placed = (bins >= 0).to_numpy()
     number, groups = pd.factorize(group[is_free])

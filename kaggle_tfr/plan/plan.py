@@ -242,7 +242,9 @@ def number_shards(shards: pd.DataFrame, template: str, name: str) -> tuple[Shard
             )
     by_path = shards.groupby(paths)["count"]
     numbered: Any = shards.assign(
-        number=shards.index, i=by_path.cumcount(), n=by_path.transform("size")
+        number=shards.index,
+        i=by_path.cumcount(),
+        n=by_path.transform("size"),
     )
     return tuple(map(Shard.from_dict, numbered.to_dict("records")))
 
@@ -263,7 +265,8 @@ def _fit_parts(
     # shard has a row in plan.json.
     rows = table.head(500).drop(columns="path")  # which differs between machines
     row_bytes = 300 + 2 * len(rows.to_csv().encode()) / len(rows)
-    for n_parts, n_shards in list_layouts(counts, forecast["expected"].sum(), settings):
+    n_bytes = forecast["expected"].sum()
+    for n_parts, n_shards in list_layouts(counts, n_bytes, settings):
         planned = assign_shards(table, n_shards, n_parts, seed=settings.seed)
         fullest = forecast_groups(forecast, planned["part"]).max()
         reserved = folds_bytes + FIXED_BYTES + int(fullest["count"] * row_bytes)
@@ -294,9 +297,9 @@ def list_layouts(
         labelled = counts
     fewest = 1 + int(n_bytes / (settings.part_limit_gb * 1e9 + 1))
     # Shards grow before there are more parts.
-    for n_parts, shard_mb in product(
-        range(fewest, 2 * fewest + 10), (settings.shard_mb, LARGEST_SHARD_MB)
-    ):
+    numbers = range(fewest, 2 * fewest + 10)
+    sizes = (settings.shard_mb, LARGEST_SHARD_MB)
+    for n_parts, shard_mb in product(numbers, sizes):
         n_images = settings.shard_images or shard_mb * 1e6 * counts.sum() / n_bytes
         if settings.n_shards:
             n_images = labelled.sum() / settings.n_shards
@@ -340,16 +343,23 @@ def assign_shards(
     for number, (_, rows) in enumerate(table.groupby(["split", "fold"])):
         rng = np.random.default_rng([seed, number])
         # Dealt like cards: sorted by label, each shard gets every n-th image.
-        shuffled = rows["label"].iloc[rng.permutation(len(rows))]
-        shard = shuffled.sort_values(kind="stable")
+        shard = _shuffle(rows["label"], rng).sort_values(kind="stable")
         shard[:] = np.arange(len(rows)) % n_shards.iloc[number]
-        shuffled = shard[rows.index].iloc[rng.permutation(len(rows))]
+        shuffled = _shuffle(shard[rows.index], rng)
         dealt.append(shuffled.sort_values(kind="stable"))
 
     shard = pd.concat(dealt)
     table = table.loc[shard.index].assign(shard=shard)
     shards = table.groupby(["split", "fold", "shard"])
-    return table.assign(part=shards.ngroup() % n_parts, position=shards.cumcount())
+    return table.assign(
+        part=shards.ngroup() % n_parts,
+        position=shards.cumcount(),
+    )
+
+
+def _shuffle(rows: pd.Series, rng: np.random.Generator) -> pd.Series:
+    """Return the rows in a random order."""
+    return rows.iloc[rng.permutation(len(rows))]
 
 
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:

@@ -100,9 +100,10 @@ def check_growth(earlier: dict, settings: PlanSettings, schema: RecordSchema) ->
 
     earlier: of `load_earlier`.
     """
-    schema_before = RecordSchema.from_dict(earlier["schema"])
-    before = earlier["settings"] | {"schema": schema_before}
-    for name, value in {**vars(settings), "schema": schema}.items():
+    schema_of_parts = RecordSchema.from_dict(earlier["schema"])
+    before = earlier["settings"] | {"schema": schema_of_parts}
+    parameters = vars(settings) | {"schema": schema}
+    for name, value in parameters.items():
         if name not in FREE and before.get(name, value) != value:
             raise ValueError(
                 f"{name.upper()} is {value!r:.99}, but the parts of FOLDS_FROM have "

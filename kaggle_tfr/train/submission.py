@@ -1,16 +1,12 @@
 """Fill in a submission in the form of the competition's sample_submission.csv."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from kaggle_tfr.naming import SUBMISSION
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def fill_submission(

@@ -37,7 +37,7 @@ def test_a_figure_of_folds_counts_images_and_marks_missing_classes():
 
     figure = figures.plot_folds(counts)
 
-    places = ["fold 0", "fold 1", "test", "train, never\nvalidates"]
+    places = ["fold 0", "fold 1", "test", "train only"]
     assert [axis.get_title("left") for axis in figure.axes] == places
     texts = [text for axis in figure.axes for text in axis.texts]
     assert "".join(text.get_text() for text in texts) == "100100100010"
