@@ -73,8 +73,7 @@ def _find_rows(ids: pd.Series, images: pd.DataFrame) -> pd.Series:
     good = images.query("problem == ''")
     full_names = good["split"] + "/" + good["image_id"]
     names = pd.concat([full_names, good["image_id"]]).drop_duplicates(keep=False)
-    row_of = pd.Series(names.index, names)
-    return row_of.reindex(ids, fill_value=-1)
+    return pd.Series(names.index, names).reindex(ids, fill_value=-1)
 
 
 def _read_rows(file: str) -> pd.DataFrame:
@@ -136,7 +135,7 @@ def correct_pairs(
     return pairs.sort_values(["a", "b"], ignore_index=True)
 
 
-def load_corrected(work_dir: str) -> tuple[pd.DataFrame, Labels, list[int]]:
+def load_corrected(work_dir: str) -> tuple[pd.DataFrame, Labels, np.ndarray]:
     """Return images and labels of 01 as 02 has corrected them.
 
     Also the rows of images that the user calls different from another one.
@@ -144,6 +143,5 @@ def load_corrected(work_dir: str) -> tuple[pd.DataFrame, Labels, list[int]]:
     """
     images, labels = load_images(work_dir)
     decisions = storage.read_parquet(f"{work_dir}/{FILE}")
-    cut = decisions.query("action == 'different'")
-    images = correct_images(images, decisions, labels)
-    return images, labels, [*cut["a"], *cut["b"]]
+    cut_rows = np.ravel(decisions.query("action == 'different'")[["a", "b"]])
+    return correct_images(images, decisions, labels), labels, cut_rows

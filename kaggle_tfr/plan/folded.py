@@ -3,8 +3,6 @@
 folds.csv is for all frameworks: it contains what became of every input image.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
@@ -98,7 +96,7 @@ def compare_sample(
     folded: pd.DataFrame,
     hashes: pd.DataFrame,
     max_bits: int,
-    cut_rows: Sequence[int],
+    cut_rows: np.ndarray,
 ) -> Numbers:
     """Compare 300 new images with all others, without the clusters of 02.
 

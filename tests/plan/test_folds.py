@@ -10,11 +10,6 @@ from kaggle_tfr.plan.folds import assign_folds
 from kaggle_tfr.plan.plan import assign_shards
 from kaggle_tfr.schema import Labels
 
-NO_LEAK = {
-    "max_bits": 25,
-    "clusters_across_test": 1,
-    "sampled_images": 2,
-}
 LABELS = Labels(classes=tuple(f"class {number}" for number in range(4)))
 QUICK = settings(max_examples=25, deadline=None)
 
