@@ -18,7 +18,6 @@ REASONS = {
     "override: dropped": "dropped by overrides",
     "between folds": "between folds dropped",
 }
-NAMES_OF_TEST = {"image_id_a": "test_id", "split_a": "test_split"}
 NOT_OF_RECORDS = ["input_dir", "decision", "keep", "reason"]
 LEAK_COLUMNS = [
     "test_id",
@@ -66,7 +65,7 @@ def save_clusters(
 
     leaks: of `find_leaks`, and of `find_overlap` with columns of this dataset's images.
     """
-    leaks = leaks.rename(columns=NAMES_OF_TEST)
+    leaks = leaks.rename(columns={"image_id_a": "test_id", "split_a": "test_split"})
     text = storage.format_csv(leaks[LEAK_COLUMNS])
     storage.write_atomically(f"{work_dir}/leaks.csv", text.encode())
     storage.write_atomically(f"{work_dir}/duplicates.json", settings.to_json().encode())

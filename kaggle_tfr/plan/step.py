@@ -10,7 +10,6 @@ import pandas as pd
 from kaggle_tfr import deduplicate, explore, notebook, storage
 from kaggle_tfr.earlier import load_earlier
 from kaggle_tfr.explore.table import HASHED
-from kaggle_tfr.naming import FOLDS_FILE
 from kaggle_tfr.parameters import Values, make_settings
 from kaggle_tfr.plan.folded import check_leakage, compare_sample, list_folds, note_folds
 from kaggle_tfr.plan.folds import assign_folds, number_groups
@@ -78,7 +77,7 @@ def run(values: Values) -> Planned:
     note_folds(folded, labels, checks)
     folds = list_folds(images, clusters, folded, labels.label_columns)
     folds_csv = storage.format_csv(folds)
-    storage.write_atomically(f"{work}/{FOLDS_FILE}", folds_csv.encode())
+    storage.write_atomically(f"{work}/folds.csv", folds_csv.encode())
 
     plan, table = make_plan(
         folded,
