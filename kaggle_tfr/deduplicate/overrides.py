@@ -55,7 +55,7 @@ def _check_rows(rows: pd.DataFrame, labels: Labels, file: str) -> None:
     """Raise a ValueError that lists the rows that cannot be applied."""
     classes = number_names(labels.classes) if labels.kind == "single" else ()
     is_label = rows["action"] == "label"
-    is_class = rows["value"].isin([*classes]) | ~is_label
+    is_class = rows["value"].isin(classes) | ~is_label
     is_action = rows["action"].isin(ACTIONS)
     is_right = is_class & is_action & (rows["a"] >= 0)
     wrong = rows[COLUMNS][~is_right]

@@ -49,8 +49,8 @@ def _draw_column(axis: Axes, column: pd.Series) -> None:
     is_compared = not place.startswith(OTHER_PLACES)
     color = BLUE if is_compared else GREY
     bars = axis.barh(range(len(column)), column, color=color)
-    labels = axis.bar_label(bars, column.map("{:,}".format), padding=3)
-    for label in labels:
+    numbers = column.map("{:,}".format)
+    for label in axis.bar_label(bars, numbers, padding=3):
         if is_compared and label.get_text() == "0":
             label.set_color(RED)
     axis.set_title(place)
