@@ -13,8 +13,6 @@ Images with a record in an earlier part are always kept.
 A cluster with images of two splits, such as test and train, is a leak.
 """
 
-from functools import partial
-
 import numpy as np
 import pandas as pd
 from scipy.sparse import coo_matrix, csgraph
@@ -22,7 +20,6 @@ from scipy.sparse import coo_matrix, csgraph
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.deduplicate.pairs import count_bits
 from kaggle_tfr.earlier import mark_recorded
-from kaggle_tfr.naming import SPLIT_NAMES
 
 COLUMNS = [
     "image_id",
@@ -35,7 +32,8 @@ COLUMNS = [
     "split",
     "conflict",
 ]
-ORDER = {"test": 0, "validation": 1, "train": 2}  # of the two splits of a leak
+RANKS = {"test": 0, "train": 2}  # of the splits of a leak; a validation set is 1
+LOWEST_FIRST = ("is_test", "source", "image_id")  # of the columns to rank by
 BEST = "kept: best of its copies"
 
 
@@ -63,15 +61,17 @@ def find_clusters(
     order of the table. distance: bits to the image of which it is a copy.
     conflict: the cluster has several labels; never true for a test image.
     """
-    members = _list_members(images, pairs, drops_leaks=settings.leaks == "drop")
-    members = _compare_labels(members, settings.conflicts)
-    members = _rank(members, settings.keep)
-    members = _choose_kept(members, pairs, codes, settings.max_bits)
-    return _decide(members.sort_index(), settings.keep)[COLUMNS]
+    members = _list_members(images, pairs, settings)
+    members = _compare_labels(members, settings)
+    members = _rank(members, settings)
+    members = _choose_kept(members, pairs, codes, settings)
+    return _decide(members.sort_index(), settings)[COLUMNS]
 
 
 def _list_members(
-    images: pd.DataFrame, pairs: pd.DataFrame, *, drops_leaks: bool
+    images: pd.DataFrame,
+    pairs: pd.DataFrame,
+    settings: DuplicateSettings,
 ) -> pd.DataFrame:
     """Return the images in clusters; new columns: cluster, and those named is_….
 
@@ -83,7 +83,7 @@ def _list_members(
     is_recorded = mark_recorded(images)
     is_fixed = is_test | is_recorded
     is_always_kept = ~is_test & (is_recorded | (images["decision"] == "keep"))
-    is_leak = drops_leaks & (is_test | images["is_elsewhere"])
+    is_leak = (settings.leaks == "drop") & (is_test | images["is_elsewhere"])
     is_dropped = is_leak | (images["decision"] == "drop")
 
     ends = pairs[["a", "b"]].to_numpy(np.int64).T
@@ -95,9 +95,9 @@ def _list_members(
         is_fixed=is_fixed,
         is_always_kept=is_always_kept,
         is_leak=is_leak,
-    )
-    cluster, _ = pd.factorize(component[is_member])
-    return members[is_member].assign(cluster=cluster)
+    )[is_member]
+    members["cluster"], _ = pd.factorize(component[is_member])
+    return members
 
 
 def _find_components(ends: np.ndarray, n_images: int) -> np.ndarray:
@@ -108,7 +108,7 @@ def _find_components(ends: np.ndarray, n_images: int) -> np.ndarray:
     return component
 
 
-def _compare_labels(members: pd.DataFrame, conflicts: str) -> pd.DataFrame:
+def _compare_labels(members: pd.DataFrame, settings: DuplicateSettings) -> pd.DataFrame:
     """Add conflict, and may_stay: whether labels and user allow that it is kept.
 
     An image without a label agrees with every other image.
@@ -118,8 +118,8 @@ def _compare_labels(members: pd.DataFrame, conflicts: str) -> pd.DataFrame:
     has_vote = (members["label"] >= 0) & ~members["is_test"] & ~is_dropped
     label = members["label"].where(has_vote)
     conflict = label.groupby(cluster).transform("nunique") > 1
-    may_stay = ~conflict | (conflicts == "keep")
-    if conflicts == "majority":
+    may_stay = ~conflict | (settings.conflicts == "keep")
+    if settings.conflicts == "majority":
         votes = label.groupby([cluster, label]).transform("size")
         is_winner = votes == votes.groupby(cluster).transform("max")
         # Of two classes with as many votes neither wins.
@@ -130,27 +130,26 @@ def _compare_labels(members: pd.DataFrame, conflicts: str) -> pd.DataFrame:
     )
 
 
-def _rank(members: pd.DataFrame, keep: str) -> pd.DataFrame:
+def _rank(members: pd.DataFrame, settings: DuplicateSettings) -> pd.DataFrame:
     """Return the members, the best ones first."""
-    is_ascending = {
-        "is_test": True,
-        "is_fixed": False,
-        "may_stay": False,
-        "source": True,
-    }
-    if keep != "first":
-        is_ascending |= {"pixels": False, "n_bytes": False, "image_id": True}
-    members = members.assign(pixels=members["height"] * members["width"])
-    return members.sort_values([*is_ascending], ascending=[*is_ascending.values()])
+    members = members.assign(n_pixels=members["height"] * members["width"])
+    order = ["is_test", "is_fixed", "may_stay", "source"]
+    if settings.keep != "first":
+        order += ["n_pixels", "n_bytes", "image_id"]
+    is_ascending = [name in LOWEST_FIRST for name in order]
+    return members.sort_values(order, ascending=is_ascending)
 
 
 def _choose_kept(
-    ranked: pd.DataFrame, pairs: pd.DataFrame, codes: np.ndarray, max_bits: int
+    ranked: pd.DataFrame,
+    pairs: pd.DataFrame,
+    codes: np.ndarray,
+    settings: DuplicateSettings,
 ) -> pd.DataFrame:
     """Add original, the row of the image that each one is a copy of, and distance.
 
     ranked: of `_rank`. The best image of a cluster is an original; so is the best of
-    those that are not its copies, and so on. A copy is within twice `max_bits`, or is
+    those that are not its copies, and so on. A copy is within twice MAX_BITS, or is
     paired with the original or with an image that is kept in any case: if it is
     farther, geometry or the user has confirmed the pair.
     """
@@ -162,7 +161,8 @@ def _choose_kept(
         distance = count_bits(codes, original, row)
         equal = row.index[distance == 0]
         confirmed = _list_partners(pairs, equal.union(always_kept))
-        is_copy = (distance <= 2 * max_bits) | row.isin(confirmed)
+        is_near = distance <= 2 * settings.max_bits
+        is_copy = is_near | row.isin(confirmed)
         copies = pd.DataFrame({"original": original, "distance": distance})[is_copy]
         ranked.loc[copies.index, [*copies]] = copies
         row = row[~is_copy]
@@ -176,13 +176,14 @@ def _list_partners(pairs: pd.DataFrame, rows: pd.Index) -> np.ndarray:
     return np.append(later, earlier)
 
 
-def _decide(members: pd.DataFrame, keep: str) -> pd.DataFrame:
+def _decide(members: pd.DataFrame, settings: DuplicateSettings) -> pd.DataFrame:
     """Add keep and reason; of the reasons that fit, the first counts."""
     cluster = members["cluster"]
     user_keeps = members["decision"] == "keep"
     is_leak = members["is_leak"].groupby(cluster).transform("any")
     is_original = members["original"] == members.index
-    is_chosen = members["may_stay"] & ~is_leak & (is_original | (keep == "all"))
+    may_stay = members["may_stay"] & ~is_leak
+    is_chosen = may_stay & (is_original | (settings.keep == "all"))
     reasons = {
         "test image: always kept": members["is_test"],
         "earlier": members["is_fixed"],
@@ -193,9 +194,10 @@ def _decide(members: pd.DataFrame, keep: str) -> pd.DataFrame:
         "duplicate": ~is_chosen,
         "kept: KEEP is all": ~is_original,
     }
+    conditions = list(reasons.values())
     return members.assign(
         keep=is_chosen | user_keeps | members["is_fixed"],
-        reason=np.select(list(reasons.values()), list(reasons), BEST),
+        reason=np.select(conditions, list(reasons), BEST),
     )
 
 
@@ -207,16 +209,16 @@ def find_leaks(clusters: pd.DataFrame, codes: np.ndarray) -> pd.DataFrame:
     (or the validation image of a pair with train) with the ending _a. Of several first
     images, one that is kept counts.
     """
-    members = clusters.rename_axis("row").reset_index()
-    members["rank"] = members["split"].map(SPLIT_NAMES).map(ORDER)
+    members = clusters.reset_index(names="row")
+    members["rank"] = members["split"].map(RANKS).fillna(1)
     firsts = members.sort_values("keep", ascending=False, kind="stable")
     firsts = firsts.drop_duplicates(["cluster", "rank"])
-    join = partial(pd.merge, on="cluster", suffixes=("_a", ""))
-    as_a = join(members, firsts)
-    as_b = join(firsts, members)
-    leaks = pd.concat([as_a, as_b])
-    leaks = leaks.drop_duplicates(["row_a", "row"])
+    pairs = [
+        first.merge(second, on="cluster", suffixes=("_a", ""))
+        for first, second in ((members, firsts), (firsts, members))
+    ]
+    leaks = pd.concat(pairs).drop_duplicates(["row_a", "row"])
     leaks = leaks[leaks["rank_a"] < leaks["rank"]]
-    leaks["distance"] = count_bits(codes, leaks["row_a"], leaks["row"])
-    leaks = leaks.sort_values(["row_a", "distance", "row"], ignore_index=True)
-    return leaks.assign(dataset="")
+    distance = count_bits(codes, leaks["row_a"], leaks["row"])
+    leaks = leaks.assign(distance=distance, dataset="")
+    return leaks.sort_values(["row_a", "distance", "row"], ignore_index=True)

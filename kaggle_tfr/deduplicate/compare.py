@@ -42,7 +42,9 @@ def read_datasets(compare_with: Sequence[str]) -> pd.DataFrame:
 
 
 def find_overlap(
-    hashes: pd.DataFrame, others: pd.DataFrame, settings: DuplicateSettings
+    hashes: pd.DataFrame,
+    others: pd.DataFrame,
+    settings: DuplicateSettings,
 ) -> pd.DataFrame:
     """Find the images that are also in other datasets: the nearest one in each.
 
@@ -60,7 +62,7 @@ def find_overlap(
         others[COLUMNS]
         .add_suffix("_a")
         .assign(
-            row_a=range(len(others)),
+            row_a=others.index,
             dataset=others["dataset"],
             b=first[n_images:],
         )
@@ -79,5 +81,12 @@ def _mirror_pairs(near: pd.DataFrame, rows: pd.Series) -> pd.DataFrame:
     Only the first images with equal hashes are in near pairs.
     """
     swapped = near.rename(columns={"a": "b", "b": "a"})
-    equal = pd.DataFrame({"a": rows, "b": rows, "distance": 0, "orientation": 1})
+    equal = pd.DataFrame(
+        {
+            "a": rows,
+            "b": rows,
+            "distance": 0,
+            "orientation": 1,
+        }
+    )
     return pd.concat([near, swapped, equal])

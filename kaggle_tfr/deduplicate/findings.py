@@ -36,27 +36,29 @@ class Found:
 
 def note_findings(found: Found, others: pd.DataFrame) -> None:
     """Note the copies, conflicts and leaks. others: of `read_datasets`."""
-    images = found.images[found.images["problem"] == ""]
+    images = found.images.query("problem == ''")
     total = count_of(len(images), "image")
     size = found.clusters.groupby("cluster")["keep"].transform("size")
     copied = found.clusters[size > 1].join(images["label"])
-    if copied.empty:
-        note("✓", f"None of {total} has a near-duplicate.", "copies")
-    else:
-        counted = count_of(copied["cluster"].nunique(), "cluster")
-        text = f"{len(copied):,} of {total} have a near-duplicate ({counted})."
-        note("·", text, "copies")
-    _note_conflicts(copied)
+    counted = count_of(copied["cluster"].nunique(), "cluster")
+    note(
+        "✓" if copied.empty else "·",
+        f"{len(copied):,} of {total} have a near-duplicate ({counted}).",
+        "copies",
+    )
+    _note_conflicts(copied, counted)
     _note_leaks(found.leaks, images["split"].value_counts())
     _note_overlap(found.overlap, others, total)
 
 
-def _note_conflicts(copied: pd.DataFrame) -> None:
-    """Note the clusters whose labels disagree, also with those of test images."""
+def _note_conflicts(copied: pd.DataFrame, counted: str) -> None:
+    """Note the clusters whose labels disagree, also with those of test images.
+
+    counted: the number of all clusters.
+    """
     has_vote = (copied["label"] >= 0) & (copied["reason"] != "override: dropped")
     n_labels = copied[has_vote].groupby("cluster")["label"].transform("nunique")
     conflicts = copied.loc[n_labels.index[n_labels > 1]]
-    counted = count_of(copied["cluster"].nunique(), "cluster")
     if len(conflicts):
         note(
             "!",

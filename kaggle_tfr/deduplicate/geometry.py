@@ -14,7 +14,6 @@ import cv2
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr import storage
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.deduplicate.pairs import are_near
 from kaggle_tfr.explore.cache import compute_columns
@@ -23,7 +22,6 @@ from kaggle_tfr.images.convert import load_pixels
 SIDE = 192  # pixels of the short side: more costs time and blurs small images
 MIN_INLIERS = 12
 MAX_WITNESSED = 500  # pairs within MAX_BITS that are compared
-CACHE = "geometry.parquet"  # in WORK_DIR
 ROTATED = (1, 8, 3, 6)  # EXIF orientations after 0 to 3 quarter turns to the right
 
 # Places x and y in pixels, float32 (n, 2), and their descriptors, uint8 (n, 128).
@@ -64,7 +62,9 @@ def verify_geometry(
 
 
 def _compare_places(
-    images: pd.DataFrame, pairs: pd.DataFrame, work_dir: str
+    images: pd.DataFrame,
+    pairs: pd.DataFrame,
+    work_dir: str,
 ) -> pd.DataFrame:
     """Return inliers and orientation of each pair; known ones are read from the file.
 
@@ -82,7 +82,7 @@ def _compare_places(
         files.assign(inliers=-1, orientation=1),
         names=["inliers", "orientation"],
         key=[*files],
-        path=work_dir and storage.join(work_dir, CACHE),
+        path=work_dir and f"{work_dir}/geometry.parquet",
         label="Verifying geometry",
     )
     find_features.cache_clear()  # the files may change before the next call

@@ -10,14 +10,15 @@ from kaggle_tfr import storage
 from kaggle_tfr.earlier import mark_recorded
 from kaggle_tfr.schema import JsonDataclass
 
-# The first word of the reason why an image is not written, and its outcome.
+# The reason why an image is not written, and its outcome.
 REASONS = {
     "duplicate": "duplicates dropped",
     "conflict": "conflicts dropped",
     "leak": "leaks dropped",
-    "override": "dropped by overrides",
-    "between": "between folds dropped",
+    "override: dropped": "dropped by overrides",
+    "between folds": "between folds dropped",
 }
+NOT_OF_RECORDS = ["input_dir", "decision", "keep", "reason"]
 LEAK_COLUMNS = [
     "test_id",
     "image_id",
@@ -68,8 +69,8 @@ def save_clusters(
     text = storage.format_csv(leaks[LEAK_COLUMNS])
     storage.write_atomically(f"{work_dir}/leaks.csv", text.encode())
     storage.write_atomically(f"{work_dir}/duplicates.json", settings.to_json().encode())
-    clusters = clusters.rename_axis("row").reset_index()
-    storage.write_parquet(clusters, f"{work_dir}/duplicates.parquet")
+    rows = clusters.reset_index(names="row")
+    storage.write_parquet(rows, f"{work_dir}/duplicates.parquet")
 
 
 def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
@@ -77,15 +78,11 @@ def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
 
     Raises: FileNotFoundError: 02_deduplicate has not run.
     """
-    path = storage.join(work_dir, "duplicates.parquet")
-    settings_path = storage.join(work_dir, "duplicates.json")
-    if not storage.exists(path):
-        raise FileNotFoundError(
-            f"There is no '{path}'. Run 02_deduplicate with this WORK_DIR first."
-        )
-    data = storage.read_bytes(settings_path)
-    settings = DuplicateSettings.parse(data, settings_path, "Run 02_deduplicate again.")
-    return storage.read_parquet(path).set_index("row"), settings
+    path = f"{work_dir}/duplicates.json"
+    text = storage.read_bytes(path)
+    settings = DuplicateSettings.parse(text, path, "Run 02_deduplicate again.")
+    clusters = storage.read_parquet(f"{work_dir}/duplicates.parquet")
+    return clusters.set_index("row"), settings
 
 
 def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
@@ -95,15 +92,13 @@ def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
     Raises: ValueError: no row is left.
     """
     table = match_clusters(images, clusters)
-    # No columns of records.
-    table = table.drop(columns=["input_dir", "decision", "reason"], errors="ignore")
-    is_kept = (table["problem"] == "") & table.pop("keep")
+    is_kept = (table["problem"] == "") & table["keep"]
     if not is_kept.any():
         raise ValueError(
             f"No image is left: {count_outcomes(images, clusters)}. Set CONFLICTS, "
             "LEAKS or MAX_BITS so that 02_deduplicate keeps images."
         )
-    return table[is_kept]
+    return table[is_kept].drop(columns=NOT_OF_RECORDS, errors="ignore")
 
 
 def match_clusters(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
@@ -124,13 +119,13 @@ def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, in
     images), and those of `REASONS`; none is 0. Records are images to be written.
     """
     table = match_clusters(images, clusters)
-    word = table["reason"].astype(str).str.extract(r"^(\w+)", expand=False)
     outcomes = {
         "rejected": table["problem"] != "",
         "in earlier parts": table["keep"] & mark_recorded(table),
         "test records": table["keep"] & (table["split"] == "test"),
         "labelled records": table["keep"],
     }
-    dropped = word.map(REASONS)
-    outcome = np.select(list(outcomes.values()), list(outcomes), dropped)
+    conditions = list(outcomes.values())
+    dropped = table["reason"].map(REASONS)
+    outcome = np.select(conditions, list(outcomes), dropped)
     return dict(Counter(outcome).most_common())

@@ -41,7 +41,10 @@ def read_overrides(file: str, images: pd.DataFrame, labels: Labels) -> pd.DataFr
     rows = _read_rows(file) if file else pd.DataFrame(columns=COLUMNS, dtype=str)
     is_pair = rows["action"].isin(PAIR_ACTIONS)
     other = rows["value"].where(is_pair, rows["image_id"])
-    ends = [_find_rows(ids, images) for ids in (rows["image_id"], other)]
+    ends = [
+        _find_rows(rows["image_id"], images),
+        _find_rows(other, images),
+    ]
     rows["a"], rows["b"] = np.sort(ends, axis=0)
 
     _check_rows(rows, labels, file)
@@ -50,7 +53,7 @@ def read_overrides(file: str, images: pd.DataFrame, labels: Labels) -> pd.DataFr
 
 def _check_rows(rows: pd.DataFrame, labels: Labels, file: str) -> None:
     """Raise a ValueError that lists the rows that cannot be applied."""
-    classes = labels.classes if labels.kind == "single" else ()
+    classes = number_names(labels.classes) if labels.kind == "single" else ()
     is_label = rows["action"] == "label"
     is_class = rows["value"].isin(classes) | ~is_label
     is_action = rows["action"].isin(ACTIONS)
@@ -65,13 +68,12 @@ def _check_rows(rows: pd.DataFrame, labels: Labels, file: str) -> None:
         )
 
 
-def _find_rows(ids: pd.Series, images: pd.DataFrame) -> np.ndarray:
+def _find_rows(ids: pd.Series, images: pd.DataFrame) -> pd.Series:
     """Return the row of each id; -1 if no image that can be read has it, or two."""
-    good = images[images["problem"] == ""]
+    good = images.query("problem == ''")
     full_names = good["split"] + "/" + good["image_id"]
     names = pd.concat([full_names, good["image_id"]]).drop_duplicates(keep=False)
-    row_of = pd.Series(names.index, names)
-    return row_of.reindex(ids, fill_value=-1).to_numpy()
+    return pd.Series(names.index, names).reindex(ids, fill_value=-1)
 
 
 def _read_rows(file: str) -> pd.DataFrame:
@@ -86,7 +88,9 @@ def _read_rows(file: str) -> pd.DataFrame:
 
 
 def correct_images(
-    images: pd.DataFrame, decisions: pd.DataFrame, labels: Labels
+    images: pd.DataFrame,
+    decisions: pd.DataFrame,
+    labels: Labels,
 ) -> pd.DataFrame:
     """Return the images with the labels of the user; records keep theirs.
 
@@ -109,7 +113,9 @@ def correct_images(
 
 
 def correct_pairs(
-    pairs: pd.DataFrame, decisions: pd.DataFrame, codes: np.ndarray
+    pairs: pd.DataFrame,
+    decisions: pd.DataFrame,
+    codes: np.ndarray,
 ) -> pd.DataFrame:
     """Return the pairs with those that the user adds and cuts: verdict "user".
 
@@ -129,17 +135,13 @@ def correct_pairs(
     return pairs.sort_values(["a", "b"], ignore_index=True)
 
 
-def load_corrected(
-    work_dir: str,
-) -> tuple[pd.DataFrame, Labels, list[tuple[str, str]]]:
+def load_corrected(work_dir: str) -> tuple[pd.DataFrame, Labels, np.ndarray]:
     """Return images and labels of 01 as 02 has corrected them.
 
-    Also the paths of the pairs that the user calls different.
+    Also the rows of images that the user calls different from another one.
     Raises: FileNotFoundError: 01 or 02 has not run.
     """
     images, labels = load_images(work_dir)
-    decisions = storage.read_parquet(storage.join(work_dir, FILE))
-    cut = decisions[decisions["action"] == "different"]
-    paths = images["path"].to_numpy()
-    cut_pairs = paths[cut[["a", "b"]]].tolist()
-    return correct_images(images, decisions, labels), labels, cut_pairs
+    decisions = storage.read_parquet(f"{work_dir}/{FILE}")
+    cut_rows = np.ravel(decisions.query("action == 'different'")[["a", "b"]])
+    return correct_images(images, decisions, labels), labels, cut_rows

@@ -67,7 +67,9 @@ def find_candidates(
 
 
 def _choose_likeliest(
-    pairs: pd.DataFrame, hashes: pd.DataFrame, settings: DuplicateSettings
+    pairs: pd.DataFrame,
+    hashes: pd.DataFrame,
+    settings: DuplicateSettings,
 ) -> tuple[pd.DataFrame, DuplicateSettings]:
     """Return the near pairs and the likeliest others, as `find_candidates` does.
 
@@ -95,7 +97,9 @@ def are_near(pairs: pd.DataFrame, settings: DuplicateSettings) -> np.ndarray:
 
 
 def find_pairs(
-    hashes: pd.DataFrame, max_bits: int, rotated_bits: int = -1
+    hashes: pd.DataFrame,
+    max_bits: int,
+    rotated_bits: int = -1,
 ) -> pd.DataFrame:
     """Find all pairs of images within `max_bits` of 256 bits, one row per pair.
 
@@ -175,7 +179,10 @@ def count_bits(codes: np.ndarray, a: Rows, b: Rows) -> np.ndarray:
 
 
 def _count_differing(
-    codes: np.ndarray, a: Rows, b: Rows, orientation: int
+    codes: np.ndarray,
+    a: Rows,
+    b: Rows,
+    orientation: int,
 ) -> np.ndarray:
     """Return the bits between rows a and rows b in this orientation: int64 (n,)."""
     codes_a = _rotate(codes[a], 1)

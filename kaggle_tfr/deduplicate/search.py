@@ -108,7 +108,9 @@ def search_table(codes: np.ndarray, key_bits: list[int], *, radius: int) -> np.n
 
 
 def _compare_neighbours(
-    words: np.ndarray, bucket: np.ndarray, radius: int
+    words: np.ndarray,
+    bucket: np.ndarray,
+    radius: int,
 ) -> np.ndarray:
     """Find pairs in the radius that share a bucket: int64 (2, m) of places.
 
@@ -132,7 +134,10 @@ def _compare_neighbours(
 
 
 def _compare_at_offset(
-    words: np.ndarray, bucket: np.ndarray, offset: int, radius: int
+    words: np.ndarray,
+    bucket: np.ndarray,
+    offset: int,
+    radius: int,
 ) -> np.ndarray:
     """Return the places of codes near the code `offset` places later in the bucket."""
     # Two words of 64 bits rule out most pairs of a radius up to 47, three up to 71.

@@ -56,11 +56,19 @@ def run(values: Values) -> Found:
     facts = match_clusters(images[FACTS], clusters)
     overlap = overlap.join(facts, on="row")
 
-    storage.write_parquet(decisions, storage.join(work, FILE))
+    storage.write_parquet(decisions, f"{work}/{FILE}")
     save_clusters(clusters, pd.concat([leaks, overlap]), settings, work)
     pairs = _describe_pairs(pairs, images)
     counts = count_outcomes(images, clusters)
-    found = Found(images, pairs, clusters, leaks, overlap, decisions, counts)
+    found = Found(
+        images,
+        pairs,
+        clusters,
+        leaks,
+        overlap,
+        decisions,
+        counts,
+    )
     note_findings(found, others)
     return found
 

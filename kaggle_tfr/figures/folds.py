@@ -1,68 +1,58 @@
 """A plot of folds: the images of each class in each of them."""
 
-import textwrap
-
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kaggle_tfr.figures.grids import WIDTH
-from kaggle_tfr.figures.style import BLUE, GREY, RED, TITLE_CHARACTERS
-from kaggle_tfr.figures.words import list_names, shorten
+from kaggle_tfr.figures.style import BLUE, GREY, RED
+from kaggle_tfr.figures.words import shorten
 
 MANY_CLASSES = 40  # more names than this do not fit beside bars
+OTHER_PLACES = ("test", "train only")  # may lack classes
 
 
-def plot_folds(counts: pd.DataFrame) -> Figure | None:
-    """Plot images per class and fold, or print a line where all images are in one.
+def plot_folds(counts: pd.DataFrame) -> Figure:
+    """Plot the images of each class in each fold and split.
 
-    Of more than 40 classes, the ten largest and the ten smallest are drawn.
+    A red 0 is a class that a fold or a split lacks. Of more than 40 classes, the ten
+    largest and the ten smallest are drawn.
     counts: of classes (rows, the largest first) in folds and splits (columns).
     """
-    if counts.shape[1] < 2:
-        print(f"All images are in one fold. Classes: {len(counts):,}.")
-        return None
-
-    # Without folds the splits are compared. Test images may lack a class.
-    compared = counts.filter(regex="^fold ")
-    if compared.empty:
-        compared = counts.drop(columns="test", errors="ignore")
-    incomplete = counts.index[(compared == 0).any(axis=1)]
-    n_complete = len(counts) - len(incomplete)
-    title = f"Classes in every fold or split: {n_complete:,} of {len(counts):,}"
-    if len(incomplete):
-        title += f"; not (red): {list_names(incomplete)}"
     if len(counts) > MANY_CLASSES:
-        counts = pd.concat([counts.head(10), counts.tail(10)])
-    figure = _draw_bars(counts, compared.columns)
-    figure.suptitle(textwrap.fill(title, TITLE_CHARACTERS), x=0.01, ha="left")
-    return figure
-
-
-def _draw_bars(counts: pd.DataFrame, compared: pd.Index) -> Figure:
-    """Draw bars for each column of a table of counts, side by side.
-
-    compared: the columns in which a 0 is red. The bars of the others are grey.
-    """
+        largest = counts.head(10)
+        counts = pd.concat([largest, counts.tail(10)])
     n_rows, n_columns = counts.shape
     width = max(WIDTH, 2.2 + 0.85 * n_columns)
-    size = (width, 1.2 + 0.25 * n_rows)
-    figure = Figure(size)
-    axes = figure.subplots(1, n_columns, sharex=True, sharey=True)
-    axes[0].set_yticks(range(n_rows), map(shorten, counts.index))
+    figure = Figure((width, 1.2 + 0.25 * n_rows))
+    axes, *_ = figure.subplots(
+        1,
+        n_columns,
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+    )
+    names = map(shorten, counts.index)
+    axes[0].set_yticks(range(n_rows), names)
     axes[0].invert_yaxis()
-    for axis, (name, column) in zip(axes, counts.items(), strict=True):
-        _draw_column(axis, column, is_compared=name in compared)
-        axis.set_title(name)
-        axis.set_frame_on(False)
-        axis.tick_params(length=0, labelbottom=False)
+    for axis, place in zip(axes, counts, strict=True):
+        _draw_column(axis, counts[place])
     return figure
 
 
-def _draw_column(axis: Axes, column: pd.Series, *, is_compared: bool) -> None:
-    """Draw a bar with its number for each value."""
-    bars = axis.barh(range(len(column)), column, color=BLUE if is_compared else GREY)
-    numbers = axis.bar_label(bars, column.map("{:,}".format), padding=3)
-    for number, count in zip(numbers, column, strict=True):
-        if is_compared and not count:
-            number.set_color(RED)
+def _draw_column(axis: Axes, column: pd.Series) -> None:
+    """Draw a bar with its number for each value.
+
+    Where images need not be of every class, bars are grey, and a 0 is not red.
+    """
+    place = str(column.name)
+    is_compared = not place.startswith(OTHER_PLACES)
+    color = BLUE if is_compared else GREY
+    bars = axis.barh(range(len(column)), column, color=color)
+    numbers = column.map("{:,}".format)
+    for label in axis.bar_label(bars, numbers, padding=3):
+        if is_compared and label.get_text() == "0":
+            label.set_color(RED)
+    axis.set_title(place)
+    axis.set_frame_on(False)
+    axis.tick_params(length=0, labelbottom=False)

@@ -66,7 +66,8 @@ def plot_images(
 
     pixels = [_to_rgb(image, square=square) for image in images]
     above = _measure_text(headings)
-    figure = _make_figure(pixels, columns, together, above + _measure_text(captions))
+    gap = above + _measure_text(captions)
+    figure = _make_figure(pixels, columns, together, gap)
     axes = figure.axes
     _call_each(Axes.imshow, axes, pixels, interpolation="lanczos")
     _call_each(Axes.set_title, axes[::together], headings)
@@ -96,7 +97,10 @@ def _call_each(
 
 
 def _add_captions(
-    axes: Sequence[Axes], captions: Sequence[str], colors: Sequence[str], width: float
+    axes: Sequence[Axes],
+    captions: Sequence[str],
+    colors: Sequence[str],
+    width: float,
 ) -> None:
     """Write captions below images that are `width` inches wide."""
     longest = int(width / CHARACTER_INCHES)
@@ -107,7 +111,10 @@ def _add_captions(
 
 
 def _make_figure(
-    images: Sequence[np.ndarray], columns: int, together: int, gap: float
+    images: Sequence[np.ndarray],
+    columns: int,
+    together: int,
+    gap: float,
 ) -> Figure:
     """Return a figure with a plot for each image, in rows as high as their images.
 
@@ -168,11 +175,9 @@ def plot_pairs(pairs: pd.DataFrame, title: str = "") -> Figure | None:
     images: list[np.ndarray] = []
     captions: list[str] = []
     colors: list[str] = []
-    headings: list[str] = []
     for pair in pairs.head(MOST_PAIRS).to_dict("records"):
         labels = {pair["label_name_a"], pair["label_name_b"]} - {""}
         colors += [BLUE, ORANGE] if len(labels) == 2 else ["black", "black"]
-        headings.append(f"{pair['bits']} of 256 bits")
         for end, orientation in (("a", 1), ("b", pair["orientation"])):
             image = load(pair[f"path_{end}"])
             images.append(apply_orientation(image, orientation))
@@ -182,6 +187,6 @@ def plot_pairs(pairs: pd.DataFrame, title: str = "") -> Figure | None:
         captions,
         colors=colors,
         together=2,
-        headings=headings,
+        headings=pairs["bits"].map("{} of 256 bits".format).tolist(),
         title=title,
     )

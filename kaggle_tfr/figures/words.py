@@ -1,24 +1,8 @@
 """Names and texts in figures, in one line each."""
 
-from collections.abc import Sequence
-from typing import Any
 from unicodedata import east_asian_width
 
-import pandas as pd
-
 LONGEST_NAME = 40  # characters of a class name beside bars
-
-
-def list_names(names: Sequence[Any] | pd.Index) -> str:
-    """List the first three names, and count the others.
-
-    >>> list_names(["a", "b"]), list_names(["a", "b", "c", "d", "e"])
-    ('a, b', 'a, b, c and 2 more')
-    """
-    text = ", ".join(shorten(str(name)) for name in names[:3])
-    if len(names) > 3:
-        text += f" and {len(names) - 3:,} more"
-    return text
 
 
 def shorten(text: str, longest: int = LONGEST_NAME) -> str:

@@ -8,7 +8,6 @@ import pandas as pd
 
 from kaggle_tfr.deduplicate.outcomes import match_clusters
 from kaggle_tfr.earlier import GONE, mark_recorded
-from kaggle_tfr.explore.labels import number_names
 from kaggle_tfr.images.hashing import FLAT, HASHES
 from kaggle_tfr.naming import OVERRIDE_GROUP
 from kaggle_tfr.notebook import note
@@ -16,7 +15,7 @@ from kaggle_tfr.plan.folds import list_marks
 from kaggle_tfr.schema import Labels
 
 NO_LABEL = "(no label)"
-NEVER_VALIDATES = "train, never\nvalidates"
+NEVER_VALIDATES = "train only"
 N_SAMPLED = 300
 COLUMNS = [  # of folds.csv, besides those of several labels
     "image_id",
@@ -39,16 +38,18 @@ def count_by_fold(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
     folded: the result of `assign_folds`. The class with most images is first.
         Images without a label are a row, but not test images.
     """
-    folded = folded[(folded["label_name"] != "") | (folded["split"] != "test")]
+    is_labelled = folded["label_name"] != ""
+    folded = folded[is_labelled | (folded["split"] != "test")]
     place = name_places(folded)
     if labels.class_columns:
         marks = list_marks(folded, labels.class_columns)
         counts = marks.groupby(place).sum().T
     else:
         counts = pd.crosstab(folded["label_name"].replace("", NO_LABEL), place)
-        names = [*number_names(labels.classes)]
-        counts = counts.reindex(counts.index.union(names), fill_value=0)
-    return counts.iloc[np.argsort(-counts.sum(axis=1), kind="stable")]
+        names = counts.index.union([*map(str, labels.classes)])
+        counts = counts.reindex(names, fill_value=0)
+    order = np.argsort(-counts.sum(axis=1), kind="stable")
+    return counts.iloc[order]
 
 
 def name_places(folded: pd.DataFrame) -> pd.Series:
@@ -68,9 +69,11 @@ def check_leakage(folded: pd.DataFrame, group_column: str = "") -> Numbers:
     Raises: ValueError: a number that must be 0 is not.
     """
     is_test = folded["split"] == "test"
-    rows = folded.assign(place=name_places(folded), is_new=~mark_recorded(folded))[
-        ~is_test
-    ]
+    rows = folded.assign(
+        place=name_places(folded),
+        is_new=~mark_recorded(folded),
+    )
+    rows = rows[~is_test]
     n_crossing = 0
     for column in rows.columns.intersection(["cluster", OVERRIDE_GROUP, group_column]):
         no_value = -1 if column == "cluster" else ""
@@ -83,33 +86,36 @@ def check_leakage(folded: pd.DataFrame, group_column: str = "") -> Numbers:
             "two of them. Run 02_deduplicate and 03_plan again."
         )
 
-    is_leak = is_test[folded["cluster"] >= 0].groupby(folded["cluster"]).nunique().gt(1)
-    return {"clusters_across_folds": 0, "clusters_across_test": int(is_leak.sum())}
+    cluster = folded["cluster"]
+    n_sides = is_test[cluster >= 0].groupby(cluster).nunique()
+    n_across = n_sides.gt(1).sum()
+    return {"clusters_across_folds": 0, "clusters_across_test": int(n_across)}
 
 
 def compare_sample(
     folded: pd.DataFrame,
     hashes: pd.DataFrame,
     max_bits: int,
-    cut_pairs: list[tuple[str, str]],
+    cut_rows: np.ndarray,
 ) -> Numbers:
     """Compare 300 new images with all others, without the clusters of 02.
 
     Test images and images of almost no texture are left out, and images that the user
     calls different from a near one.
-    hashes: of `load_hashes`; the table has their index. cut_pairs: of `load_corrected`.
+    hashes: of `load_hashes`; the table has their index. cut_rows: of `load_corrected`.
     Raises: ValueError: a pair within `max_bits` bits is in two folds or splits.
     """
     rows = folded.join(hashes[[*HASHES, "texture"]])
-    is_cut = rows["path"].isin(np.ravel(cut_pairs))
-    rows = rows[(rows["texture"] >= FLAT) & (rows["split"] != "test") & ~is_cut]
+    rows = rows.drop(cut_rows, errors="ignore")
+    rows = rows[(rows["texture"] >= FLAT) & (rows["split"] != "test")]
     place, _ = pd.factorize(name_places(rows))
     words = rows[[*HASHES]].to_numpy().T
     new = np.flatnonzero(~mark_recorded(rows))
     sampled = np.random.default_rng(0).permutation(new)[:N_SAMPLED]
     n_pairs = 0
     for number in sampled:
-        n_bits = np.bitwise_count(words ^ words[:, [number]]).sum(axis=0)
+        differing = words ^ words[:, [number]]
+        n_bits = np.bitwise_count(differing).sum(axis=0)
         is_leak = (n_bits <= max_bits) & (place != place[number])
         n_pairs += is_leak.sum()
     if n_pairs:
@@ -126,7 +132,7 @@ def note_folds(folded: pd.DataFrame, labels: Labels, checks: dict) -> None:
     checks: of `check_leakage` and `compare_sample`, and max_bits.
     """
     sizes = name_places(folded).value_counts().sort_index()
-    listed = [f"{n:,} in {place}".replace("\n", " ") for place, n in sizes.items()]
+    listed = [f"{n:,} in {place}" for place, n in sizes.items()]
     note(
         "✓",
         f"Images: {', '.join(listed)}. Test and earlier images aside, no cluster of "
@@ -141,12 +147,10 @@ def note_folds(folded: pd.DataFrame, labels: Labels, checks: dict) -> None:
     )
     missing = counts[(counts == 0).any(axis=1)]
     if not missing.empty:
-        name = missing.index[0]
-        places = missing.columns[missing.loc[name] == 0]
         note(
             "!",
             f"{len(missing):,} of {len(counts):,} classes are not in every fold and "
-            f"split, such as {name} (none in {', '.join(places)}).",
+            f"split, such as {missing.index[0]}.",
             "folds: classes",
             "Scores there do not cover them. Add images, or use fewer folds.",
         )
@@ -197,11 +201,13 @@ def _place_copies(table: pd.DataFrame, folded: pd.DataFrame) -> pd.DataFrame:
     Copies that are dropped go with those that are kept: all rows together have no copy
     in two folds. A cluster that earlier parts have in two folds is none.
     """
+    cluster = table["cluster"]
+    is_alone = (cluster < 0) | (table["split"] == "test")
+    group = cluster.mask(is_alone, -1 - table.index.to_numpy())
     place = folded[["split", "fold"]].reindex(table.index)
-    is_test = table["split"] == "test"
-    group = table["cluster"].where(table["cluster"] >= 0, -1 - table.index.to_numpy())
-    places = place.mask(is_test).groupby(group)
-    is_torn = (places.transform("nunique") > 1).any(axis=1)
-    place = place.fillna(places.transform("first").mask(is_test | is_torn))
-    place = place.fillna(table[["split"]]).fillna(-1).astype({"fold": "int64"})
-    return table.assign(cluster=table["cluster"].mask(is_torn, -1), **place)
+    groups = place.groupby(group)
+    is_torn = (groups.transform("nunique") > 1).any(axis=1)
+    place = place.fillna(groups.transform("first").mask(is_torn))
+    place = place.fillna(table[["split"]]).fillna(-1)
+    place = place.astype({"fold": "int64"})
+    return table.assign(cluster=cluster.mask(is_torn, -1), **place)

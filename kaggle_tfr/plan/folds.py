@@ -108,14 +108,17 @@ def number_groups(table: pd.DataFrame, group_column: str) -> pd.Series:
 
 
 def mark_labels(table: pd.DataFrame, label_columns: Sequence[str]) -> csr_matrix:
-    """Return a sparse matrix (n, classes) with 1 for the classes of each row.
+    """Return a sparse matrix (n, classes + 1) with 1 for the classes of each row.
 
-    Without `label_columns` the classes are the values of the column label.
+    Without `label_columns` the classes are the values of the column label. The last
+    column is 1 for all rows.
     """
-    if not label_columns:
+    if label_columns:
+        marks = csr_matrix(list_marks(table, label_columns), dtype=float)
+    else:
         codes, classes = pd.factorize(table["label"])
-        return _mark(codes, len(classes))
-    return csr_matrix(list_marks(table, label_columns), dtype=float)
+        marks = _mark(codes, len(classes))
+    return hstack([marks, np.ones((len(table), 1))], format="csr")
 
 
 def list_marks(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.DataFrame:
@@ -146,7 +149,6 @@ def fill_bins(
         stay there, and the shares are of all images in the bins.
     Raises: ValueError: there are fewer groups than bins, and no row has a bin.
     """
-    labels = hstack([labels, np.ones((len(bins), 1))], format="csr")
     is_free = bins.isna().to_numpy()
     is_placed = (bins >= 0).to_numpy()
     number, groups = pd.factorize(group[is_free])
@@ -163,7 +165,10 @@ def fill_bins(
 
 
 def _choose_bins(
-    counts: csr_matrix, loads: Array, shares: list[float], seed: int
+    counts: csr_matrix,
+    loads: Array,
+    shares: list[float],
+    seed: int,
 ) -> Array:
     """Return the bin of each group.
 
@@ -187,48 +192,86 @@ def _choose_bins(
     rng = np.random.default_rng(seed)
     class_sizes = counts.sum(axis=0).A1 + loads.sum(axis=1)
     sizes = counts[:, -1].toarray().ravel()
-    n_columns = np.diff(counts.indptr)
     order = _draw_order(counts, sizes, class_sizes, rng)
+    counts = counts[order]
+    sizes = sizes[order]
 
     is_unequal = shares[0] < 1
     is_single = counts.sum() == 2 * sizes.sum()
-    is_rounded = is_unequal & (is_single != (n_columns > 2))
+    has_several = np.diff(counts.indptr) > 2
     phase = rng.uniform(-1, 1) if is_unequal else 0
     max_shifted = 1 + shares[-1] * sizes.sum() / 10
     max_excess = sizes.max() if is_single and not loads.any() else inf
-
-    # Lists, because arrays of so few numbers take twice the time.
-    lacking = (loads.sum(axis=1, keepdims=True) * shares - loads * sum(shares)).tolist()
+    rules = pd.DataFrame(
+        {
+            "is_rounded": is_unequal & (is_single != has_several),
+            "shift": phase * sizes.clip(max=max_shifted),
+            "room": sizes - max_excess,
+        }
+    )
     class_sizes[-1] = inf  # all images are not a class
+    bins = np.empty_like(order)
+    bins[order] = _place_groups(counts, rules, loads, class_sizes, shares)
+    return bins
+
+
+def _place_groups(
+    counts: csr_matrix,
+    rules: pd.DataFrame,
+    loads: Array,
+    class_sizes: Array,
+    shares: list[float],
+) -> list[int]:
+    """Return the bin of each group, chosen one after the other.
+
+    rules: a row per group: whether its deficits are rounded, the shift of the overall
+        deficit of the last bin, and what a bin must lack to have room.
+    """
+    total_share = sum(shares)
+    lacking = loads.sum(axis=1, keepdims=True) * shares - loads * total_share
+    # Lists, because arrays of so few numbers take twice the time.
+    missing = lacking.tolist()
     sizes_of_classes = class_sizes.tolist()
-    bins = np.empty(len(sizes), np.int64)
-    for number in order.tolist():
+    bins = []
+    for number, is_rounded, shift, room in rules.itertuples():
         entries = slice(*counts.indptr.data[number : number + 2])
         labels = counts.indices.data[entries]
         classes = list(zip(labels, counts.data.data[entries], strict=True))
         deficits = [0.0] * len(shares)
         for label, images in classes:
             for k, share in enumerate(shares):
-                lacking[label][k] += images * share
-                deficits[k] += lacking[label][k] / sizes_of_classes[label]
-        # Here, `images` are all of the group.
-        overall = lacking[-1].copy()
-        if is_rounded[number]:
-            unit = sum(deficits) or 1  # 0 for a group without a class
-            for k, lack in enumerate(overall):
-                has_room = lack >= images - max_excess
-                deficits[k] = ceil(deficits[k] / unit - 1e-9) if has_room else -inf
-        overall[-1] += phase * min(images, max_shifted)
+                missing[label][k] += images * share
+                deficits[k] += missing[label][k] / sizes_of_classes[label]
+        overall = missing[-1].copy()
+        if is_rounded:
+            deficits = _round_deficits(deficits, overall, room)
+        overall[-1] += shift
         ranks = list(zip(deficits, overall, strict=True))
         chosen = ranks.index(max(ranks))
-        bins[number] = chosen
+        bins.append(chosen)
         for label, images in classes:
-            lacking[label][chosen] -= images * sum(shares)
+            missing[label][chosen] -= images * total_share
     return bins
 
 
+def _round_deficits(
+    deficits: list[float],
+    overall: list[float],
+    room: float,
+) -> list[float]:
+    """Return deficits in whole groups; -inf for a bin that lacks less than `room`."""
+    unit = sum(deficits) or 1  # 0 for a group without a class
+    return [
+        ceil(deficit / unit - 1e-9) if lack >= room else -inf
+        for deficit, lack in zip(deficits, overall, strict=True)
+    ]
+
+
 def _draw_order(
-    counts: csr_matrix, sizes: Array, class_sizes: Array, rng: np.random.Generator
+    counts: csr_matrix,
+    sizes: Array,
+    class_sizes: Array,
+    rng: np.random.Generator,
 ) -> Array:
     """Return the groups in the order of assignment, large ones first.
 

@@ -32,7 +32,10 @@ RECORD_BYTES = 200  # what a record has besides its image, roughly
 
 
 def make_forecast(
-    table: pd.DataFrame, schema: RecordSchema, image: ImageSettings, seed: int
+    table: pd.DataFrame,
+    schema: RecordSchema,
+    image: ImageSettings,
+    seed: int,
 ) -> pd.DataFrame:
     """Forecast the records of a table by converting a sample of its images.
 

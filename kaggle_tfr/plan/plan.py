@@ -15,7 +15,6 @@ from kaggle_tfr import storage
 from kaggle_tfr.earlier import mark_recorded
 from kaggle_tfr.images.convert import ImageSettings
 from kaggle_tfr.naming import OVERRIDE_GROUP, check_template, format_shard_name
-from kaggle_tfr.notebook import note
 from kaggle_tfr.parallel import package_versions
 from kaggle_tfr.parameters import as_size
 from kaggle_tfr.plan.forecast import forecast_groups, make_forecast
@@ -243,7 +242,9 @@ def number_shards(shards: pd.DataFrame, template: str, name: str) -> tuple[Shard
             )
     by_path = shards.groupby(paths)["count"]
     numbered: Any = shards.assign(
-        number=shards.index, i=by_path.cumcount(), n=by_path.transform("size")
+        number=shards.index,
+        i=by_path.cumcount(),
+        n=by_path.transform("size"),
     )
     return tuple(map(Shard.from_dict, numbered.to_dict("records")))
 
@@ -264,7 +265,8 @@ def _fit_parts(
     # shard has a row in plan.json.
     rows = table.head(500).drop(columns="path")  # which differs between machines
     row_bytes = 300 + 2 * len(rows.to_csv().encode()) / len(rows)
-    for n_parts, n_shards in list_layouts(counts, forecast["expected"].sum(), settings):
+    n_bytes = forecast["expected"].sum()
+    for n_parts, n_shards in list_layouts(counts, n_bytes, settings):
         planned = assign_shards(table, n_shards, n_parts, seed=settings.seed)
         fullest = forecast_groups(forecast, planned["part"]).max()
         reserved = folds_bytes + FIXED_BYTES + int(fullest["count"] * row_bytes)
@@ -281,7 +283,9 @@ def _fit_parts(
 
 
 def list_layouts(
-    counts: pd.Series, n_bytes: float, settings: PlanSettings
+    counts: pd.Series,
+    n_bytes: float,
+    settings: PlanSettings,
 ) -> Iterator[tuple[int, pd.Series]]:
     """Yield numbers of parts, with the number of shards of each (split, fold).
 
@@ -293,9 +297,9 @@ def list_layouts(
         labelled = counts
     fewest = 1 + int(n_bytes / (settings.part_limit_gb * 1e9 + 1))
     # Shards grow before there are more parts.
-    for n_parts, shard_mb in product(
-        range(fewest, 2 * fewest + 10), (settings.shard_mb, LARGEST_SHARD_MB)
-    ):
+    numbers = range(fewest, 2 * fewest + 10)
+    sizes = (settings.shard_mb, LARGEST_SHARD_MB)
+    for n_parts, shard_mb in product(numbers, sizes):
         n_images = settings.shard_images or shard_mb * 1e6 * counts.sum() / n_bytes
         if settings.n_shards:
             n_images = labelled.sum() / settings.n_shards
@@ -322,7 +326,10 @@ def _apportion(counts: pd.Series, n_shards: int) -> pd.Series:
 
 
 def assign_shards(
-    table: pd.DataFrame, n_shards: pd.Series, n_parts: int, seed: int
+    table: pd.DataFrame,
+    n_shards: pd.Series,
+    n_parts: int,
+    seed: int,
 ) -> pd.DataFrame:
     """Return the table with int64 columns shard, part and position, in their order.
 
@@ -336,20 +343,27 @@ def assign_shards(
     for number, (_, rows) in enumerate(table.groupby(["split", "fold"])):
         rng = np.random.default_rng([seed, number])
         # Dealt like cards: sorted by label, each shard gets every n-th image.
-        shuffled = rows["label"].iloc[rng.permutation(len(rows))]
-        shard = shuffled.sort_values(kind="stable")
+        shard = _shuffle(rows["label"], rng).sort_values(kind="stable")
         shard[:] = np.arange(len(rows)) % n_shards.iloc[number]
-        shuffled = shard[rows.index].iloc[rng.permutation(len(rows))]
+        shuffled = _shuffle(shard[rows.index], rng)
         dealt.append(shuffled.sort_values(kind="stable"))
 
     shard = pd.concat(dealt)
     table = table.loc[shard.index].assign(shard=shard)
     shards = table.groupby(["split", "fold", "shard"])
-    return table.assign(part=shards.ngroup() % n_parts, position=shards.cumcount())
+    return table.assign(
+        part=shards.ngroup() % n_parts,
+        position=shards.cumcount(),
+    )
+
+
+def _shuffle(rows: pd.Series, rng: np.random.Generator) -> pd.Series:
+    """Return the rows in a random order."""
+    return rows.iloc[rng.permutation(len(rows))]
 
 
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
-    """Write plan.parquet, a row group per shard, then plan.json; note their numbers."""
+    """Write plan.parquet, a row group per shard, then plan.json."""
     rows = pa.Table.from_pandas(table, preserve_index=False)
     start = 0
     with (
@@ -360,14 +374,6 @@ def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
             writer.write_table(rows.slice(start, shard.count), shard.count)
             start += shard.count
     storage.write_atomically(f"{work_dir}/plan.json", plan.to_json().encode())
-
-    high_mb = plan.forecast["high"] * len(table) / 1e6
-    note(
-        "·",
-        f"Planned images: {len(table):,}; shards: {len(plan.shards):,}; parts: "
-        f"{plan.n_parts}; at most {high_mb:,.1f} MB.",
-        "plan",
-    )
 
 
 def read_plan(folder: str) -> Plan:

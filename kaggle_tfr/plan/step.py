@@ -10,7 +10,6 @@ import pandas as pd
 from kaggle_tfr import deduplicate, explore, notebook, storage
 from kaggle_tfr.earlier import load_earlier
 from kaggle_tfr.explore.table import HASHED
-from kaggle_tfr.naming import FOLDS_FILE
 from kaggle_tfr.parameters import Values, make_settings
 from kaggle_tfr.plan.folded import check_leakage, compare_sample, list_folds, note_folds
 from kaggle_tfr.plan.folds import assign_folds, number_groups
@@ -52,7 +51,7 @@ def run(values: Values) -> Planned:
     fulfil the parameters, or the folds leak.
     """
     work = notebook.begin("03_plan", values)
-    images, labels, cut_pairs = deduplicate.load_corrected(work)
+    images, labels, cut_rows = deduplicate.load_corrected(work)
     clusters, duplicates = deduplicate.load_clusters(work)
     rows = deduplicate.choose_rows(images, clusters)
     earlier = load_earlier(work)
@@ -74,11 +73,11 @@ def run(values: Values) -> Planned:
     )
     hashes = explore.load_hashes(images, work)
     checks = vars(duplicates) | check_leakage(folded, settings.group_column)
-    checks |= compare_sample(folded, hashes, duplicates.max_bits, cut_pairs)
+    checks |= compare_sample(folded, hashes, duplicates.max_bits, cut_rows)
     note_folds(folded, labels, checks)
     folds = list_folds(images, clusters, folded, labels.label_columns)
     folds_csv = storage.format_csv(folds)
-    storage.write_atomically(f"{work}/{FOLDS_FILE}", folds_csv.encode())
+    storage.write_atomically(f"{work}/folds.csv", folds_csv.encode())
 
     plan, table = make_plan(
         folded,
@@ -100,9 +99,10 @@ def check_growth(earlier: dict, settings: PlanSettings, schema: RecordSchema) ->
 
     earlier: of `load_earlier`.
     """
-    schema_before = RecordSchema.from_dict(earlier["schema"])
-    before = earlier["settings"] | {"schema": schema_before}
-    for name, value in {**vars(settings), "schema": schema}.items():
+    schema_of_parts = RecordSchema.from_dict(earlier["schema"])
+    before = earlier["settings"] | {"schema": schema_of_parts}
+    parameters = vars(settings) | {"schema": schema}
+    for name, value in parameters.items():
         if name not in FREE and before.get(name, value) != value:
             raise ValueError(
                 f"{name.upper()} is {value!r:.99}, but the parts of FOLDS_FROM have "
@@ -111,7 +111,9 @@ def check_growth(earlier: dict, settings: PlanSettings, schema: RecordSchema) ->
 
 
 def drop_between(
-    rows: pd.DataFrame, clusters: pd.DataFrame, settings: PlanSettings
+    rows: pd.DataFrame,
+    clusters: pd.DataFrame,
+    settings: PlanSettings,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Give new images the split and fold of the earlier images in their group.
 
@@ -128,7 +130,8 @@ def drop_between(
         )
     is_new = rows["part"] == 0
     place = rows[["split", "fold"]].mask(is_new)
-    groups = place.groupby(number_groups(rows, settings.group_column))
+    group = number_groups(rows, settings.group_column)
+    groups = place.groupby(group)
     is_between = (groups.transform("nunique") > 1).any(axis=1)
     place = place.fillna(groups.transform("first")).fillna(rows[["split"]])
     # Without folds, all images of train are in fold 0.

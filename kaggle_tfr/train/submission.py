@@ -1,16 +1,12 @@
 """Fill in a submission in the form of the competition's sample_submission.csv."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from kaggle_tfr.naming import SUBMISSION
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def fill_submission(
@@ -23,44 +19,32 @@ def fill_submission(
 
     scores: float (n, classes) from 0 to 1, one row per id; without classes a quantity
     (n, 1). A single column gets the name of the class or the quantity, a column per
-    class its score. An image without prediction gets the class most often predicted, or
-    the mean quantity, and is printed.
+    class its score. An image without prediction gets the mean of all predictions, and
+    is printed.
     Raises: ValueError: a column is not a class, or no predicted id is in the template.
     """
     if template is None:
-        template = pd.DataFrame({"image_id": list(ids), "label": ""})
+        template = pd.DataFrame({"image_id": ids, "label": ""})
     id_column, rows = _match_ids(template, ids)
     _print_missing(template[id_column][rows < 0])
-    filled = _fill_missing(scores, rows)
+    filled = scores[rows]
+    filled[rows < 0] = scores.mean(axis=0)
 
     submission = template.copy()
-    columns = list(template.columns.drop(id_column))
+    columns = template.columns.drop(id_column)
     names = list(map(str, classes))
     if len(columns) != 1:
         submission[columns] = filled[:, _find_positions(columns, names)]
     elif names:
         submission[columns[0]] = np.take(names, filled.argmax(axis=1))
     else:
-        submission[columns[0]] = filled[:, 0]
+        submission[columns[0]] = filled.ravel()
     return submission
 
 
-def _fill_missing(scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the scores at positions; for -1, 1 for the class most often predicted.
-
-    A single column has the mean there.
-    """
-    predicted = scores.argmax(axis=1)
-    most_common = np.bincount(predicted).argmax()
-    is_most_common = np.arange(scores.shape[1]) == most_common
-    filled = scores[rows]
-    filled[rows < 0] = scores.mean(axis=0) if scores.shape[1] == 1 else is_most_common
-    return filled
-
-
-def _find_positions(columns: Sequence[str], classes: Sequence[str]) -> np.ndarray:
+def _find_positions(columns: pd.Index, classes: list[str]) -> np.ndarray:
     """Return the number of the class that each column is named after, int (n,)."""
-    positions = pd.Index(classes).get_indexer(pd.Index(columns))
+    positions = pd.Index(classes).get_indexer(columns)
     if (positions < 0).any():
         raise ValueError(
             f"{SUBMISSION} has the columns {', '.join(columns)}, but the classes are "
@@ -92,6 +76,5 @@ def _print_missing(ids: pd.Series) -> None:
     if len(ids):
         print(
             f"Test images that could not be read: {ids.nunique():,}, such as "
-            f"{', '.join(ids.unique()[:10])}. Each gets the most frequent class, or "
-            "the mean of a quantity."
+            f"{', '.join(ids.unique()[:10])}. Each gets the mean of all predictions."
         )

@@ -85,4 +85,3 @@ def test_every_cell_stands_a_small_input(tmp_path, case, capsys):
         assert re.search(
             r"! \d of 3 classes are not in every fold and split.*cat", printed
         )
-        assert "every fold or split: 0 of 3; not (red): cat, dog" in printed

@@ -30,7 +30,7 @@ def list_notes(capsys):
 def test_images_without_a_copy_have_ticks(list_notes):
     """Nothing is connected, so nothing leaks."""
     assert list_notes(make_images("train", "test"), make_pairs()) == [
-        "✓ None of 2 images has a near-duplicate.",
+        "✓ 0 of 2 images have a near-duplicate (0 clusters).",
         "✓ No image has a copy in another split.",
     ]
 

@@ -142,6 +142,12 @@ def test_only_one_of_the_classes_can_be_a_label(decide):
             decide(f"a,label,{name}", labels=labels)
 
 
+def test_a_number_can_be_a_label(decide):
+    """Classes of a column of numbers are numbers, and a CSV is text."""
+    images, _ = decide("d,label,2", labels=Labels("single", (1, 2, 3)))
+    assert images.loc[3, ["label_name", "label"]].tolist() == ["2", 1]
+
+
 @pytest.mark.parametrize("content", [b"image_id,action\na,keep\n", b"", b"\xff\xfe\0,"])
 def test_a_file_that_is_no_such_csv_is_an_error(images, tmp_path, content):
     (tmp_path / "mine.csv").write_bytes(content)
