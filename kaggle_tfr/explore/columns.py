@@ -20,30 +20,35 @@ LABEL_NAME = re.compile(
 
 
 def sort_columns(rows: pd.DataFrame) -> Mapping[str, list[str]]:
-    """Return the columns by what they contain, without others of a single value.
+    """Return the columns by what they contain.
 
-    The keys are "code" of masks, "label", "split", "flag" (0 and 1), "group", "other".
+    The keys are "code" of masks, "label", "single" value, "split", "flag" (0 and 1),
+    "group", "other".
     """
     columns = defaultdict[str, list[str]](list)
     for name in map(str, rows):
-        cells = rows[name].str.strip().str.lower().str.removesuffix(".0")
-        values = set(cells).difference(MISSING)
-        codes = values.difference(EMPTY_CODES)
-        kind = "other"
-        if codes and all(re.fullmatch(RUNS, code) for code in codes):
-            kind = "code"
-        elif LABEL_NAME.fullmatch(name):
-            kind = "label"
-        elif cells.nunique() < 2:
-            continue
-        elif all(map(name_split, values)):
-            kind = "split"
-        elif values.issubset([*FLAGS, "-1"]):
-            kind = "flag"
-        elif SUBJECT_NAME.fullmatch(name) or SITE_NAME.fullmatch(name):
-            kind = "group"
-        columns[kind].append(name)
+        columns[_sort_column(rows[name])].append(name)
     return columns
+
+
+def _sort_column(cells: pd.Series) -> str:
+    """Return what a column contains, as a key of `sort_columns`."""
+    name = str(cells.name)
+    cells = cells.str.strip().str.lower().str.removesuffix(".0")
+    values = set(cells).difference(MISSING)
+    codes = values.difference(EMPTY_CODES)
+    if codes and all(re.fullmatch(RUNS, code) for code in codes):
+        return "code"
+    if LABEL_NAME.fullmatch(name):
+        return "label"
+    if cells.nunique() < 2:
+        return "single"
+    if all(map(name_split, values)):
+        return "split"
+    if values.issubset([*FLAGS, "-1"]):
+        return "flag"
+    is_group = SUBJECT_NAME.fullmatch(name) or SITE_NAME.fullmatch(name)
+    return "group" if is_group else "other"
 
 
 def find_labels(rows: pd.DataFrame) -> list[str]:

@@ -73,10 +73,6 @@ class Files:
         """Return the split of an image by its folders, "" for none."""
         return self.splits.get(os.path.dirname(image), "")
 
-    def is_test(self, image: str) -> bool:
-        """Return whether an image is in a test folder."""
-        return self.split_of(image) == "test"
-
     def class_of(self, image: str) -> str:
         """Return the folder of the class of an image, "" for none."""
         return self.classes.get(os.path.dirname(image), "")
@@ -87,32 +83,34 @@ class Files:
         ids: paths, ends of paths, names or names without ending. They may begin with
         folders that INPUT_DIR lacks.
         """
-        paths = list(map(_clean, ids))
-        depths = [path.count("/") + 1 for path in paths]
-        found: list[Found] = [()] * len(paths)
-        for n_dropped in range(max(depths, default=0)):
-            for row, path in enumerate(paths):
-                depth = depths[row] - n_dropped
-                if depth > 0 and not found[row]:
-                    found[row] = self._find(path, depth)
+        ends = list(map(_clean, ids))
+        found: list[Found] = [()] * len(ends)
+        while any(ends):
+            found = [
+                alike or self._find(end) for alike, end in zip(found, ends, strict=True)
+            ]
             # Else an id of a missing folder would get a file of its name elsewhere.
             if sum(map(bool, found)) > ENOUGH * len(found):
                 break
+            ends = [end.partition("/")[2] for end in ends]
         return found
 
-    def _find(self, path: str, depth: int) -> Found:
-        """Return the files with the last names of a path, as many names as `depth`.
+    def _find(self, end: str) -> Found:
+        """Return the files whose paths end so.
 
         The whole path of a file comes before the end of one, and equal names before
         similar ones.
         """
+        if not end:
+            return ()
+        depth = end.count("/") + 1
         if depth not in self._named:
             self._named[depth] = _index_names([*self.images, *self.others], depth)
-        end = _cut(path, depth)
         alike = self._named[depth].get(loosen(end), ())
         if len(alike) > 1:
-            whole = tuple(file for file in alike if _clean(file) == end)
-            equal = tuple(file for file in alike if _cut(_clean(file), depth) == end)
+            paths = {file: f"/{_clean(file)}" for file in alike}
+            whole = tuple(file for file in alike if paths[file] == f"/{end}")
+            equal = tuple(file for file in alike if paths[file].endswith(f"/{end}"))
             return whole or equal or alike
         return alike
 
@@ -121,7 +119,8 @@ def _index_names(files: Iterable[str], depth: int) -> Mapping[str, Found]:
     """Return the files by the last names of their paths, in the loose form."""
     files_of: dict[str, Found] = {}
     for file in files:
-        key = loosen(_cut(_clean(file), depth))
+        names = _clean(file).split("/")
+        key = loosen("/".join(names[-depth:]))
         files_of[key] = (*files_of.get(key, ()), file)[:MOST]
     return files_of
 
@@ -130,11 +129,6 @@ def _clean(text: str) -> str:
     """Return a path with composed letters and with slashes."""
     path = unicodedata.normalize("NFC", text).replace("\\", "/")
     return path.strip("/").removeprefix("./")
-
-
-def _cut(path: str, depth: int) -> str:
-    """Return the last names of a path, as many as `depth`."""
-    return "/".join(path.rsplit("/", depth)[-depth:])
 
 
 def list_texts(value: str | Sequence[str]) -> list[str]:
@@ -166,14 +160,11 @@ def list_files(
     patterns: images that match none of them are left out; "*" also matches "/".
     excluded: folders of output.
     """
-    outside: set[str] = set()
-    if storage.is_remote(folder):
-        paths = _list_bucket(folder, excluded)
-    else:
-        skipped = set(map(storage.real_path, excluded))
-        paths = _walk(folder, skipped, outside)
-    images = sorted(filter(IMAGE.search, paths))
-    others = sorted(set(paths).difference(images))
+    skipped = {f"{storage.real_path(output)}/" for output in excluded}
+    is_outside = _walk(storage.real_path(folder), skipped)
+    images = sorted(filter(IMAGE.search, is_outside))
+    others = sorted(is_outside.keys() - images)
+    outside = set(filter(is_outside.get, is_outside))
     if patterns:
         regex = "|".join(map(fnmatch.translate, patterns))
         images = list(filter(re.compile(regex).match, images))
@@ -183,55 +174,47 @@ def list_files(
     return Files(folder, images, others, outside, splits, classes)
 
 
-def _list_bucket(folder: str, excluded: Iterable[str]) -> list[str]:
-    """Return the paths of all objects in a folder of a bucket."""
-    outputs = {f"{output}/" for output in excluded}
-    paths = []
-    pending = [f"{folder}/"]
-    while pending:
-        parent = pending.pop()
-        for name in storage.list_names(parent):
-            address = parent + name
-            if address in outputs or OF_SYSTEM.search(name):
-                continue
-            if name.endswith("/"):
-                pending.append(address)
-            else:
-                paths.append(address.removeprefix(f"{folder}/"))
-    return paths
-
-
-def _walk(folder: str, skipped: set[str], outside: set[str]) -> list[str]:
-    """Return the paths of all files; add to `outside` the links that lead out.
+def _walk(folder: str, skipped: set[str]) -> dict[str, bool]:
+    """Return the paths of all files, and whether each is a link that leads outside.
 
     A link to a folder in INPUT_DIR is left out, since that is listed anyway.
+    skipped: folders that are not listed, with a "/" at their ends.
     """
-    root = storage.real_path(folder)
-    paths = []
+    is_outside = {}
     pending = [""]
     while pending:
         parent = pending.pop()
-        with os.scandir(os.path.join(root, parent)) as entries:
-            visible = [entry for entry in entries if not OF_SYSTEM.search(entry.name)]
-        if parent and not PRODUCTS.isdisjoint(entry.name for entry in visible):
+        is_link = _scan(f"{folder}/{parent}")
+        if parent and not PRODUCTS.isdisjoint(is_link):
             continue
-        for entry in visible:
-            path = os.path.join(parent, entry.name)
-            name = storage.escape(path)
-            # Only a link needs a request of its own, which is slow on a network.
-            if entry.is_symlink():
-                is_folder = os.path.isdir(entry.path)
-                if not storage.is_inside(entry.path, root):
-                    name = f"{name}/" if is_folder else name
-                    outside.add(name)
-                elif is_folder:
-                    continue
-                paths.append(name)
-            elif not entry.is_dir():
-                paths.append(name)
-            elif entry.path not in skipped:
+        for name in filterfalse(OF_SYSTEM.search, is_link):
+            path = parent + name
+            address = f"{folder}/{path}"
+            if is_link[name] and not storage.is_inside(address, folder):
+                is_outside[storage.escape(path)] = True
+            elif not name.endswith("/"):
+                is_outside[storage.escape(path)] = False
+            elif not is_link[name] and address not in skipped:
                 pending.append(path)
-    return paths
+    return is_outside
+
+
+def _scan(folder: str) -> dict[str, bool]:
+    """Return the names in a folder, and whether each is a link.
+
+    Names of folders, and of links to folders, have a "/" at the end.
+    """
+    if storage.is_remote(folder):
+        return dict.fromkeys(storage.list_names(folder), False)
+    names = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            is_link = entry.is_symlink()
+            # Only a link needs a request of its own, which is slow on a network.
+            is_folder = os.path.isdir(entry.path) if is_link else entry.is_dir()
+            name = f"{entry.name}/" if is_folder else entry.name
+            names[name] = is_link
+    return names
 
 
 def _leave_out_masks(images: Sequence[str]) -> list[str]:
@@ -291,10 +274,9 @@ def read_folders(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]
     # A folder comes after the one above it.
     for parent in sorted(children):
         names = children[parent]
-        generic = set(filter(is_generic, names))
-        if classes[parent] and len(children[os.path.dirname(parent)]) > 1:
-            generic.update(filter(SUBJECT_FOLDER.fullmatch, names))
-        are_classes = 2 * len(generic) < len(names)
+        n_siblings = len(children[os.path.dirname(parent)])
+        in_class = classes[parent] != "" and n_siblings > 1
+        are_classes = _are_classes(names, in_class=in_class)
         for name in names:
             folder = os.path.join(parent, name)
             split = name_split(name)
@@ -303,6 +285,14 @@ def read_folders(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]
             splits[folder] = splits[parent] or ("" if is_class else split)
             classes[folder] = name if is_class else classes[parent]
     return splits, classes
+
+
+def _are_classes(folders: set[str], *, in_class: bool) -> bool:
+    """Return whether most names are not those of splits, images or subjects."""
+    generic = set(filter(is_generic, folders))
+    if in_class:
+        generic.update(filter(SUBJECT_FOLDER.fullmatch, folders))
+    return 2 * len(generic) < len(folders)
 
 
 def _list_children(folders: Iterable[str]) -> dict[str, set[str]]:

@@ -4,12 +4,14 @@ The frames of a recording, the slices of a patient and the versions of a photogr
 look alike without being near-duplicates, so a random split has them on both sides.
 """
 
+import os
+
 import pandas as pd
 
 from kaggle_tfr.explore.columns import SITE_NAME, SUBJECT_NAME
 from kaggle_tfr.explore.files import SUBJECTS
 from kaggle_tfr.explore.labels import MISSING, RESERVED
-from kaggle_tfr.explore.rows import FOLDER, NAMES, check_column, match_names
+from kaggle_tfr.explore.rows import read_rule
 
 # What the names of images of one source have in common. The first rule that is
 # verified is proposed.
@@ -39,13 +41,8 @@ def add_groups(images: pd.DataFrame, group_column: str) -> pd.DataFrame:
         return images
     paths = images.groupby("input_dir", observed=True)["path"]
     names = paths.transform(lambda paths: paths.str.removeprefix(f"{paths.name}/"))
-    if group_column == FOLDER:
-        groups = names.str.rpartition("/")[0]
-    elif group_column.startswith(NAMES):
-        groups = match_names(names, group_column, "GROUP_COLUMN")
-    else:
-        check_column(group_column, images, "GROUP_COLUMN")
-        groups = images[group_column].fillna("").astype(str)
+    groups = read_rule(group_column, images, names, os.path.dirname, "GROUP_COLUMN")
+    groups = groups.fillna("").astype(str)
     groups = groups.mask(groups.isin(MISSING), "")
     return images.assign(**{group_column: groups})
 

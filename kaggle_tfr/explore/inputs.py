@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr.explore import rows as listing
 from kaggle_tfr.explore.columns import find_labels
 from kaggle_tfr.explore.files import (
     Files,
@@ -27,6 +26,8 @@ from kaggle_tfr.explore.labels import (
 from kaggle_tfr.explore.masks import note_combs
 from kaggle_tfr.explore.records import read_records
 from kaggle_tfr.explore.rows import (
+    FILE,
+    FOLDER,
     LINK_PROBLEM,
     MISSING_FILE,
     NO_ROW,
@@ -34,6 +35,8 @@ from kaggle_tfr.explore.rows import (
     PROBLEM,
     SEVERAL_FILES,
     TAIL,
+    list_rows,
+    read_rule,
 )
 from kaggle_tfr.find import find_input, output_dir
 from kaggle_tfr.images.masks import EMPTY_CODES
@@ -42,10 +45,6 @@ from kaggle_tfr.notebook import note
 from kaggle_tfr.parameters import DEFAULTS, Values
 from kaggle_tfr.schema import Labels
 
-STOP = 0.5  # of the images, unusable for one reason
-STOP_OF = {SEVERAL_FILES: 0.01}  # for these reasons
-FEW_REJECTS = 0.05  # of the images
-FEW = 20  # images, which may be of as many classes
 OTHER_LABELS = (
     "Set LABELS_CSV to a CSV with the columns image_id,label, or LABEL_COLUMN to a "
     "column, to 'folder' or to 'names: REGEX'; [] reads images without labels."
@@ -88,10 +87,12 @@ def read_table(
     Raises: FileNotFoundError: a folder, CSV or all images are missing; ValueError: a
     setting does not fit.
     """
-    input_dir = output_dir(input_dir)
-    outputs = [output_dir(folder) for folder in excluded if folder]
-    folders = {"INPUT_DIR": input_dir, "EXCLUDED": outputs}
-    settings = {**DEFAULTS, **values, **folders}
+    settings = {
+        **DEFAULTS,
+        **values,
+        "INPUT_DIR": output_dir(input_dir),
+        "EXCLUDED": [output_dir(folder) for folder in excluded if folder],
+    }
     images, labels = number_labels(*_read_inputs(settings, files))
     images = images.astype({"input_dir": "category"})
     # All have the first of their names: output files use it.
@@ -113,32 +114,36 @@ def _read_inputs(settings: Values, files: Files | None) -> Table:
         find_input(more["INPUT_DIR"], beside=settings["INPUT_DIR"])
         for more in settings["MORE_INPUTS"]
     ]
-    main = {**settings, "EXCLUDED": [*settings["EXCLUDED"], *further]}
-    images, labels = _read_input(main, files=files)
-    of_main = {"LABEL_MAP": "", "SPLIT_COLUMN": "", "TEST_CSV": ""}
-    of_main["LABEL_KIND"] = labels.kind
+    settings = {**settings, "EXCLUDED": [*settings["EXCLUDED"], *further]}
+    images, labels = _read_input(settings, files=files)
+    of_further = {
+        **settings,
+        "LABEL_KIND": labels.kind,
+        "LABEL_MAP": "",
+        "SPLIT_COLUMN": "",
+        "TEST_CSV": "",
+    }
     for number, folder in enumerate(further, 1):
-        changes = {**settings["MORE_INPUTS"][number - 1], "INPUT_DIR": folder}
-        more, _ = _read_input({**settings, **of_main, **changes}, labels)
-        images = _add_further(images, more, number)
+        changes = settings["MORE_INPUTS"][number - 1]
+        more, _ = _read_input({**of_further, **changes, "INPUT_DIR": folder}, labels)
+        images = _add_further(images, more.assign(source=number))
     return images, labels
 
 
-def _add_further(images: pd.DataFrame, more: pd.DataFrame, number: int) -> pd.DataFrame:
+def _add_further(images: pd.DataFrame, more: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with those of a further input, whose test images are not used.
 
     A file that both inputs have is the row of the first one whose CSV lists it.
     """
-    ids = more["image_id"]
     is_test = (more["split"] == "test") & (more["problem"] == "")
-    more = more.assign(
-        image_id=ids.mask(ids.isin(images["image_id"]), f"{number}/" + ids),
-        problem=more["problem"].mask(is_test, "test image of a further input"),
-        source=number,
-    )
+    more.loc[is_test, "problem"] = "test image of a further input"
+    ids = more["image_id"]
+    numbered = more["source"].astype(str) + "/" + ids
+    more["image_id"] = numbered.where(ids.isin(images["image_id"]), ids)
+
     images = pd.concat([images, more], ignore_index=True)
     is_unlisted = images["problem"].str.startswith(NO_ROW)
-    paths = images["path"].loc[is_unlisted.sort_values(kind="stable").index]
+    paths = images["path"][is_unlisted.sort_values(kind="stable").index]
     is_again = paths.duplicated() & (paths != "")
     return images.drop(paths.index[is_again]).reset_index(drop=True)
 
@@ -175,7 +180,7 @@ def are_shards(files: Files) -> bool:
 
 def _read_files(files: Files, settings: Values, known: Labels | None) -> Table:
     """Return a row for each image in files, and the labels."""
-    rows = listing.list_rows(files, settings)
+    rows = list_rows(files, settings)
     text = _read_text(rows, files, settings)
     if settings["LABEL_KIND"] == "masks" and not text.empty:
         _accept_unlisted(rows, text.iloc[:, -1])
@@ -187,22 +192,26 @@ def _read_text(rows: pd.DataFrame, files: Files, settings: Values) -> pd.DataFra
     columns = list_texts(settings["LABEL_COLUMN"])
     cells = rows.filter(regex=OF_CSV)
     if settings["LABEL_COLUMN"] == "":
-        columns = [listing.FOLDER] if cells.columns.empty else find_labels(cells)
+        columns = [FOLDER] if cells.columns.empty else find_labels(cells)
     if columns and TAIL in rows:
         columns = [TAIL, *columns]
-    text = {name: listing.read_column(name, rows, files) for name in columns}
+    text = {
+        name: read_rule(name, rows, rows[FILE], files.class_of, "LABEL_COLUMN")
+        for name in columns
+    }
     return pd.DataFrame(text, rows.index)
 
 
 def _accept_unlisted(rows: pd.DataFrame, codes: pd.Series) -> None:
     """Accept images without a row if the CSV lists only images with masks."""
     has_no_row = rows[PROBLEM].str.startswith(NO_ROW)
+    n_images = has_no_row.sum()
     is_empty = codes[~has_no_row].str.strip().isin(EMPTY_CODES)
-    if has_no_row.any() and not is_empty.any():
+    if n_images and not is_empty.any():
         rows.loc[has_no_row, PROBLEM] = ""
         print(
-            f"{has_no_row.sum():,} images have no row in LABELS_CSV, which contains no "
-            "empty mask: they are read as images without a mask."
+            f"{n_images:,} images have no row in LABELS_CSV, which contains no empty "
+            "mask: they are read as images without a mask."
         )
 
 
@@ -215,12 +224,13 @@ def check_table(images: pd.DataFrame) -> None:
     is_left_out = images["problem"].str.startswith((NO_ROW, LEFT_OUT))
     counted = images[is_train & ~is_left_out]
     reasons = name_reasons(counted["problem"])
-    for reason, count in reasons.value_counts().items():
-        if reason and count > STOP_OF.get(str(reason), STOP) * len(counted):
+    for reason, count in reasons[reasons != ""].value_counts().items():
+        share = count / len(counted)
+        if share > (0.01 if reason == SEVERAL_FILES else 0.5):
             example = counted[reasons == reason].iloc[0]
             raise ValueError(
-                f"{count:,} of the images, {count / len(counted):.0%}, cannot be used, "
-                f"such as '{example['image_id']}': {example['problem']}. "
+                f"{count:,} of the images, {share:.0%}, cannot be used, such as "
+                f"'{example['image_id']}': {example['problem']}. "
                 f"{ADVICE.get(str(reason), '')}".strip()
             )
     if not (is_train & (images["problem"] == "")).any():
@@ -245,7 +255,7 @@ def note_rejects(images: pd.DataFrame) -> None:
         return
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
     note(
-        "!" if counts.sum() > FEW_REJECTS * len(images) else "·",
+        "!" if counts.sum() > 0.05 * len(images) else "·",
         f"{counts.sum():,} of {len(images):,} images are rejected: {reasons}.",
         "input",
         "rejects.csv lists them.",
@@ -267,7 +277,7 @@ def note_doubts(
     doubt = ""
     if labels.kind == "single" and len(names) == 1:
         doubt = f"All images are of one class, {names[0]!r}."
-    elif n_good > FEW and len(names) > n_good / 2:
+    elif n_good > 20 and len(names) > n_good / 2:
         doubt = f"{n_good:,} images are of {len(names):,} classes: most have few."
     elif generic:
         doubt = f"A class is called {generic[0]!r}, like a split or a folder of images."

@@ -14,7 +14,13 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr.explore.columns import find_kind, find_labels, sort_columns
-from kaggle_tfr.explore.files import Files, check_images, is_generic, list_files
+from kaggle_tfr.explore.files import (
+    Files,
+    check_images,
+    is_generic,
+    list_files,
+    list_texts,
+)
 from kaggle_tfr.explore.groups import find_groups
 from kaggle_tfr.explore.inputs import are_shards, name_reasons, read_table
 from kaggle_tfr.explore.rows import (
@@ -31,15 +37,11 @@ from kaggle_tfr.parameters import DEFAULTS, PARAMETERS
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.storage import write_atomically
 
-MOST_CSVS = 20
 USUAL = ("IMAGE_SIZE", "RESIZE", "QUALITY", "N_FOLDS")
 TEST_CSV = re.compile(r"(?i)submission|(^|[/_-])test")
 OTHER_TABLE = re.compile(r"(?i)\.(csv|tsv|jsonl?|xlsx?|xml|parquet|mat)$")
 # Classes in names: "cat" of cat_12.jpg.
 PREFIX = r"(?:^|/)([A-Za-z]+(?:[ _-][A-Za-z]+)*)[ ._-]*[0-9][^/]*$"
-MIN_IMAGES = 5  # of each of these classes
-FEW_ROWS = 0.1  # of the images, too few for a CSV beside class folders
-
 NO_TEXT = re.compile(r"\\u0000|[\ud800-\udfff]")  # in JSON: NUL, bytes of no UTF-8
 
 Layout = tuple[dict[str, Any], list[str]]  # parameters, and comments on them
@@ -137,34 +139,44 @@ def detect_layout(files: Files) -> Layout:
         filter(TABLE_NAME.search, files.others),
         key=lambda name: (name.count("/"), "train" not in name.lower(), name),
     )
-    tables = {name: _read_table(name, files) for name in names[:MOST_CSVS]}
-    labelled = [name for name in tables if tables[name].index.name]
-    labelled = list(filterfalse(TEST_CSV.search, labelled))
-    if labelled:
-        columns = tables[labelled[0]].columns
-        used = [name for name in labelled if tables[name].columns.equals(columns)]
-        labels_csv = used if len(used) > 1 else used[0]
-        values = {"LABELS_CSV": labels_csv, **_detect_columns(tables[used[0]])}
-    else:
-        used = []
-        values = _detect_folders(files)
-        if values["LABEL_COLUMN"] == "":
-            values["LABELS_CSV"] = next(filterfalse(TEST_CSV.search, names), "")
-    unused = [name for name in names if name not in used]
-    tests = list(filter(TEST_CSV.search, unused))[:1]
+    tests = list(filter(TEST_CSV.search, names))
+    values = _detect_labels(list(filterfalse(TEST_CSV.search, names)), files)
     if tests:
         values["TEST_CSV"] = tests[0]
-        unused.remove(tests[0])
-    return values, [f"{name} is not used" for name in unused]
+    used = [*list_texts(values["LABELS_CSV"]), *tests[:1]]
+    return values, [f"{name} is not used" for name in names if name not in used]
+
+
+def _detect_labels(names: Sequence[str], files: Files) -> dict[str, Any]:
+    """Return the parameters of labels in CSVs, or in folders and names."""
+    images = [image for image in files.images if files.split_of(image) != "test"]
+    classes = set(map(files.class_of, images))
+    # A CSV of few images beside class folders does not have the labels.
+    min_rows = len(files.images) / 10 if len(classes) > 1 else 0
+    tables = {name: _read_table(name, files) for name in names[:20]}
+    labelled = {
+        name: rows
+        for name, rows in tables.items()
+        if rows.index.name and len(rows) >= min_rows
+    }
+    if not labelled:
+        label_column = _detect_folders(images, classes, files)
+        labels_csv = next(iter(names), "") if label_column == "" else ""
+        return {"LABELS_CSV": labels_csv, "LABEL_COLUMN": label_column}
+
+    first = next(iter(labelled.values()))
+    used = [
+        name for name, rows in labelled.items() if rows.columns.equals(first.columns)
+    ]
+    labels_csv = used if len(used) > 1 else used[0]
+    return {"LABELS_CSV": labels_csv, **_detect_columns(first)}
 
 
 def _read_table(name: str, files: Files) -> pd.DataFrame:
     """Return the rows of a CSV; ids that name images are the index, with a name."""
     with suppress(ValueError):  # 01 will raise it, too, if the CSV is used
         rows = read_csvs(name, files).filter(regex=OF_CSV)
-        column = find_ids(rows, files)
-        is_small = len(rows) < FEW_ROWS * len(files.images)
-        if column and not (is_small and len(_list_classes(files)) > 1):
+        if column := find_ids(rows, files):
             return rows.set_index(column)
     return pd.DataFrame()
 
@@ -185,30 +197,24 @@ def _detect_columns(rows: pd.DataFrame) -> dict[str, Any]:
     return values
 
 
-def _list_classes(files: Files) -> set[str]:
-    """Return the class folders of all images that are not in test folders."""
-    images = filterfalse(files.is_test, files.images)
-    return set(map(files.class_of, images))
-
-
-def _detect_folders(files: Files) -> dict[str, Any]:
-    """Return the parameters for classes of folders or names; if unsure, 01 stops."""
-    classes = _list_classes(files)
-    label_column: str | list[str] = []
+def _detect_folders(
+    images: Sequence[str], classes: set[str], files: Files
+) -> str | list[str]:
+    """Return LABEL_COLUMN for classes of folders or names; if unsure, 01 stops."""
     if len(classes) > 1:
-        label_column = "" if any(map(is_generic, classes)) else FOLDER
-    elif _have_classes(list(filterfalse(files.is_test, files.images))):
-        label_column = NAMES + PREFIX
-    elif files.outside or any(map(OTHER_TABLE.search, files.others)):
-        label_column = ""
-    return {"LABELS_CSV": "", "LABEL_COLUMN": label_column}
+        return "" if any(map(is_generic, classes)) else FOLDER
+    if _have_classes(images):
+        return NAMES + PREFIX
+    is_unsure = files.outside or any(map(OTHER_TABLE.search, files.others))
+    return "" if is_unsure else []
 
 
 def _have_classes(images: Sequence[str]) -> bool:
     """Return whether the names of images begin with those of a few classes."""
     counts = pd.Series(images, dtype=str).str.extract(PREFIX)[0].value_counts()
-    is_clear = len(counts) > 1 and not any(map(is_generic, counts.index))
-    return is_clear and counts.sum() == len(images) and counts.min() >= MIN_IMAGES
+    if len(counts) < 2 or counts.sum() < len(images) or counts.min() < 5:
+        return False
+    return not any(map(is_generic, counts.index))
 
 
 def _add_table(
