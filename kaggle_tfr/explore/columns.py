@@ -37,7 +37,7 @@ def _sort_column(cells: pd.Series) -> str:
     cells = cells.str.strip().str.lower().str.removesuffix(".0")
     values = set(cells).difference(MISSING)
     codes = values.difference(EMPTY_CODES)
-    if codes and all(re.fullmatch(RUNS, code) for code in codes):
+    if codes and all(map(re.compile(RUNS).fullmatch, codes)):
         return "code"
     if LABEL_NAME.fullmatch(name):
         return "label"
@@ -61,7 +61,7 @@ def find_labels(rows: pd.DataFrame) -> list[str]:
         return [*columns["label"][:1], columns["code"][0]]
     flags = columns["flag"]
     candidates = columns["label"] or [*flags, *columns["other"]]
-    if candidates and (len(candidates) == 1 or candidates == flags):
+    if len(candidates) == 1 or (flags and candidates == flags):
         return candidates
     counts = rows.nunique().to_dict()
     raise ValueError(

@@ -22,6 +22,8 @@ OF_SYSTEM = re.compile(rf"(^|/)({SYSTEM_NAME})(/|$)")
 IMAGE = re.compile(rf"{IMAGE_NAME.pattern}|/$")
 # A folder with one of these files is a WORK_DIR or an audit.
 PRODUCTS = {"images.parquet", "audit.json"}
+# Zeros in front of a name that is a number.
+ZEROS = re.compile(r"(?<![^/])0+(?=\d+\Z)")
 # Names of folders that are not classes: splits, folders of all images, and masks.
 SPLIT = re.compile(
     r"(?i)(.+[ _-])?(train|test|validation|valid|val|dev|evaluation|eval)(ing)?"
@@ -45,11 +47,7 @@ MASK = re.compile(
     r"|[ _-](masks?|segmentation|gt|label|annotation)([ _-]?\d+)?(?=\.[^/.]+$)"
 )
 
-# If more of the ids than this share their folders with files, all ids must.
-ENOUGH = 0.05
-MOST = 100  # files with one name, which are listed
-
-Found = tuple[str, ...]  # the files that an id may name
+Found = Sequence[str]  # the files that an id may name
 
 
 @dataclass(frozen=True)
@@ -89,8 +87,9 @@ class Files:
             found = [
                 alike or self._find(end) for alike, end in zip(found, ends, strict=True)
             ]
-            # Else an id of a missing folder would get a file of its name elsewhere.
-            if sum(map(bool, found)) > ENOUGH * len(found):
+            # If 5 % of the ids share their folders with files, all ids must: else an
+            # id of a missing folder would get a file of its name elsewhere.
+            if sum(map(bool, found)) > 0.05 * len(found):
                 break
             ends = [end.partition("/")[2] for end in ends]
         return found
@@ -109,8 +108,8 @@ class Files:
         alike = self._named[depth].get(loosen(end), ())
         if len(alike) > 1:
             paths = {file: f"/{_clean(file)}" for file in alike}
-            whole = tuple(file for file in alike if paths[file] == f"/{end}")
-            equal = tuple(file for file in alike if paths[file].endswith(f"/{end}"))
+            equal = [file for file in alike if paths[file].endswith(f"/{end}")]
+            whole = [file for file in equal if paths[file] == f"/{end}"]
             return whole or equal or alike
         return alike
 
@@ -121,7 +120,8 @@ def _index_names(files: Iterable[str], depth: int) -> Mapping[str, Found]:
     for file in files:
         names = _clean(file).split("/")
         key = loosen("/".join(names[-depth:]))
-        files_of[key] = (*files_of.get(key, ()), file)[:MOST]
+        # More than 100 files of one name would take long for as many ids.
+        files_of[key] = (*files_of.get(key, ()), file)[:100]
     return files_of
 
 
@@ -144,10 +144,7 @@ def remove_ending(text: str) -> str:
 
 def loosen(text: str) -> str:
     """Return a path in lower case without ending and zeros that begin its number."""
-    folders, slash, name = remove_ending(text.casefold().strip()).rpartition("/")
-    if name.isdecimal():
-        name = name.lstrip("0") or "0"
-    return folders + slash + name
+    return ZEROS.sub("", remove_ending(text.casefold().strip()))
 
 
 def list_files(
@@ -190,10 +187,9 @@ def _walk(folder: str, skipped: set[str]) -> dict[str, bool]:
         for name in filterfalse(OF_SYSTEM.search, is_link):
             path = parent + name
             address = f"{folder}/{path}"
-            if is_link[name] and not storage.is_inside(address, folder):
-                is_outside[storage.escape(path)] = True
-            elif not name.endswith("/"):
-                is_outside[storage.escape(path)] = False
+            leads_out = is_link[name] and not storage.is_inside(address, folder)
+            if leads_out or not name.endswith("/"):
+                is_outside[storage.escape(path)] = leads_out
             elif not is_link[name] and address not in skipped:
                 pending.append(path)
     return is_outside
@@ -304,15 +300,6 @@ def _list_children(folders: Iterable[str]) -> dict[str, set[str]]:
             above, name = os.path.split(above)
             children[above].add(name)
     return children
-
-
-def check_images(files: Files) -> None:
-    """Raise a FileNotFoundError if there are no images."""
-    if not files.images:
-        raise FileNotFoundError(
-            f"{files.folder!r} has no image that can be used. Set INPUT_DIR to a "
-            f"folder of images, or unpack archives among its files: {files.others[:5]}."
-        )
 
 
 def explain_unreadable(error: OSError) -> str:

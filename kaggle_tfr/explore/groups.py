@@ -25,9 +25,6 @@ RULES += [
     rf"names: ([^/]*(?i:(?<![a-z]){word})[ _.-]?[0-9]+)[^0-9]"
     for word in SUBJECTS.split("|")
 ]
-MIN_GROUPS = 3  # of two or more images, in most classes
-MIN_SHARE = 0.05  # of all images, in groups of two or more
-SAMPLE = 20_000  # names by which a rule is found
 
 
 def add_groups(images: pd.DataFrame, group_column: str) -> pd.DataFrame:
@@ -51,9 +48,9 @@ def find_groups(images: pd.DataFrame) -> str:
     """Return the first column or rule of which enough images share groups, "" for none.
 
     Columns of subjects precede those of sites, and fewer groups precede more. Most
-    classes have several groups: groups are not classes.
+    classes have three groups or more: groups are not classes.
     """
-    images = images.sort_values("path").head(SAMPLE)
+    images = images.sort_values("path").head(20_000)
     columns = images.nunique().sort_values().index
     subjects = filter(SUBJECT_NAME.fullmatch, columns)
     sites = filter(SITE_NAME.fullmatch, columns)
@@ -62,8 +59,9 @@ def find_groups(images: pd.DataFrame) -> str:
             groups = add_groups(images, rule)[rule]
         except ValueError:  # it matches no name
             continue
+        # Groups of two or more images.
         shared = groups[(groups != "") & groups.duplicated(keep=False)]
         n_groups = shared.groupby(images["label_name"]).nunique()
-        if len(shared) >= MIN_SHARE * len(images) and n_groups.median() >= MIN_GROUPS:
+        if len(shared) >= 0.05 * len(images) and n_groups.median() >= 3:
             return rule
     return ""

@@ -7,29 +7,13 @@ import numpy as np
 import pandas as pd
 
 from kaggle_tfr.explore.columns import find_labels
-from kaggle_tfr.explore.files import (
-    Files,
-    check_images,
-    is_generic,
-    list_files,
-    list_texts,
-)
+from kaggle_tfr.explore.files import Files, is_generic, list_files, list_texts
 from kaggle_tfr.explore.groups import add_groups
-from kaggle_tfr.explore.labels import (
-    LEFT_OUT,
-    NO_LABEL,
-    ODD_CELL,
-    Table,
-    label_rows,
-    number_labels,
-)
-from kaggle_tfr.explore.masks import note_combs
+from kaggle_tfr.explore.labels import LEFT_OUT, Table, label_rows, number_labels
 from kaggle_tfr.explore.records import read_records
 from kaggle_tfr.explore.rows import (
     FILE,
     FOLDER,
-    LINK_PROBLEM,
-    MISSING_FILE,
     NO_ROW,
     OF_CSV,
     PROBLEM,
@@ -39,7 +23,7 @@ from kaggle_tfr.explore.rows import (
     read_rule,
 )
 from kaggle_tfr.find import find_input, output_dir
-from kaggle_tfr.images.masks import EMPTY_CODES
+from kaggle_tfr.images.masks import EMPTY_CODES, transpose_code
 from kaggle_tfr.naming import SPLIT_NAMES, is_shard_name
 from kaggle_tfr.notebook import note
 from kaggle_tfr.parameters import DEFAULTS, Values
@@ -49,19 +33,13 @@ OTHER_LABELS = (
     "Set LABELS_CSV to a CSV with the columns image_id,label, or LABEL_COLUMN to a "
     "column, to 'folder' or to 'names: REGEX'; [] reads images without labels."
 )
-# What to do about the most frequent problem.
-ADVICE = {
-    NO_LABEL: OTHER_LABELS,
-    "listed with different labels": "If an image can have several labels, set "
-    "LABEL_KIND: multi.",
-    ODD_CELL: 'Set what other cells mean, as in LABEL_MAP: {"-1": 0}, or LABEL_KIND: '
-    "masks for run-length codes.",
-    LINK_PROBLEM: "Set INPUT_DIR to the folder that the links lead to, or copy it.",
-    SEVERAL_FILES: "Set PATTERN to the folder of the images, such as 'train/*', or "
-    "PATH_TEMPLATE to the columns of folder and file, such as '{folder}/{file}'.",
-    MISSING_FILE: "No file has this name, with any ending and case. Set ID_COLUMN to "
-    "the column of names, or INPUT_DIR to the folder of the images.",
-}
+# What to do if most images cannot be used.
+ADVICE = (
+    "If files are missing or several, set INPUT_DIR, PATTERN, ID_COLUMN or "
+    "PATH_TEMPLATE; set INPUT_DIR to the folder that links lead to, or copy it. If "
+    "labels are missing or odd, set LABELS_CSV, LABEL_COLUMN, LABEL_MAP, or LABEL_KIND:"
+    " multi for several labels of an image, masks for run-length codes."
+)
 
 
 def read_table(
@@ -98,9 +76,10 @@ def read_table(
     # All have the first of their names: output files use it.
     is_validation = images["split"].map(SPLIT_NAMES) == "validation"
     images.loc[is_validation, "split"] = next(iter(images["split"][is_validation]), "")
-    if 0 < settings["LIMIT"] < len(images):
+    limit = settings["LIMIT"]
+    if 0 < limit < len(images):
         # The first rows of class folders would all be of one class.
-        chosen = np.arange(settings["LIMIT"]) * len(images) // settings["LIMIT"]
+        chosen = np.arange(limit) * len(images) // limit
         images = images.iloc[chosen].reset_index(drop=True)
     images = add_groups(images, settings["GROUP_COLUMN"])
     return images, replace(
@@ -156,13 +135,11 @@ def _read_input(
     known: the labels of the main input, for a further one. Raises: as `read_table`.
     """
     input_dir = settings["INPUT_DIR"]
-    if not settings["INPUT_SCHEMA"]:
-        patterns = list_texts(settings["PATTERN"])
-        files = files or list_files(input_dir, patterns, settings["EXCLUDED"])
-    if files is None or are_shards(files):
+    patterns = list_texts(settings["PATTERN"])
+    files = files or list_files(input_dir, patterns, settings["EXCLUDED"])
+    if settings["INPUT_SCHEMA"] or are_shards(files):
         images, labels = read_records(settings, known)
     else:
-        check_images(files)
         images, labels = _read_files(files, settings, known)
     if known and labels.kind != known.kind:
         raise ValueError(
@@ -174,8 +151,18 @@ def _read_input(
 
 
 def are_shards(files: Files) -> bool:
-    """Return whether INPUT_DIR has shards, and no file that is called like an image."""
-    return not files.images and any(map(is_shard_name, files.others))
+    """Return whether INPUT_DIR has shards, and no file that is called like an image.
+
+    Raises: FileNotFoundError: it has neither.
+    """
+    if files.images:
+        return False
+    if any(map(is_shard_name, files.others)):
+        return True
+    raise FileNotFoundError(
+        f"{files.folder!r} has no image that can be used. Set INPUT_DIR to a folder of "
+        f"images, or unpack archives among its files: {files.others[:5]}."
+    )
 
 
 def _read_files(files: Files, settings: Values, known: Labels | None) -> Table:
@@ -220,20 +207,19 @@ def check_table(images: pd.DataFrame) -> None:
 
     Test images, files that no CSV lists and what LABEL_MAP leaves out do not count.
     """
-    is_train = images["split"] != "test"
+    is_test = images["split"] == "test"
     is_left_out = images["problem"].str.startswith((NO_ROW, LEFT_OUT))
-    counted = images[is_train & ~is_left_out]
-    reasons = name_reasons(counted["problem"])
+    counted = images[~is_test & ~is_left_out]
+    reasons = counted["problem"].str.split(":").str[0]
     for reason, count in reasons[reasons != ""].value_counts().items():
         share = count / len(counted)
         if share > (0.01 if reason == SEVERAL_FILES else 0.5):
             example = counted[reasons == reason].iloc[0]
             raise ValueError(
                 f"{count:,} of the images, {share:.0%}, cannot be used, such as "
-                f"'{example['image_id']}': {example['problem']}. "
-                f"{ADVICE.get(str(reason), '')}".strip()
+                f"'{example['image_id']}': {example['problem']}. {ADVICE}"
             )
-    if not (is_train & (images["problem"] == "")).any():
+    if not (reasons == "").any():
         raise ValueError(
             f"none of the {len(images):,} images is left to train on: all are in test "
             "folders, or have no row in a CSV. Set SPLIT_COLUMN: none to train on the "
@@ -241,15 +227,10 @@ def check_table(images: pd.DataFrame) -> None:
         )
 
 
-def name_reasons(problem: pd.Series) -> pd.Series:
-    """Return what precedes the colon in each problem."""
-    return problem.str.split(":").str[0]
-
-
 def note_rejects(images: pd.DataFrame) -> None:
     """Note how many images are rejected, and why."""
     problem = images["problem"]
-    counts = name_reasons(problem[problem != ""]).value_counts()
+    counts = problem[problem != ""].str.split(":").str[0].value_counts()
     if counts.empty:
         note("✓", f"All {len(images):,} images can be used.", "input")
         return
@@ -283,3 +264,29 @@ def note_doubts(
         doubt = f"A class is called {generic[0]!r}, like a split or a folder of images."
     if doubt:
         note("✗", doubt, "labels: classes", OTHER_LABELS)
+
+
+def note_combs(images: pd.DataFrame, labels: Labels) -> None:
+    """Note that codes may count by rows, if most masks look like combs.
+
+    At most 50 good images are measured, which are chosen at random, each by its longest
+    code. Square images do not count: a mask fits them in both orders.
+    """
+    masked = images.query("problem == '' and label_name != '' and height != width")
+    sample = masked.sample(min(len(masked), 50), random_state=0)
+    n_combs = 0
+    for row in sample.to_dict("records"):
+        code = max((row[name] for name in labels.label_columns), key=len)
+        by_columns = transpose_code(code, row["width"], row["height"])
+        by_rows = transpose_code(code, row["height"], row["width"])
+        # In the wrong order, a mask is torn into more runs in the other direction.
+        n_combs += len(by_columns) > len(by_rows)
+    # Thin lines and noise look like combs in either order.
+    if n_combs > 0.75 * len(sample):
+        note(
+            "!",
+            f"{n_combs} of {len(sample)} masks look like combs: their codes may count "
+            "by rows.",
+            "input: masks",
+            "If so, set RLE_ORDER: rows.",
+        )

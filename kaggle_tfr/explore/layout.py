@@ -14,23 +14,10 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr.explore.columns import find_kind, find_labels, sort_columns
-from kaggle_tfr.explore.files import (
-    Files,
-    check_images,
-    is_generic,
-    list_files,
-    list_texts,
-)
+from kaggle_tfr.explore.files import Files, is_generic, list_files, list_texts
 from kaggle_tfr.explore.groups import find_groups
-from kaggle_tfr.explore.inputs import are_shards, name_reasons, read_table
-from kaggle_tfr.explore.rows import (
-    FOLDER,
-    NAMES,
-    OF_CSV,
-    TABLE_NAME,
-    find_ids,
-    read_csvs,
-)
+from kaggle_tfr.explore.inputs import are_shards, read_table
+from kaggle_tfr.explore.rows import FOLDER, NAMES, OF_CSV, find_ids, read_csvs
 from kaggle_tfr.find import find_input, output_dir, to_slug
 from kaggle_tfr.naming import SPLIT_NAMES
 from kaggle_tfr.parameters import DEFAULTS, PARAMETERS
@@ -39,6 +26,7 @@ from kaggle_tfr.storage import write_atomically
 
 USUAL = ("IMAGE_SIZE", "RESIZE", "QUALITY", "N_FOLDS")
 TEST_CSV = re.compile(r"(?i)submission|(^|[/_-])test")
+TABLE = re.compile(r"(?i)\.(csv|tsv)$")
 OTHER_TABLE = re.compile(r"(?i)\.(csv|tsv|jsonl?|xlsx?|xml|parquet|mat)$")
 # Classes in names: "cat" of cat_12.jpg.
 PREFIX = r"(?:^|/)([A-Za-z]+(?:[ _-][A-Za-z]+)*)[ ._-]*[0-9][^/]*$"
@@ -134,13 +122,13 @@ def detect_layout(files: Files) -> Layout:
     """
     if are_shards(files):
         return {"INPUT_SCHEMA": "auto"}, []
-    check_images(files)
     names = sorted(
-        filter(TABLE_NAME.search, files.others),
+        filter(TABLE.search, files.others),
         key=lambda name: (name.count("/"), "train" not in name.lower(), name),
     )
     tests = list(filter(TEST_CSV.search, names))
-    values = _detect_labels(list(filterfalse(TEST_CSV.search, names)), files)
+    others = list(filterfalse(TEST_CSV.search, names))
+    values = _detect_labels(others, files)
     if tests:
         values["TEST_CSV"] = tests[0]
     used = [*list_texts(values["LABELS_CSV"]), *tests[:1]]
@@ -148,37 +136,23 @@ def detect_layout(files: Files) -> Layout:
 
 
 def _detect_labels(names: Sequence[str], files: Files) -> dict[str, Any]:
-    """Return the parameters of labels in CSVs, or in folders and names."""
+    """Return the parameters of labels in CSVs; if there are none, in folders."""
     images = [image for image in files.images if files.split_of(image) != "test"]
-    classes = set(map(files.class_of, images))
-    # A CSV of few images beside class folders does not have the labels.
-    min_rows = len(files.images) / 10 if len(classes) > 1 else 0
-    tables = {name: _read_table(name, files) for name in names[:20]}
-    labelled = {
-        name: rows
-        for name, rows in tables.items()
-        if rows.index.name and len(rows) >= min_rows
-    }
+    labelled = {}
+    for name in names[:20]:
+        with suppress(ValueError):  # 01 will raise it, too, if the CSV is used
+            rows = read_csvs(name, files).filter(regex=OF_CSV)
+            column = find_ids(rows, files)
+            # A CSV of few images does not have the labels.
+            if column and len(rows) > len(images) / 10:
+                labelled[name] = rows.set_index(column)
     if not labelled:
-        label_column = _detect_folders(images, classes, files)
-        labels_csv = next(iter(names), "") if label_column == "" else ""
-        return {"LABELS_CSV": labels_csv, "LABEL_COLUMN": label_column}
+        return _detect_folders(images, names, files)
 
-    first = next(iter(labelled.values()))
-    used = [
-        name for name, rows in labelled.items() if rows.columns.equals(first.columns)
-    ]
+    first, *_ = labelled.values()
+    used = [name for name in labelled if first.columns.equals(labelled[name].columns)]
     labels_csv = used if len(used) > 1 else used[0]
     return {"LABELS_CSV": labels_csv, **_detect_columns(first)}
-
-
-def _read_table(name: str, files: Files) -> pd.DataFrame:
-    """Return the rows of a CSV; ids that name images are the index, with a name."""
-    with suppress(ValueError):  # 01 will raise it, too, if the CSV is used
-        rows = read_csvs(name, files).filter(regex=OF_CSV)
-        if column := find_ids(rows, files):
-            return rows.set_index(column)
-    return pd.DataFrame()
 
 
 def _detect_columns(rows: pd.DataFrame) -> dict[str, Any]:
@@ -198,15 +172,25 @@ def _detect_columns(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _detect_folders(
-    images: Sequence[str], classes: set[str], files: Files
-) -> str | list[str]:
-    """Return LABEL_COLUMN for classes of folders or names; if unsure, 01 stops."""
+    images: Sequence[str], names: Sequence[str], files: Files
+) -> dict[str, Any]:
+    """Return the parameters of classes in folders or names; if unsure, 01 stops.
+
+    images: without those in test folders. names: of CSVs.
+    """
+    classes = set(map(files.class_of, images))
     if len(classes) > 1:
-        return "" if any(map(is_generic, classes)) else FOLDER
-    if _have_classes(images):
-        return NAMES + PREFIX
-    is_unsure = files.outside or any(map(OTHER_TABLE.search, files.others))
-    return "" if is_unsure else []
+        is_unsure = any(map(is_generic, classes))
+        label_column: str | list[str] = FOLDER
+    elif _have_classes(images):
+        is_unsure = False
+        label_column = NAMES + PREFIX
+    else:
+        is_unsure = bool(files.outside) or any(map(OTHER_TABLE.search, files.others))
+        label_column = []
+    if is_unsure:
+        return {"LABELS_CSV": next(iter(names), ""), "LABEL_COLUMN": ""}
+    return {"LABELS_CSV": "", "LABEL_COLUMN": label_column}
 
 
 def _have_classes(images: Sequence[str]) -> bool:
@@ -227,7 +211,7 @@ def _add_table(
     if "validation" in set(images["split"].map(SPLIT_NAMES)):
         values["N_FOLDS"] = 0
         comments.append("N_FOLDS is 0, because validation images are given")
-    problems = name_reasons(images["problem"]).replace("", "good")
+    problems = images["problem"].str.split(":").str[0].replace("", "good")
     counts = images.groupby(["split", problems]).size().to_dict()
     classes = good["label_name"].replace("", None).value_counts()
     shown = f"{len(classes):,} classes ({labels.kind}): {classes.head(9).to_dict()}"

@@ -26,8 +26,6 @@ NO_ROW = "no row"  # begins the problem of a file that no CSV lists
 MISSING_FILE = "missing file"
 SEVERAL_FILES = "several files"
 LINK_PROBLEM = "link leads outside INPUT_DIR"
-SAMPLE = 500  # cells of a column that are looked up
-TABLE_NAME = re.compile(r"(?i)\.(csv|tsv)$")
 # Columns beside those of the CSV: "/" cannot begin the name of one of its columns.
 ID, FILE, SPLIT, PROBLEM, TAIL = "/image_id", "/path", "/split", "/problem", "/tail"
 # The folder of the CSV, and what a row has after the cells of the header.
@@ -76,8 +74,6 @@ def _list_labelled(files: Files, settings: Values) -> pd.DataFrame:
             "names, PATH_TEMPLATE if a name is in several columns, or LABELS_CSV: "
             '"" to leave it out.'
         )
-    if settings["SPLIT_COLUMN"] not in ("", NONE):
-        check_column(settings["SPLIT_COLUMN"], rows, "SPLIT_COLUMN")
     return rows
 
 
@@ -141,11 +137,10 @@ def parse_text(data: bytes) -> pd.DataFrame:
 def check_column(name: str, rows: pd.DataFrame, parameter: str) -> None:
     """Raise a ValueError that lists the columns unless the CSV has this one."""
     if name not in rows:
-        counts = rows.filter(regex=OF_CSV).nunique()
-        listed = ", ".join(f"{column} ({n})" for column, n in counts.items())
+        counts = rows.filter(regex=OF_CSV).nunique().to_dict()
         raise ValueError(
             f"{parameter} is '{name}', which is not a column. Set it to one of these, "
-            f"with their numbers of values: {listed or 'there are none'}."
+            f"with their numbers of values: {counts}."
         )
 
 
@@ -155,14 +150,13 @@ def find_ids(rows: pd.DataFrame, files: Files) -> str:
     Raises: ValueError: the CSV has no header.
     """
     images = set(files.images)
-    sample = rows.iloc[:: max(1, len(rows) // SAMPLE)]
+    sample = rows.iloc[:: max(1, len(rows) // 500)]
     best = ""
     most_found = 0
     for column in map(str, sample.filter(regex=OF_CSV)):
         names, _ = _split_tails(sample[column])
         unique = names[names != ""].unique()
-        found = files.join(unique)
-        n_images = sum(not images.isdisjoint(alike) for alike in found)
+        n_images = sum(map(bool, map(images.intersection, files.join(unique))))
         if n_images > max(most_found, len(unique) / 2):
             best = column
             most_found = n_images
@@ -186,6 +180,9 @@ def _join_csvs(rows: pd.DataFrame, files: Files, settings: Values) -> pd.DataFra
     They are `NO_ROWS` if no column has the names of images.
     Raises: ValueError: a setting does not fit.
     """
+    split_column = settings["SPLIT_COLUMN"]
+    if split_column not in ("", NONE):
+        _read_splits(rows, split_column)
     key = "" if rows.empty else _find_key(rows, files, settings)
     if not key:
         return NO_ROWS
@@ -194,8 +191,6 @@ def _join_csvs(rows: pd.DataFrame, files: Files, settings: Values) -> pd.DataFra
         if any(tails):
             rows[TAIL] = tails
 
-    if settings["SPLIT_COLUMN"] in rows:
-        _read_splits(rows, settings["SPLIT_COLUMN"])
     rows.loc[rows[key] == "", PROBLEM] = f"no value for '{key}'"
     rows.loc[rows[LONG] != "", PROBLEM] = "more cells than the header"
     _find_files(rows, rows[key], files)
@@ -230,11 +225,10 @@ def _fill_template(template: str, rows: pd.DataFrame) -> list[str]:
 
     Raises: ValueError: the template does not fit the columns.
     """
-    parameter = f"PATH_TEMPLATE '{template}'"
     fields = sorted(set(list_fields(template)))
     for field in fields:
-        check_column(field, rows, f"a field of {parameter}")
-    with _explain(f"{parameter} formats text, not numbers"):
+        check_column(field, rows, f"a field of PATH_TEMPLATE '{template}'")
+    with _explain(f"PATH_TEMPLATE '{template}' formats text, not numbers"):
         return [
             template.format_map(row) if all(row.values()) else ""
             for row in rows[fields].to_dict("records")
@@ -243,6 +237,7 @@ def _fill_template(template: str, rows: pd.DataFrame) -> list[str]:
 
 def _read_splits(rows: pd.DataFrame, column: str) -> None:
     """Fill `SPLIT` by SPLIT_COLUMN; a word that is not a split is a problem."""
+    check_column(column, rows, "SPLIT_COLUMN")
     words = rows[column]
     rows[SPLIT] = words.map(name_split).map(SPLIT_NAMES).fillna("")
     problem = f"not a split in column '{column}': '" + words + "'"
@@ -253,8 +248,7 @@ def _find_files(rows: pd.DataFrame, names: pd.Series, files: Files) -> None:
     """Fill `FILE` by the names, and `PROBLEM` where there is no file or several."""
     # A name is looked up beside its CSV first.
     joined = files.join(rows[CSV_FOLDER] + "/" + names)
-    splits = rows[SPLIT].replace("", "train")
-    places = zip(joined, rows[CSV_FOLDER], splits, strict=True)
+    places = zip(joined, rows[CSV_FOLDER], rows[SPLIT], strict=True)
     found = [_choose(*place, files) for place in places]
     table = pd.DataFrame(found, rows.index)
     rows[FILE] = table[0]
@@ -273,7 +267,9 @@ def _choose(
         return "", MISSING_FILE
     if len(alike) > 1:
         below = [file for file in alike if file.startswith(f"{folder}/")] or alike
-        of_split = [file for file in below if files.split_of(file) == split]
+        of_split = [
+            file for file in below if files.split_of(file) == (split or "train")
+        ]
         of_none = [file for file in below if not files.split_of(file)]
         alike = of_split or of_none or below
     if len(alike) > 1:
@@ -311,7 +307,7 @@ def read_rule(
     example = f"{NAMES}([^/]+)_[0-9]+$"
     with _explain(f"{parameter} '{rule}' is not a rule such as '{example}'"):
         names = paths.map(remove_ending).str.extract(regex)[0].fillna("")
-    if (names == "").all():
+    if not any(names):
         raise ValueError(
             f"{parameter} '{rule}' matches none of the {len(paths):,} names, such as "
             f"'{paths.iloc[0]}'. Change the regular expression."
