@@ -37,7 +37,7 @@ def _sort_column(cells: pd.Series) -> str:
     cells = cells.str.strip().str.lower().str.removesuffix(".0")
     values = set(cells).difference(MISSING)
     codes = values.difference(EMPTY_CODES)
-    if codes and all(map(re.compile(RUNS).fullmatch, codes)):
+    if codes and all(re.fullmatch(RUNS, code) for code in codes):
         return "code"
     if LABEL_NAME.fullmatch(name):
         return "label"
@@ -78,7 +78,7 @@ def find_kind(cells: pd.Series) -> dict[str, str]:
     is_quantity = numbers.nunique() > max(MANY, len(cells) / 4)
     if is_quantity and not LABEL_NAME.fullmatch(str(cells.name)):
         return {"LABEL_KIND": "number"}
-    for separator in ("|", ";", ",", " "):
+    for separator in "|;, ":
         words = values.str.split(separator, regex=False).explode().str.strip()
         # Names of classes can have commas and blanks, but few words are names, too.
         is_list = words.isin(values).all() or 2 * words.nunique() < len(values)

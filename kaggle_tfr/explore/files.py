@@ -25,21 +25,22 @@ PRODUCTS = {"images.parquet", "audit.json"}
 # Zeros in front of a name that is a number.
 ZEROS = re.compile(r"(?<![^/])0+(?=\d+\Z)")
 # Names of folders that are not classes: splits, folders of all images, and masks.
-SPLIT = re.compile(
-    r"(?i)(.+[ _-])?(train|test|validation|valid|val|dev|evaluation|eval)(ing)?"
+SPLIT = (
+    r"(.+[ _-])?(train|test|validation|valid|val|dev|evaluation|eval)(ing)?"
     r"([ _-]?(images?|imgs?|jpe?gs?|pngs?|pictures?|photos?|set|data|files|tfrecords?"
     r"|stage|v?\d{1,4}))*"
 )
-CONTAINER = re.compile(
-    r"(?i)((jpeg|unlabell?ed)?(images?|imgs?)|photos?|pictures?|data|jpe?gs?|pngs?)"
+CONTAINER = (
+    r"((jpeg|unlabell?ed)?(images?|imgs?)|photos?|pictures?|data|jpe?gs?|pngs?)"
     r"([ _-]?\d+)?|(.*[ _-])?(images?|imgs?|part|batch)[ _-]?\d+"
 )
+GENERIC = re.compile(rf"(?i){SPLIT}|{CONTAINER}")
 SUBJECTS = (
     "patient|subject|person|participant|specimen|animal|donor|case|slide|scene|lesion"
     "|sequence|seq|session|series|study|video|clip|burst|track|recording|rec|run|flight"
 )
-# Folders of one subject in a class: patient12, P-003, 0017.
-SUBJECT_FOLDER = re.compile(rf"(?i)(.*({SUBJECTS})|[a-z]{{0,3}})[ _.-]*\d+")
+# In a class, folders of one subject are not classes either: patient12, P-003, 0017.
+IN_CLASS = re.compile(rf"{GENERIC.pattern}|(.*({SUBJECTS})|[a-z]{{0,3}})[ _.-]*\d+")
 # What the paths of masks have: masks/, or x_mask.png.
 MASK = re.compile(
     r"(?i)(?<![^/])(((train|test|val)\w*[ _-])?(masks|labels|annotations|segmentations"
@@ -240,7 +241,7 @@ def _read_stem(image: str) -> str:
 
 def is_generic(folder: str) -> bool:
     """Return whether a folder's name is that of a split or a folder of all images."""
-    return bool(SPLIT.fullmatch(folder) or CONTAINER.fullmatch(folder))
+    return GENERIC.fullmatch(folder) is not None
 
 
 def name_split(word: str) -> str:
@@ -253,7 +254,7 @@ def name_split(word: str) -> str:
     >>> name_split("evaluation"), name_split("testosterone")
     ('validation', '')
     """
-    match = SPLIT.fullmatch(word.strip().lower())
+    match = re.fullmatch(SPLIT, word.strip().lower())
     split = match[2] if match else ""
     return "validation" if split.startswith("eval") else split
 
@@ -268,11 +269,10 @@ def read_folders(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]
     splits = {"": ""}
     classes = {"": ""}
     # A folder comes after the one above it.
-    for parent in sorted(children):
-        names = children[parent]
-        n_siblings = len(children[os.path.dirname(parent)])
-        in_class = classes[parent] != "" and n_siblings > 1
-        are_classes = _are_classes(names, in_class=in_class)
+    for parent, names in sorted(children.items()):
+        siblings = children[os.path.dirname(parent)]
+        rule = IN_CLASS if classes[parent] and len(siblings) > 1 else GENERIC
+        are_classes = 2 * len(list(filter(rule.fullmatch, names))) < len(names)
         for name in names:
             folder = os.path.join(parent, name)
             split = name_split(name)
@@ -281,14 +281,6 @@ def read_folders(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]
             splits[folder] = splits[parent] or ("" if is_class else split)
             classes[folder] = name if is_class else classes[parent]
     return splits, classes
-
-
-def _are_classes(folders: set[str], *, in_class: bool) -> bool:
-    """Return whether most names are not those of splits, images or subjects."""
-    generic = set(filter(is_generic, folders))
-    if in_class:
-        generic.update(filter(SUBJECT_FOLDER.fullmatch, folders))
-    return 2 * len(generic) < len(folders)
 
 
 def _list_children(folders: Iterable[str]) -> dict[str, set[str]]:

@@ -20,10 +20,10 @@ RULES = [
     r"names: ([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22})",  # a UUID, copies after it
     r"names: ([^/]+)[ _.-][xX][0-9]+[ _.-]?[yY][0-9]+",  # tiles of an image
     r"names: ([^/]+)[ _.-](?i:left|right)$",  # eyes of a patient
-]
-RULES += [
-    rf"names: ([^/]*(?i:(?<![a-z]){word})[ _.-]?[0-9]+)[^0-9]"
-    for word in SUBJECTS.split("|")
+    *(
+        rf"names: ([^/]*(?i:(?<![a-z]){word})[ _.-]?[0-9]+)[^0-9]"
+        for word in SUBJECTS.split("|")
+    ),
 ]
 
 

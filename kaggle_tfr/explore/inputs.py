@@ -29,16 +29,14 @@ from kaggle_tfr.notebook import note
 from kaggle_tfr.parameters import DEFAULTS, Values
 from kaggle_tfr.schema import Labels
 
-OTHER_LABELS = (
-    "Set LABELS_CSV to a CSV with the columns image_id,label, or LABEL_COLUMN to a "
-    "column, to 'folder' or to 'names: REGEX'; [] reads images without labels."
-)
 # What to do if most images cannot be used.
 ADVICE = (
     "If files are missing or several, set INPUT_DIR, PATTERN, ID_COLUMN or "
     "PATH_TEMPLATE; set INPUT_DIR to the folder that links lead to, or copy it. If "
-    "labels are missing or odd, set LABELS_CSV, LABEL_COLUMN, LABEL_MAP, or LABEL_KIND:"
-    " multi for several labels of an image, masks for run-length codes."
+    "labels are missing or odd, set LABEL_KIND (multi for several labels of an image, "
+    "masks for run-length codes) or LABEL_MAP, LABELS_CSV to a CSV with the columns "
+    "image_id,label, or LABEL_COLUMN to a column, 'folder', 'names: REGEX', or [] for "
+    "none."
 )
 
 
@@ -69,7 +67,7 @@ def read_table(
         **DEFAULTS,
         **values,
         "INPUT_DIR": output_dir(input_dir),
-        "EXCLUDED": [output_dir(folder) for folder in excluded if folder],
+        "EXCLUDED": list(map(output_dir, filter(None, excluded))),
     }
     images, labels = number_labels(*_read_inputs(settings, files))
     images = images.astype({"input_dir": "category"})
@@ -82,9 +80,8 @@ def read_table(
         chosen = np.arange(limit) * len(images) // limit
         images = images.iloc[chosen].reset_index(drop=True)
     images = add_groups(images, settings["GROUP_COLUMN"])
-    return images, replace(
-        labels, name=settings["NAME"], bit_depth=settings["BIT_DEPTH"]
-    )
+    labels = replace(labels, name=settings["NAME"], bit_depth=settings["BIT_DEPTH"])
+    return images, labels
 
 
 def _read_inputs(settings: Values, files: Files | None) -> Table:
@@ -192,13 +189,12 @@ def _read_text(rows: pd.DataFrame, files: Files, settings: Values) -> pd.DataFra
 def _accept_unlisted(rows: pd.DataFrame, codes: pd.Series) -> None:
     """Accept images without a row if the CSV lists only images with masks."""
     has_no_row = rows[PROBLEM].str.startswith(NO_ROW)
-    n_images = has_no_row.sum()
-    is_empty = codes[~has_no_row].str.strip().isin(EMPTY_CODES)
-    if n_images and not is_empty.any():
+    listed = codes[~has_no_row].str.strip()
+    if any(has_no_row) and not any(listed.isin(EMPTY_CODES)):
         rows.loc[has_no_row, PROBLEM] = ""
         print(
-            f"{n_images:,} images have no row in LABELS_CSV, which contains no empty "
-            "mask: they are read as images without a mask."
+            f"{has_no_row.sum():,} images have no row in LABELS_CSV, which contains no "
+            "empty mask: they are read as images without a mask."
         )
 
 
@@ -263,7 +259,7 @@ def note_doubts(
     elif generic:
         doubt = f"A class is called {generic[0]!r}, like a split or a folder of images."
     if doubt:
-        note("✗", doubt, "labels: classes", OTHER_LABELS)
+        note("✗", doubt, "labels: classes", ADVICE)
 
 
 def note_combs(images: pd.DataFrame, labels: Labels) -> None:

@@ -19,14 +19,12 @@ from kaggle_tfr.explore.groups import find_groups
 from kaggle_tfr.explore.inputs import are_shards, read_table
 from kaggle_tfr.explore.rows import FOLDER, NAMES, OF_CSV, find_ids, read_csvs
 from kaggle_tfr.find import find_input, output_dir, to_slug
-from kaggle_tfr.naming import SPLIT_NAMES
 from kaggle_tfr.parameters import DEFAULTS, PARAMETERS
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.storage import write_atomically
 
 USUAL = ("IMAGE_SIZE", "RESIZE", "QUALITY", "N_FOLDS")
 TEST_CSV = re.compile(r"(?i)submission|(^|[/_-])test")
-TABLE = re.compile(r"(?i)\.(csv|tsv)$")
 OTHER_TABLE = re.compile(r"(?i)\.(csv|tsv|jsonl?|xlsx?|xml|parquet|mat)$")
 # Classes in names: "cat" of cat_12.jpg.
 PREFIX = r"(?:^|/)([A-Za-z]+(?:[ _-][A-Za-z]+)*)[ ._-]*[0-9][^/]*$"
@@ -123,7 +121,7 @@ def detect_layout(files: Files) -> Layout:
     if are_shards(files):
         return {"INPUT_SCHEMA": "auto"}, []
     names = sorted(
-        filter(TABLE.search, files.others),
+        filter(re.compile(r"(?i)\.(csv|tsv)$").search, files.others),
         key=lambda name: (name.count("/"), "train" not in name.lower(), name),
     )
     tests = list(filter(TEST_CSV.search, names))
@@ -179,15 +177,14 @@ def _detect_folders(
     images: without those in test folders. names: of CSVs.
     """
     classes = set(map(files.class_of, images))
+    label_column: str | list[str] = []
+    is_unsure = bool(files.outside) or any(map(OTHER_TABLE.search, files.others))
     if len(classes) > 1:
+        label_column = FOLDER
         is_unsure = any(map(is_generic, classes))
-        label_column: str | list[str] = FOLDER
     elif _have_classes(images):
-        is_unsure = False
         label_column = NAMES + PREFIX
-    else:
-        is_unsure = bool(files.outside) or any(map(OTHER_TABLE.search, files.others))
-        label_column = []
+        is_unsure = False
     if is_unsure:
         return {"LABELS_CSV": next(iter(names), ""), "LABEL_COLUMN": ""}
     return {"LABELS_CSV": "", "LABEL_COLUMN": label_column}
@@ -208,14 +205,13 @@ def _add_table(
     good = images[images["problem"] == ""].drop_duplicates("path")
     if group_column := find_groups(good):
         values["GROUP_COLUMN"] = group_column
-    if "validation" in set(images["split"].map(SPLIT_NAMES)):
+    if set(images["split"]) - {"train", "test"}:
         values["N_FOLDS"] = 0
         comments.append("N_FOLDS is 0, because validation images are given")
     problems = images["problem"].str.split(":").str[0].replace("", "good")
     counts = images.groupby(["split", problems]).size().to_dict()
-    classes = good["label_name"].replace("", None).value_counts()
-    shown = f"{len(classes):,} classes ({labels.kind}): {classes.head(9).to_dict()}"
+    names = good["label_name"].replace("", "no labels").value_counts()
     comments += [
         f"{len(images):,} images: {counts}",
-        shown if len(classes) else "no labels",
+        f"{len(names):,} labels ({labels.kind}): {names.head(9).to_dict()}",
     ]

@@ -23,7 +23,6 @@ FOLDER = "folder"  # a rule: the folder of the class
 NAMES = "names: "  # begins a rule with a regular expression
 NONE = "none"  # SPLIT_COLUMN without given splits, not even those of folders
 NO_ROW = "no row"  # begins the problem of a file that no CSV lists
-MISSING_FILE = "missing file"
 SEVERAL_FILES = "several files"
 LINK_PROBLEM = "link leads outside INPUT_DIR"
 # Columns beside those of the CSV: "/" cannot begin the name of one of its columns.
@@ -123,7 +122,7 @@ def parse_text(data: bytes) -> pd.DataFrame:
     """
     text = data.decode("utf-8-sig")
     first_line = re.sub('"[^"]*"', "", text.lstrip().partition("\n")[0])
-    separator = max(",", ";", "\t", key=first_line.count)
+    separator = max(",;\t", key=first_line.count)
     csv.field_size_limit(sys.maxsize)  # masks are long
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     header = next(filter(None, lines), [])
@@ -264,7 +263,7 @@ def _choose(
     row's split, then those in no folder of a split.
     """
     if not alike:
-        return "", MISSING_FILE
+        return "", "missing file"
     if len(alike) > 1:
         below = [file for file in alike if file.startswith(f"{folder}/")] or alike
         of_split = [
