@@ -49,6 +49,7 @@ MASK = re.compile(
 )
 
 Found = Sequence[str]  # the files that an id may name
+ByFolder = dict[str, str]  # a text for each folder
 
 
 @dataclass(frozen=True)
@@ -259,7 +260,7 @@ def name_split(word: str) -> str:
     return "validation" if split.startswith("eval") else split
 
 
-def read_folders(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+def read_folders(folders: Iterable[str]) -> tuple[ByFolder, ByFolder]:
     """Return the split and the class of each folder of images, "" for none.
 
     The folders in a folder are classes unless at least half of them are called like

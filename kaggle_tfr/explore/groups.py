@@ -38,7 +38,13 @@ def add_groups(images: pd.DataFrame, group_column: str) -> pd.DataFrame:
         return images
     paths = images.groupby("input_dir", observed=True)["path"]
     names = paths.transform(lambda paths: paths.str.removeprefix(f"{paths.name}/"))
-    groups = read_rule(group_column, images, names, os.path.dirname, "GROUP_COLUMN")
+    groups = read_rule(
+        group_column,
+        images,
+        names,
+        folder_of=os.path.dirname,
+        parameter="GROUP_COLUMN",
+    )
     groups = groups.fillna("").astype(str)
     groups = groups.mask(groups.isin(MISSING), "")
     return images.assign(**{group_column: groups})

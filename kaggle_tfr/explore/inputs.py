@@ -70,7 +70,6 @@ def read_table(
         "EXCLUDED": list(map(output_dir, filter(None, excluded))),
     }
     images, labels = number_labels(*_read_inputs(settings, files))
-    images = images.astype({"input_dir": "category"})
     # All have the first of their names: output files use it.
     is_validation = images["split"].map(SPLIT_NAMES) == "validation"
     images.loc[is_validation, "split"] = next(iter(images["split"][is_validation]), "")
@@ -103,7 +102,7 @@ def _read_inputs(settings: Values, files: Files | None) -> Table:
         changes = settings["MORE_INPUTS"][number - 1]
         more, _ = _read_input({**of_further, **changes, "INPUT_DIR": folder}, labels)
         images = _add_further(images, more.assign(source=number))
-    return images, labels
+    return images.astype({"input_dir": "category"}), labels
 
 
 def _add_further(images: pd.DataFrame, more: pd.DataFrame) -> pd.DataFrame:
@@ -125,7 +124,9 @@ def _add_further(images: pd.DataFrame, more: pd.DataFrame) -> pd.DataFrame:
 
 
 def _read_input(
-    settings: Values, known: Labels | None = None, files: Files | None = None
+    settings: Values,
+    known: Labels | None = None,
+    files: Files | None = None,
 ) -> Table:
     """Return a row for each image of one input, and its labels.
 
@@ -162,7 +163,11 @@ def are_shards(files: Files) -> bool:
     )
 
 
-def _read_files(files: Files, settings: Values, known: Labels | None) -> Table:
+def _read_files(
+    files: Files,
+    settings: Values,
+    known: Labels | None,
+) -> Table:
     """Return a row for each image in files, and the labels."""
     rows = list_rows(files, settings)
     text = _read_text(rows, files, settings)
@@ -171,7 +176,11 @@ def _read_files(files: Files, settings: Values, known: Labels | None) -> Table:
     return label_rows(rows, text, settings, known)
 
 
-def _read_text(rows: pd.DataFrame, files: Files, settings: Values) -> pd.DataFrame:
+def _read_text(
+    rows: pd.DataFrame,
+    files: Files,
+    settings: Values,
+) -> pd.DataFrame:
     """Return the text of the columns or rules in LABEL_COLUMN."""
     columns = list_texts(settings["LABEL_COLUMN"])
     cells = rows.filter(regex=OF_CSV)
@@ -180,7 +189,13 @@ def _read_text(rows: pd.DataFrame, files: Files, settings: Values) -> pd.DataFra
     if columns and TAIL in rows:
         columns = [TAIL, *columns]
     text = {
-        name: read_rule(name, rows, rows[FILE], files.class_of, "LABEL_COLUMN")
+        name: read_rule(
+            name,
+            rows,
+            rows[FILE],
+            folder_of=files.class_of,
+            parameter="LABEL_COLUMN",
+        )
         for name in columns
     }
     return pd.DataFrame(text, rows.index)
@@ -189,8 +204,8 @@ def _read_text(rows: pd.DataFrame, files: Files, settings: Values) -> pd.DataFra
 def _accept_unlisted(rows: pd.DataFrame, codes: pd.Series) -> None:
     """Accept images without a row if the CSV lists only images with masks."""
     has_no_row = rows[PROBLEM].str.startswith(NO_ROW)
-    listed = codes[~has_no_row].str.strip()
-    if any(has_no_row) and not any(listed.isin(EMPTY_CODES)):
+    is_empty = codes.str.strip().isin(EMPTY_CODES)
+    if any(is_empty) and is_empty.equals(has_no_row):
         rows.loc[has_no_row, PROBLEM] = ""
         print(
             f"{has_no_row.sum():,} images have no row in LABELS_CSV, which contains no "
@@ -240,7 +255,9 @@ def note_rejects(images: pd.DataFrame) -> None:
 
 
 def note_doubts(
-    images: pd.DataFrame, labels: Labels, label_column: str | Sequence[str]
+    images: pd.DataFrame,
+    labels: Labels,
+    label_column: str | Sequence[str],
 ) -> None:
     """Note why the labels are probably wrong.
 

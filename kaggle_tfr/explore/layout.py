@@ -91,7 +91,12 @@ def propose_recipe(source: str) -> Layout:
     files = list_files(folder)
     found, comments = detect_layout(files)
     defaults = {parameter: DEFAULTS[parameter] for parameter in USUAL}
-    values = {"NAME": name, "INPUT_DIR": input_dir, **defaults, **found}
+    values = {
+        "NAME": name,
+        "INPUT_DIR": input_dir,
+        **defaults,
+        **found,
+    }
     # Without labels, if they fail.
     for label_column in (values.get("LABEL_COLUMN", ""), list[str]()):
         try:
@@ -155,12 +160,19 @@ def _detect_labels(names: Sequence[str], files: Files) -> dict[str, Any]:
 
 def _detect_columns(rows: pd.DataFrame) -> dict[str, Any]:
     """Return the parameters for the columns of a CSV."""
-    values: dict[str, Any] = {"ID_COLUMN": rows.index.name, "LABEL_COLUMN": ""}
+    values: dict[str, Any] = {
+        "ID_COLUMN": rows.index.name,
+        "LABEL_COLUMN": "",
+    }
     columns = sort_columns(rows)
     if columns["split"]:
         values["SPLIT_COLUMN"] = columns["split"][0]
     if columns["code"]:
-        values |= {"LABEL_KIND": "masks", "KEEP": "all", "CONFLICTS": "keep"}
+        values |= {
+            "LABEL_KIND": "masks",
+            "KEEP": "all",
+            "CONFLICTS": "keep",
+        }
     with suppress(ValueError):  # 01 will raise it, too
         labels = find_labels(rows)
         values["LABEL_COLUMN"] = labels if len(labels) > 1 else labels[0]
@@ -170,7 +182,9 @@ def _detect_columns(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _detect_folders(
-    images: Sequence[str], names: Sequence[str], files: Files
+    images: Sequence[str],
+    names: Sequence[str],
+    files: Files,
 ) -> dict[str, Any]:
     """Return the parameters of classes in folders or names; if unsure, 01 stops.
 
@@ -199,7 +213,10 @@ def _have_classes(images: Sequence[str]) -> bool:
 
 
 def _add_table(
-    values: dict[str, Any], comments: list[str], images: pd.DataFrame, labels: Labels
+    values: dict[str, Any],
+    comments: list[str],
+    images: pd.DataFrame,
+    labels: Labels,
 ) -> None:
     """Add groups, and comments on what 01 reads, to a recipe."""
     good = images[images["problem"] == ""].drop_duplicates("path")

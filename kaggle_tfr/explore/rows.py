@@ -55,11 +55,20 @@ def list_rows(files: Files, settings: Values) -> pd.DataFrame:
     return rows
 
 
-def _list_unlisted(files: Files, listed: list[str], problem: str) -> pd.DataFrame:
+def _list_unlisted(
+    files: Files,
+    listed: list[str],
+    problem: str,
+) -> pd.DataFrame:
     """Return the rows of the files that are not listed; in test folders they may be."""
     rest = sorted(set(files.images).difference(listed))
     problems = ["" if files.split_of(name) == "test" else problem for name in rest]
-    return pd.DataFrame({ID: rest, FILE: rest, PROBLEM: problems}, dtype=str)
+    columns = {
+        ID: rest,
+        FILE: rest,
+        PROBLEM: problems,
+    }
+    return pd.DataFrame(columns, dtype=str)
 
 
 def _list_labelled(files: Files, settings: Values) -> pd.DataFrame:
@@ -76,12 +85,17 @@ def _list_labelled(files: Files, settings: Values) -> pd.DataFrame:
     return rows
 
 
-def _list_tests(files: Files, test_csv: str, labelled: pd.Series) -> pd.DataFrame:
+def _list_tests(
+    files: Files,
+    test_csv: str,
+    labelled: pd.Series,
+) -> pd.DataFrame:
     """Return the rows of TEST_CSV whose files are not labelled.
 
     There are none if it does not exist or names no image.
     """
-    cells = read_csvs(test_csv, files).assign(**{SPLIT: "test"})
+    cells = read_csvs(test_csv, files)
+    cells[SPLIT] = "test"
     rows = _join_csvs(cells, files, DEFAULTS)
     is_labelled = rows[FILE].isin(labelled.replace("", None))
     return rows.loc[~is_labelled, list(NO_ROWS)].drop_duplicates(ID)
@@ -133,7 +147,11 @@ def parse_text(data: bytes) -> pd.DataFrame:
     return cells.fillna("").astype(str).set_axis([*names, LONG], axis=1)
 
 
-def check_column(name: str, rows: pd.DataFrame, parameter: str) -> None:
+def check_column(
+    name: str,
+    rows: pd.DataFrame,
+    parameter: str,
+) -> None:
     """Raise a ValueError that lists the columns unless the CSV has this one."""
     if name not in rows:
         counts = rows.filter(regex=OF_CSV).nunique().to_dict()
@@ -173,7 +191,11 @@ def _split_tails(names: pd.Series) -> tuple[pd.Series, pd.Series]:
     return halves[0].fillna(names), halves[1].fillna("")
 
 
-def _join_csvs(rows: pd.DataFrame, files: Files, settings: Values) -> pd.DataFrame:
+def _join_csvs(
+    rows: pd.DataFrame,
+    files: Files,
+    settings: Values,
+) -> pd.DataFrame:
     """Return the rows of CSVs with their files and problems.
 
     They are `NO_ROWS` if no column has the names of images.
@@ -192,7 +214,7 @@ def _join_csvs(rows: pd.DataFrame, files: Files, settings: Values) -> pd.DataFra
 
     rows.loc[rows[key] == "", PROBLEM] = f"no value for '{key}'"
     rows.loc[rows[LONG] != "", PROBLEM] = "more cells than the header"
-    _find_files(rows, rows[key], files)
+    _find_files(rows, key, files)
 
     id_column = settings["ID_COLUMN"] or key
     rows[ID] = _make_unique(rows[id_column], rows[FILE])
@@ -205,7 +227,11 @@ def _make_unique(ids: pd.Series, file: pd.Series) -> pd.Series:
     return ids.mask(is_shared & (file != ""), file).map(storage.escape)
 
 
-def _find_key(rows: pd.DataFrame, files: Files, settings: Values) -> str:
+def _find_key(
+    rows: pd.DataFrame,
+    files: Files,
+    settings: Values,
+) -> str:
     """Return the column of the names of images, "" for none.
 
     The names by PATH_TEMPLATE become a column.
@@ -225,9 +251,10 @@ def _fill_template(template: str, rows: pd.DataFrame) -> list[str]:
     Raises: ValueError: the template does not fit the columns.
     """
     fields = sorted(set(list_fields(template)))
+    parameter = f"PATH_TEMPLATE '{template}'"
     for field in fields:
-        check_column(field, rows, f"a field of PATH_TEMPLATE '{template}'")
-    with _explain(f"PATH_TEMPLATE '{template}' formats text, not numbers"):
+        check_column(field, rows, parameter)
+    with _explain(f"{parameter} can format cells as text, not as numbers"):
         return [
             template.format_map(row) if all(row.values()) else ""
             for row in rows[fields].to_dict("records")
@@ -239,14 +266,19 @@ def _read_splits(rows: pd.DataFrame, column: str) -> None:
     check_column(column, rows, "SPLIT_COLUMN")
     words = rows[column]
     rows[SPLIT] = words.map(name_split).map(SPLIT_NAMES).fillna("")
-    problem = f"not a split in column '{column}': '" + words + "'"
-    rows.loc[rows[SPLIT] == "", PROBLEM] = problem
+    rows.loc[rows[SPLIT] == "", PROBLEM] = (
+        f"not a split in column '{column}': '" + words + "'"
+    )
 
 
-def _find_files(rows: pd.DataFrame, names: pd.Series, files: Files) -> None:
+def _find_files(
+    rows: pd.DataFrame,
+    key: str,
+    files: Files,
+) -> None:
     """Fill `FILE` by the names, and `PROBLEM` where there is no file or several."""
     # A name is looked up beside its CSV first.
-    joined = files.join(rows[CSV_FOLDER] + "/" + names)
+    joined = files.join(rows[CSV_FOLDER] + "/" + rows[key])
     places = zip(joined, rows[CSV_FOLDER], rows[SPLIT], strict=True)
     found = [_choose(*place, files) for place in places]
     table = pd.DataFrame(found, rows.index)
@@ -255,7 +287,10 @@ def _find_files(rows: pd.DataFrame, names: pd.Series, files: Files) -> None:
 
 
 def _choose(
-    alike: Sequence[str], folder: str, split: str, files: Files
+    alike: Sequence[str],
+    folder: str,
+    split: str,
+    files: Files,
 ) -> tuple[str, str]:
     """Return the only file of a row and "", or "" and the problem.
 
