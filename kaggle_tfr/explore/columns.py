@@ -2,7 +2,6 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
 
 import pandas as pd
 
@@ -18,14 +17,16 @@ LABEL_NAME = re.compile(
     r"|species|landmark|tags?|emotion|disease)([ _-]?(ids?|idx|index|names?|codes?))?"
 )
 
+Columns = defaultdict[str, list[str]]  # their names by what they contain
 
-def sort_columns(rows: pd.DataFrame) -> Mapping[str, list[str]]:
+
+def sort_columns(rows: pd.DataFrame) -> Columns:
     """Return the columns by what they contain.
 
     The keys are "code" of masks, "label", "single" value, "split", "flag" (0 and 1),
     "group", "other".
     """
-    columns = defaultdict[str, list[str]](list)
+    columns = Columns(list)
     for name in map(str, rows):
         columns[_sort_column(rows[name])].append(name)
     return columns
@@ -47,8 +48,9 @@ def _sort_column(cells: pd.Series) -> str:
         return "split"
     if values.issubset([*FLAGS, "-1"]):
         return "flag"
-    is_group = SUBJECT_NAME.fullmatch(name) or SITE_NAME.fullmatch(name)
-    return "group" if is_group else "other"
+    if SUBJECT_NAME.fullmatch(name) or SITE_NAME.fullmatch(name):
+        return "group"
+    return "other"
 
 
 def find_labels(rows: pd.DataFrame) -> list[str]:

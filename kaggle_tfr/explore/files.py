@@ -13,11 +13,10 @@ from kaggle_tfr import storage
 from kaggle_tfr.storage import IMAGE_NAME
 
 # Hidden files, and those of operating systems, NAS devices and archivers.
-SYSTEM_NAME = (
-    r"\..*|__MACOSX|@eaDir|#recycle|\$RECYCLE\.BIN|System Volume Information"
-    r"|lost\+found|__pycache__|Thumbs\.db|desktop\.ini"
+OF_SYSTEM = re.compile(
+    r"(^|/)(\..*|__MACOSX|@eaDir|#recycle|\$RECYCLE\.BIN|System Volume Information"
+    r"|lost\+found|__pycache__|Thumbs\.db|desktop\.ini)(/|$)"
 )
-OF_SYSTEM = re.compile(rf"(^|/)({SYSTEM_NAME})(/|$)")
 # A folder outside INPUT_DIR, to which a link leads, has a "/" at its end.
 IMAGE = re.compile(rf"{IMAGE_NAME.pattern}|/$")
 # A folder with one of these files is a WORK_DIR or an audit.
@@ -136,7 +135,7 @@ def _clean(text: str) -> str:
 def list_texts(value: str | Sequence[str]) -> list[str]:
     """Return the texts of a parameter that takes one or several, none for ""."""
     listed = [value] if isinstance(value, str) else value
-    return [text for text in listed if text]
+    return list(filter(None, listed))
 
 
 def remove_ending(text: str) -> str:

@@ -58,9 +58,12 @@ def find_groups(images: pd.DataFrame) -> str:
     """
     images = images.sort_values("path").head(20_000)
     columns = images.nunique().sort_values().index
-    subjects = filter(SUBJECT_NAME.fullmatch, columns)
-    sites = filter(SITE_NAME.fullmatch, columns)
-    for rule in [*subjects, *sites, *RULES]:
+    rules = [
+        *filter(SUBJECT_NAME.fullmatch, columns),
+        *filter(SITE_NAME.fullmatch, columns),
+        *RULES,
+    ]
+    for rule in rules:
         try:
             groups = add_groups(images, rule)[rule]
         except ValueError:  # it matches no name

@@ -101,20 +101,24 @@ def _read_inputs(settings: Values, files: Files | None) -> Table:
     for number, folder in enumerate(further, 1):
         changes = settings["MORE_INPUTS"][number - 1]
         more, _ = _read_input({**of_further, **changes, "INPUT_DIR": folder}, labels)
-        images = _add_further(images, more.assign(source=number))
+        images = _add_further(images, more, number)
     return images.astype({"input_dir": "category"}), labels
 
 
-def _add_further(images: pd.DataFrame, more: pd.DataFrame) -> pd.DataFrame:
+def _add_further(
+    images: pd.DataFrame,
+    more: pd.DataFrame,
+    number: int,
+) -> pd.DataFrame:
     """Return the rows with those of a further input, whose test images are not used.
 
     A file that both inputs have is the row of the first one whose CSV lists it.
     """
     is_test = (more["split"] == "test") & (more["problem"] == "")
     more.loc[is_test, "problem"] = "test image of a further input"
+    more["source"] = number
     ids = more["image_id"]
-    numbered = more["source"].astype(str) + "/" + ids
-    more["image_id"] = numbered.where(ids.isin(images["image_id"]), ids)
+    more["image_id"] = ids.mask(ids.isin(images["image_id"]), f"{number}/" + ids)
 
     images = pd.concat([images, more], ignore_index=True)
     is_unlisted = images["problem"].str.startswith(NO_ROW)
@@ -245,10 +249,11 @@ def note_rejects(images: pd.DataFrame) -> None:
     if counts.empty:
         note("✓", f"All {len(images):,} images can be used.", "input")
         return
+    n_rejects = counts.sum()
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
     note(
-        "!" if counts.sum() > 0.05 * len(images) else "·",
-        f"{counts.sum():,} of {len(images):,} images are rejected: {reasons}.",
+        "!" if n_rejects > 0.05 * len(images) else "·",
+        f"{n_rejects:,} of {len(images):,} images are rejected: {reasons}.",
         "input",
         "rejects.csv lists them.",
     )
@@ -282,11 +287,11 @@ def note_doubts(
 def note_combs(images: pd.DataFrame, labels: Labels) -> None:
     """Note that codes may count by rows, if most masks look like combs.
 
-    At most 50 good images are measured, which are chosen at random, each by its longest
+    At most 50 good images are measured, which are spread over all, each by its longest
     code. Square images do not count: a mask fits them in both orders.
     """
     masked = images.query("problem == '' and label_name != '' and height != width")
-    sample = masked.sample(min(len(masked), 50), random_state=0)
+    sample = masked.iloc[:: 1 + len(masked) // 50]
     n_combs = 0
     for row in sample.to_dict("records"):
         code = max((row[name] for name in labels.label_columns), key=len)

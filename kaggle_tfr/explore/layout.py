@@ -30,7 +30,8 @@ OTHER_TABLE = re.compile(r"(?i)\.(csv|tsv|jsonl?|xlsx?|xml|parquet|mat)$")
 PREFIX = r"(?:^|/)([A-Za-z]+(?:[ _-][A-Za-z]+)*)[ ._-]*[0-9][^/]*$"
 NO_TEXT = re.compile(r"\\u0000|[\ud800-\udfff]")  # in JSON: NUL, bytes of no UTF-8
 
-Layout = tuple[dict[str, Any], list[str]]  # parameters, and comments on them
+Recipe = dict[str, Any]  # parameters by their names
+Layout = tuple[Recipe, list[str]]  # and comments on it
 
 
 def to_line(text: str) -> str:
@@ -90,11 +91,10 @@ def propose_recipe(source: str) -> Layout:
     folder, name, input_dir = locate(source)
     files = list_files(folder)
     found, comments = detect_layout(files)
-    defaults = {parameter: DEFAULTS[parameter] for parameter in USUAL}
     values = {
         "NAME": name,
         "INPUT_DIR": input_dir,
-        **defaults,
+        **{parameter: DEFAULTS[parameter] for parameter in USUAL},
         **found,
     }
     # Without labels, if they fail.
@@ -138,7 +138,7 @@ def detect_layout(files: Files) -> Layout:
     return values, [f"{name} is not used" for name in names if name not in used]
 
 
-def _detect_labels(names: Sequence[str], files: Files) -> dict[str, Any]:
+def _detect_labels(names: Sequence[str], files: Files) -> Recipe:
     """Return the parameters of labels in CSVs; if there are none, in folders."""
     images = [image for image in files.images if files.split_of(image) != "test"]
     labelled = {}
@@ -158,9 +158,9 @@ def _detect_labels(names: Sequence[str], files: Files) -> dict[str, Any]:
     return {"LABELS_CSV": labels_csv, **_detect_columns(first)}
 
 
-def _detect_columns(rows: pd.DataFrame) -> dict[str, Any]:
+def _detect_columns(rows: pd.DataFrame) -> Recipe:
     """Return the parameters for the columns of a CSV."""
-    values: dict[str, Any] = {
+    values: Recipe = {
         "ID_COLUMN": rows.index.name,
         "LABEL_COLUMN": "",
     }
@@ -185,7 +185,7 @@ def _detect_folders(
     images: Sequence[str],
     names: Sequence[str],
     files: Files,
-) -> dict[str, Any]:
+) -> Recipe:
     """Return the parameters of classes in folders or names; if unsure, 01 stops.
 
     images: without those in test folders. names: of CSVs.
@@ -213,7 +213,7 @@ def _have_classes(images: Sequence[str]) -> bool:
 
 
 def _add_table(
-    values: dict[str, Any],
+    values: Recipe,
     comments: list[str],
     images: pd.DataFrame,
     labels: Labels,

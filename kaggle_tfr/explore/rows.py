@@ -16,7 +16,7 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.explore.files import Files, list_texts, name_split, remove_ending
-from kaggle_tfr.naming import SPLIT_NAMES, SUBMISSION, list_fields
+from kaggle_tfr.naming import SPLIT_NAMES, list_fields
 from kaggle_tfr.parameters import DEFAULTS, Values
 
 FOLDER = "folder"  # a rule: the folder of the class
@@ -110,12 +110,13 @@ def read_csvs(names: str | Sequence[str], files: Files) -> pd.DataFrame:
     tables = [NO_ROWS]
     for name in list_texts(names):
         file = storage.resolve(files.folder, name)
-        if name in (DEFAULTS["LABELS_CSV"], SUBMISSION) and not storage.exists(file):
+        if name in DEFAULTS.values() and not storage.exists(file):
             continue
         with _explain(f"'{file}' is not a CSV file in UTF-8"):
             table = parse_text(storage.read_bytes(file))
         table = table[(table != "").any(axis=1)]
-        tables.append(table.assign(**{CSV_FOLDER: os.path.dirname(name)}))
+        table[CSV_FOLDER] = os.path.dirname(name)
+        tables.append(table)
     return pd.concat(tables, ignore_index=True).fillna("")
 
 
