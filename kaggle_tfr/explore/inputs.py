@@ -10,6 +10,7 @@ from kaggle_tfr.explore.columns import find_labels
 from kaggle_tfr.explore.files import Files, is_generic, list_files, list_texts
 from kaggle_tfr.explore.groups import add_groups
 from kaggle_tfr.explore.labels import LEFT_OUT, Table, label_rows, number_labels
+from kaggle_tfr.explore.masks import note_combs
 from kaggle_tfr.explore.records import read_records
 from kaggle_tfr.explore.rows import (
     FILE,
@@ -23,7 +24,7 @@ from kaggle_tfr.explore.rows import (
     read_rule,
 )
 from kaggle_tfr.find import find_input, output_dir
-from kaggle_tfr.images.masks import EMPTY_CODES, transpose_code
+from kaggle_tfr.images.masks import EMPTY_CODES
 from kaggle_tfr.naming import SPLIT_NAMES, is_shard_name
 from kaggle_tfr.notebook import note
 from kaggle_tfr.parameters import DEFAULTS, Values
@@ -186,9 +187,10 @@ def _read_text(
     settings: Values,
 ) -> pd.DataFrame:
     """Return the text of the columns or rules in LABEL_COLUMN."""
-    columns = list_texts(settings["LABEL_COLUMN"])
+    label_column = settings["LABEL_COLUMN"]
+    columns = list_texts(label_column)
     cells = rows.filter(regex=OF_CSV)
-    if settings["LABEL_COLUMN"] == "":
+    if label_column == "":
         columns = [FOLDER] if cells.columns.empty else find_labels(cells)
     if columns and TAIL in rows:
         columns = [TAIL, *columns]
@@ -222,9 +224,8 @@ def check_table(images: pd.DataFrame) -> None:
 
     Test images, files that no CSV lists and what LABEL_MAP leaves out do not count.
     """
-    is_test = images["split"] == "test"
     is_left_out = images["problem"].str.startswith((NO_ROW, LEFT_OUT))
-    counted = images[~is_test & ~is_left_out]
+    counted = images[(images["split"] != "test") & ~is_left_out]
     reasons = counted["problem"].str.split(":").str[0]
     for reason, count in reasons[reasons != ""].value_counts().items():
         share = count / len(counted)
@@ -282,29 +283,3 @@ def note_doubts(
         doubt = f"A class is called {generic[0]!r}, like a split or a folder of images."
     if doubt:
         note("✗", doubt, "labels: classes", ADVICE)
-
-
-def note_combs(images: pd.DataFrame, labels: Labels) -> None:
-    """Note that codes may count by rows, if most masks look like combs.
-
-    At most 50 good images are measured, which are spread over all, each by its longest
-    code. Square images do not count: a mask fits them in both orders.
-    """
-    masked = images.query("problem == '' and label_name != '' and height != width")
-    sample = masked.iloc[:: 1 + len(masked) // 50]
-    n_combs = 0
-    for row in sample.to_dict("records"):
-        code = max((row[name] for name in labels.label_columns), key=len)
-        by_columns = transpose_code(code, row["width"], row["height"])
-        by_rows = transpose_code(code, row["height"], row["width"])
-        # In the wrong order, a mask is torn into more runs in the other direction.
-        n_combs += len(by_columns) > len(by_rows)
-    # Thin lines and noise look like combs in either order.
-    if n_combs > 0.75 * len(sample):
-        note(
-            "!",
-            f"{n_combs} of {len(sample)} masks look like combs: their codes may count "
-            "by rows.",
-            "input: masks",
-            "If so, set RLE_ORDER: rows.",
-        )

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 from support.inputs import put_csv, read
 
-from kaggle_tfr.explore.inputs import note_combs
+from kaggle_tfr.explore.masks import note_combs
 from kaggle_tfr.explore.table import measure
 from kaggle_tfr.images.masks import encode_mask
 
