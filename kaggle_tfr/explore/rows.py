@@ -43,10 +43,10 @@ def list_rows(files: Files, settings: Values) -> pd.DataFrame:
     if settings["SPLIT_COLUMN"] == NONE:
         files = replace(files, splits={})
     labelled = _list_labelled(files, settings)
-    tests = _list_tests(files, settings["TEST_CSV"], labelled[FILE])
+    listed = set(labelled[FILE])
+    tests = _list_tests(files, settings["TEST_CSV"], listed)
     no_row = "" if labelled.empty else f"{NO_ROW} in {settings['LABELS_CSV']}"
-    listed = [*labelled[FILE], *tests[FILE]]
-    unlisted = _list_unlisted(files, listed, no_row)
+    unlisted = _list_unlisted(files, listed.union(tests[FILE]), no_row)
 
     rows = pd.concat([labelled, unlisted, tests], ignore_index=True).fillna("")
     rows.loc[rows[FILE].isin(files.outside), PROBLEM] = LINK_PROBLEM
@@ -57,7 +57,7 @@ def list_rows(files: Files, settings: Values) -> pd.DataFrame:
 
 def _list_unlisted(
     files: Files,
-    listed: list[str],
+    listed: set[str],
     problem: str,
 ) -> pd.DataFrame:
     """Return the rows of the files that are not listed; in test folders they may be."""
@@ -88,17 +88,17 @@ def _list_labelled(files: Files, settings: Values) -> pd.DataFrame:
 def _list_tests(
     files: Files,
     test_csv: str,
-    labelled: pd.Series,
+    listed: set[str],
 ) -> pd.DataFrame:
-    """Return the rows of TEST_CSV whose files are not labelled.
+    """Return the rows of TEST_CSV whose files are not listed.
 
     There are none if it does not exist or names no image.
     """
     cells = read_csvs(test_csv, files)
     cells[SPLIT] = "test"
     rows = _join_csvs(cells, files, DEFAULTS)
-    is_labelled = rows[FILE].isin(labelled.replace("", None))
-    return rows.loc[~is_labelled, list(NO_ROWS)].drop_duplicates(ID)
+    is_new = [file == "" or file not in listed for file in rows[FILE]]
+    return rows.loc[is_new, list(NO_ROWS)].drop_duplicates(ID)
 
 
 def read_csvs(names: str | Sequence[str], files: Files) -> pd.DataFrame:
