@@ -48,6 +48,7 @@ MASK = re.compile(
 )
 
 Found = Sequence[str]  # the files that an id may name
+Named = dict[str, Found]  # files by the last names of their paths
 ByFolder = dict[str, str]  # a text for each folder
 
 
@@ -66,7 +67,7 @@ class Files:
     outside: Collection[str]
     splits: Mapping[str, str]
     classes: Mapping[str, str]
-    _named: dict[int, Mapping[str, Found]] = field(default_factory=dict)
+    _named: dict[int, Named] = field(default_factory=dict)
 
     def split_of(self, image: str) -> str:
         """Return the split of an image by its folders, "" for none."""
@@ -115,9 +116,9 @@ class Files:
         return alike
 
 
-def _index_names(files: Iterable[str], depth: int) -> Mapping[str, Found]:
+def _index_names(files: Iterable[str], depth: int) -> Named:
     """Return the files by the last names of their paths, in the loose form."""
-    files_of: dict[str, Found] = {}
+    files_of = Named()
     for file in files:
         names = _clean(file).split("/")
         key = loosen("/".join(names[-depth:]))

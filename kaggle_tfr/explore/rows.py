@@ -43,7 +43,7 @@ def list_rows(files: Files, settings: Values) -> pd.DataFrame:
     if settings["SPLIT_COLUMN"] == NONE:
         files = replace(files, splits={})
     labelled = _list_labelled(files, settings)
-    listed = set(labelled[FILE])
+    listed = set(labelled[FILE]) - {""}
     tests = _list_tests(files, settings["TEST_CSV"], listed)
     no_row = "" if labelled.empty else f"{NO_ROW} in {settings['LABELS_CSV']}"
     unlisted = _list_unlisted(files, listed.union(tests[FILE]), no_row)
@@ -97,7 +97,7 @@ def _list_tests(
     cells = read_csvs(test_csv, files)
     cells[SPLIT] = "test"
     rows = _join_csvs(cells, files, DEFAULTS)
-    is_new = [file == "" or file not in listed for file in rows[FILE]]
+    is_new = [file not in listed for file in rows[FILE]]
     return rows.loc[is_new, list(NO_ROWS)].drop_duplicates(ID)
 
 
@@ -255,7 +255,7 @@ def _fill_template(template: str, rows: pd.DataFrame) -> list[str]:
     parameter = f"PATH_TEMPLATE '{template}'"
     for field in fields:
         check_column(field, rows, parameter)
-    with _explain(f"{parameter} can format cells as text, not as numbers"):
+    with _explain(parameter):
         return [
             template.format_map(row) if all(row.values()) else ""
             for row in rows[fields].to_dict("records")
