@@ -2,7 +2,6 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
 
 import pandas as pd
 
@@ -18,32 +17,40 @@ LABEL_NAME = re.compile(
     r"|species|landmark|tags?|emotion|disease)([ _-]?(ids?|idx|index|names?|codes?))?"
 )
 
+Columns = defaultdict[str, list[str]]  # their names by what they contain
 
-def sort_columns(rows: pd.DataFrame) -> Mapping[str, list[str]]:
-    """Return the columns by what they contain, without others of a single value.
 
-    The keys are "code" of masks, "label", "split", "flag" (0 and 1), "group", "other".
+def sort_columns(rows: pd.DataFrame) -> Columns:
+    """Return the columns by what they contain.
+
+    The keys are "code" of masks, "label", "single" value, "split", "flag" (0 and 1),
+    "group", "other".
     """
-    columns = defaultdict[str, list[str]](list)
+    columns = Columns(list)
     for name in map(str, rows):
-        cells = rows[name].str.strip().str.lower().str.removesuffix(".0")
-        values = set(cells).difference(MISSING)
-        codes = values.difference(EMPTY_CODES)
-        kind = "other"
-        if codes and all(re.fullmatch(RUNS, code) for code in codes):
-            kind = "code"
-        elif LABEL_NAME.fullmatch(name):
-            kind = "label"
-        elif cells.nunique() < 2:
-            continue
-        elif all(map(name_split, values)):
-            kind = "split"
-        elif values.issubset([*FLAGS, "-1"]):
-            kind = "flag"
-        elif SUBJECT_NAME.fullmatch(name) or SITE_NAME.fullmatch(name):
-            kind = "group"
-        columns[kind].append(name)
+        columns[_sort_column(rows[name])].append(name)
     return columns
+
+
+def _sort_column(cells: pd.Series) -> str:
+    """Return what a column contains, as a key of `sort_columns`."""
+    name = str(cells.name)
+    cells = cells.str.strip().str.lower().str.removesuffix(".0")
+    values = set(cells).difference(MISSING)
+    codes = values.difference(EMPTY_CODES)
+    if codes and all(re.fullmatch(RUNS, code) for code in codes):
+        return "code"
+    if LABEL_NAME.fullmatch(name):
+        return "label"
+    if cells.nunique() < 2:
+        return "single"
+    if all(map(name_split, values)):
+        return "split"
+    if values.issubset([*FLAGS, "-1"]):
+        return "flag"
+    if SUBJECT_NAME.fullmatch(name) or SITE_NAME.fullmatch(name):
+        return "group"
+    return "other"
 
 
 def find_labels(rows: pd.DataFrame) -> list[str]:
@@ -56,7 +63,7 @@ def find_labels(rows: pd.DataFrame) -> list[str]:
         return [*columns["label"][:1], columns["code"][0]]
     flags = columns["flag"]
     candidates = columns["label"] or [*flags, *columns["other"]]
-    if candidates and (len(candidates) == 1 or candidates == flags):
+    if len(candidates) == 1 or (flags and candidates == flags):
         return candidates
     counts = rows.nunique().to_dict()
     raise ValueError(
@@ -73,7 +80,7 @@ def find_kind(cells: pd.Series) -> dict[str, str]:
     is_quantity = numbers.nunique() > max(MANY, len(cells) / 4)
     if is_quantity and not LABEL_NAME.fullmatch(str(cells.name)):
         return {"LABEL_KIND": "number"}
-    for separator in ("|", ";", ",", " "):
+    for separator in "|;, ":
         words = values.str.split(separator, regex=False).explode().str.strip()
         # Names of classes can have commas and blanks, but few words are names, too.
         is_list = words.isin(values).all() or 2 * words.nunique() < len(values)

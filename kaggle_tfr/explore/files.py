@@ -13,31 +13,33 @@ from kaggle_tfr import storage
 from kaggle_tfr.storage import IMAGE_NAME
 
 # Hidden files, and those of operating systems, NAS devices and archivers.
-SYSTEM_NAME = (
-    r"\..*|__MACOSX|@eaDir|#recycle|\$RECYCLE\.BIN|System Volume Information"
-    r"|lost\+found|__pycache__|Thumbs\.db|desktop\.ini"
+OF_SYSTEM = re.compile(
+    r"(^|/)(\..*|__MACOSX|@eaDir|#recycle|\$RECYCLE\.BIN|System Volume Information"
+    r"|lost\+found|__pycache__|Thumbs\.db|desktop\.ini)(/|$)"
 )
-OF_SYSTEM = re.compile(rf"(^|/)({SYSTEM_NAME})(/|$)")
 # A folder outside INPUT_DIR, to which a link leads, has a "/" at its end.
 IMAGE = re.compile(rf"{IMAGE_NAME.pattern}|/$")
 # A folder with one of these files is a WORK_DIR or an audit.
 PRODUCTS = {"images.parquet", "audit.json"}
+# Zeros in front of a name that is a number.
+ZEROS = re.compile(r"(?<![^/])0+(?=\d+\Z)")
 # Names of folders that are not classes: splits, folders of all images, and masks.
-SPLIT = re.compile(
-    r"(?i)(.+[ _-])?(train|test|validation|valid|val|dev|evaluation|eval)(ing)?"
+SPLIT = (
+    r"(.+[ _-])?(train|test|validation|valid|val|dev|evaluation|eval)(ing)?"
     r"([ _-]?(images?|imgs?|jpe?gs?|pngs?|pictures?|photos?|set|data|files|tfrecords?"
     r"|stage|v?\d{1,4}))*"
 )
-CONTAINER = re.compile(
-    r"(?i)((jpeg|unlabell?ed)?(images?|imgs?)|photos?|pictures?|data|jpe?gs?|pngs?)"
+CONTAINER = (
+    r"((jpeg|unlabell?ed)?(images?|imgs?)|photos?|pictures?|data|jpe?gs?|pngs?)"
     r"([ _-]?\d+)?|(.*[ _-])?(images?|imgs?|part|batch)[ _-]?\d+"
 )
+GENERIC = re.compile(rf"(?i){SPLIT}|{CONTAINER}")
 SUBJECTS = (
     "patient|subject|person|participant|specimen|animal|donor|case|slide|scene|lesion"
     "|sequence|seq|session|series|study|video|clip|burst|track|recording|rec|run|flight"
 )
-# Folders of one subject in a class: patient12, P-003, 0017.
-SUBJECT_FOLDER = re.compile(rf"(?i)(.*({SUBJECTS})|[a-z]{{0,3}})[ _.-]*\d+")
+# In a class, folders of one subject are not classes either: patient12, P-003, 0017.
+IN_CLASS = re.compile(rf"{GENERIC.pattern}|(.*({SUBJECTS})|[a-z]{{0,3}})[ _.-]*\d+")
 # What the paths of masks have: masks/, or x_mask.png.
 MASK = re.compile(
     r"(?i)(?<![^/])(((train|test|val)\w*[ _-])?(masks|labels|annotations|segmentations"
@@ -45,11 +47,9 @@ MASK = re.compile(
     r"|[ _-](masks?|segmentation|gt|label|annotation)([ _-]?\d+)?(?=\.[^/.]+$)"
 )
 
-# If more of the ids than this share their folders with files, all ids must.
-ENOUGH = 0.05
-MOST = 100  # files with one name, which are listed
-
-Found = tuple[str, ...]  # the files that an id may name
+Found = Sequence[str]  # the files that an id may name
+Named = dict[str, Found]  # files by the last names of their paths
+ByFolder = dict[str, str]  # a text for each folder
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,11 @@ class Files:
     outside: Collection[str]
     splits: Mapping[str, str]
     classes: Mapping[str, str]
-    _named: dict[int, Mapping[str, Found]] = field(default_factory=dict)
+    _named: dict[int, Named] = field(default_factory=dict)
 
     def split_of(self, image: str) -> str:
         """Return the split of an image by its folders, "" for none."""
         return self.splits.get(os.path.dirname(image), "")
-
-    def is_test(self, image: str) -> bool:
-        """Return whether an image is in a test folder."""
-        return self.split_of(image) == "test"
 
     def class_of(self, image: str) -> str:
         """Return the folder of the class of an image, "" for none."""
@@ -87,42 +83,47 @@ class Files:
         ids: paths, ends of paths, names or names without ending. They may begin with
         folders that INPUT_DIR lacks.
         """
-        paths = list(map(_clean, ids))
-        depths = [path.count("/") + 1 for path in paths]
-        found: list[Found] = [()] * len(paths)
-        for n_dropped in range(max(depths, default=0)):
-            for row, path in enumerate(paths):
-                depth = depths[row] - n_dropped
-                if depth > 0 and not found[row]:
-                    found[row] = self._find(path, depth)
-            # Else an id of a missing folder would get a file of its name elsewhere.
-            if sum(map(bool, found)) > ENOUGH * len(found):
+        ends = list(map(_clean, ids))
+        found: list[Found] = [()] * len(ends)
+        while any(ends):
+            found = [
+                alike or self._find(end) for alike, end in zip(found, ends, strict=True)
+            ]
+            # If 5 % of the ids share their folders with files, all ids must: else an
+            # id of a missing folder would get a file of its name elsewhere.
+            if sum(map(bool, found)) > 0.05 * len(found):
                 break
+            ends = [end.partition("/")[2] for end in ends]
         return found
 
-    def _find(self, path: str, depth: int) -> Found:
-        """Return the files with the last names of a path, as many names as `depth`.
+    def _find(self, end: str) -> Found:
+        """Return the files whose paths end so.
 
         The whole path of a file comes before the end of one, and equal names before
         similar ones.
         """
+        if not end:
+            return ()
+        depth = end.count("/") + 1
         if depth not in self._named:
             self._named[depth] = _index_names([*self.images, *self.others], depth)
-        end = _cut(path, depth)
         alike = self._named[depth].get(loosen(end), ())
         if len(alike) > 1:
-            whole = tuple(file for file in alike if _clean(file) == end)
-            equal = tuple(file for file in alike if _cut(_clean(file), depth) == end)
+            paths = {file: f"/{_clean(file)}" for file in alike}
+            equal = [file for file in alike if paths[file].endswith(f"/{end}")]
+            whole = [file for file in equal if paths[file] == f"/{end}"]
             return whole or equal or alike
         return alike
 
 
-def _index_names(files: Iterable[str], depth: int) -> Mapping[str, Found]:
+def _index_names(files: Iterable[str], depth: int) -> Named:
     """Return the files by the last names of their paths, in the loose form."""
-    files_of: dict[str, Found] = {}
+    files_of = Named()
     for file in files:
-        key = loosen(_cut(_clean(file), depth))
-        files_of[key] = (*files_of.get(key, ()), file)[:MOST]
+        names = _clean(file).split("/")
+        key = loosen("/".join(names[-depth:]))
+        # More than 100 files of one name would take long for as many ids.
+        files_of[key] = (*files_of.get(key, ()), file)[:100]
     return files_of
 
 
@@ -132,15 +133,10 @@ def _clean(text: str) -> str:
     return path.strip("/").removeprefix("./")
 
 
-def _cut(path: str, depth: int) -> str:
-    """Return the last names of a path, as many as `depth`."""
-    return "/".join(path.rsplit("/", depth)[-depth:])
-
-
 def list_texts(value: str | Sequence[str]) -> list[str]:
     """Return the texts of a parameter that takes one or several, none for ""."""
     listed = [value] if isinstance(value, str) else value
-    return [text for text in listed if text]
+    return list(filter(None, listed))
 
 
 def remove_ending(text: str) -> str:
@@ -150,10 +146,7 @@ def remove_ending(text: str) -> str:
 
 def loosen(text: str) -> str:
     """Return a path in lower case without ending and zeros that begin its number."""
-    folders, slash, name = remove_ending(text.casefold().strip()).rpartition("/")
-    if name.isdecimal():
-        name = name.lstrip("0") or "0"
-    return folders + slash + name
+    return ZEROS.sub("", remove_ending(text.casefold().strip()))
 
 
 def list_files(
@@ -166,14 +159,11 @@ def list_files(
     patterns: images that match none of them are left out; "*" also matches "/".
     excluded: folders of output.
     """
-    outside: set[str] = set()
-    if storage.is_remote(folder):
-        paths = _list_bucket(folder, excluded)
-    else:
-        skipped = set(map(storage.real_path, excluded))
-        paths = _walk(folder, skipped, outside)
-    images = sorted(filter(IMAGE.search, paths))
-    others = sorted(set(paths).difference(images))
+    skipped = {f"{storage.real_path(output)}/" for output in excluded}
+    is_outside = _walk(storage.real_path(folder), skipped)
+    images = sorted(filter(IMAGE.search, is_outside))
+    others = sorted(is_outside.keys() - images)
+    outside = set(filter(is_outside.get, is_outside))
     if patterns:
         regex = "|".join(map(fnmatch.translate, patterns))
         images = list(filter(re.compile(regex).match, images))
@@ -183,55 +173,46 @@ def list_files(
     return Files(folder, images, others, outside, splits, classes)
 
 
-def _list_bucket(folder: str, excluded: Iterable[str]) -> list[str]:
-    """Return the paths of all objects in a folder of a bucket."""
-    outputs = {f"{output}/" for output in excluded}
-    paths = []
-    pending = [f"{folder}/"]
-    while pending:
-        parent = pending.pop()
-        for name in storage.list_names(parent):
-            address = parent + name
-            if address in outputs or OF_SYSTEM.search(name):
-                continue
-            if name.endswith("/"):
-                pending.append(address)
-            else:
-                paths.append(address.removeprefix(f"{folder}/"))
-    return paths
-
-
-def _walk(folder: str, skipped: set[str], outside: set[str]) -> list[str]:
-    """Return the paths of all files; add to `outside` the links that lead out.
+def _walk(folder: str, skipped: set[str]) -> dict[str, bool]:
+    """Return the paths of all files, and whether each is a link that leads outside.
 
     A link to a folder in INPUT_DIR is left out, since that is listed anyway.
+    skipped: folders that are not listed, with a "/" at their ends.
     """
-    root = storage.real_path(folder)
-    paths = []
+    is_outside = {}
     pending = [""]
     while pending:
         parent = pending.pop()
-        with os.scandir(os.path.join(root, parent)) as entries:
-            visible = [entry for entry in entries if not OF_SYSTEM.search(entry.name)]
-        if parent and not PRODUCTS.isdisjoint(entry.name for entry in visible):
+        is_link = _scan(f"{folder}/{parent}")
+        if parent and not PRODUCTS.isdisjoint(is_link):
             continue
-        for entry in visible:
-            path = os.path.join(parent, entry.name)
-            name = storage.escape(path)
-            # Only a link needs a request of its own, which is slow on a network.
-            if entry.is_symlink():
-                is_folder = os.path.isdir(entry.path)
-                if not storage.is_inside(entry.path, root):
-                    name = f"{name}/" if is_folder else name
-                    outside.add(name)
-                elif is_folder:
-                    continue
-                paths.append(name)
-            elif not entry.is_dir():
-                paths.append(name)
-            elif entry.path not in skipped:
+        for name in filterfalse(OF_SYSTEM.search, is_link):
+            path = parent + name
+            address = f"{folder}/{path}"
+            leads_out = is_link[name] and not storage.is_inside(address, folder)
+            if leads_out or not name.endswith("/"):
+                is_outside[storage.escape(path)] = leads_out
+            elif not is_link[name] and address not in skipped:
                 pending.append(path)
-    return paths
+    return is_outside
+
+
+def _scan(folder: str) -> dict[str, bool]:
+    """Return the names in a folder, and whether each is a link.
+
+    Names of folders, and of links to folders, have a "/" at the end.
+    """
+    if storage.is_remote(folder):
+        return dict.fromkeys(storage.list_names(folder), False)
+    names = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            is_link = entry.is_symlink()
+            # Only a link needs a request of its own, which is slow on a network.
+            is_folder = os.path.isdir(entry.path) if is_link else entry.is_dir()
+            name = f"{entry.name}/" if is_folder else entry.name
+            names[name] = is_link
+    return names
 
 
 def _leave_out_masks(images: Sequence[str]) -> list[str]:
@@ -261,7 +242,7 @@ def _read_stem(image: str) -> str:
 
 def is_generic(folder: str) -> bool:
     """Return whether a folder's name is that of a split or a folder of all images."""
-    return bool(SPLIT.fullmatch(folder) or CONTAINER.fullmatch(folder))
+    return GENERIC.fullmatch(folder) is not None
 
 
 def name_split(word: str) -> str:
@@ -274,12 +255,12 @@ def name_split(word: str) -> str:
     >>> name_split("evaluation"), name_split("testosterone")
     ('validation', '')
     """
-    match = SPLIT.fullmatch(word.strip().lower())
+    match = re.fullmatch(SPLIT, word.strip().lower())
     split = match[2] if match else ""
     return "validation" if split.startswith("eval") else split
 
 
-def read_folders(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+def read_folders(folders: Iterable[str]) -> tuple[ByFolder, ByFolder]:
     """Return the split and the class of each folder of images, "" for none.
 
     The folders in a folder are classes unless at least half of them are called like
@@ -289,12 +270,10 @@ def read_folders(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]
     splits = {"": ""}
     classes = {"": ""}
     # A folder comes after the one above it.
-    for parent in sorted(children):
-        names = children[parent]
-        generic = set(filter(is_generic, names))
-        if classes[parent] and len(children[os.path.dirname(parent)]) > 1:
-            generic.update(filter(SUBJECT_FOLDER.fullmatch, names))
-        are_classes = 2 * len(generic) < len(names)
+    for parent, names in sorted(children.items()):
+        siblings = children[os.path.dirname(parent)]
+        rule = IN_CLASS if classes[parent] and len(siblings) > 1 else GENERIC
+        are_classes = 2 * len(list(filter(rule.fullmatch, names))) < len(names)
         for name in names:
             folder = os.path.join(parent, name)
             split = name_split(name)
@@ -314,15 +293,6 @@ def _list_children(folders: Iterable[str]) -> dict[str, set[str]]:
             above, name = os.path.split(above)
             children[above].add(name)
     return children
-
-
-def check_images(files: Files) -> None:
-    """Raise a FileNotFoundError if there are no images."""
-    if not files.images:
-        raise FileNotFoundError(
-            f"{files.folder!r} has no image that can be used. Set INPUT_DIR to a "
-            f"folder of images, or unpack archives among its files: {files.others[:5]}."
-        )
 
 
 def explain_unreadable(error: OSError) -> str:

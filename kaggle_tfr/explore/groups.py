@@ -4,12 +4,14 @@ The frames of a recording, the slices of a patient and the versions of a photogr
 look alike without being near-duplicates, so a random split has them on both sides.
 """
 
+import os
+
 import pandas as pd
 
 from kaggle_tfr.explore.columns import SITE_NAME, SUBJECT_NAME
 from kaggle_tfr.explore.files import SUBJECTS
 from kaggle_tfr.explore.labels import MISSING, RESERVED
-from kaggle_tfr.explore.rows import FOLDER, NAMES, check_column, match_names
+from kaggle_tfr.explore.rows import read_rule
 
 # What the names of images of one source have in common. The first rule that is
 # verified is proposed.
@@ -18,14 +20,11 @@ RULES = [
     r"names: ([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22})",  # a UUID, copies after it
     r"names: ([^/]+)[ _.-][xX][0-9]+[ _.-]?[yY][0-9]+",  # tiles of an image
     r"names: ([^/]+)[ _.-](?i:left|right)$",  # eyes of a patient
+    *(
+        rf"names: ([^/]*(?i:(?<![a-z]){word})[ _.-]?[0-9]+)[^0-9]"
+        for word in SUBJECTS.split("|")
+    ),
 ]
-RULES += [
-    rf"names: ([^/]*(?i:(?<![a-z]){word})[ _.-]?[0-9]+)[^0-9]"
-    for word in SUBJECTS.split("|")
-]
-MIN_GROUPS = 3  # of two or more images, in most classes
-MIN_SHARE = 0.05  # of all images, in groups of two or more
-SAMPLE = 20_000  # names by which a rule is found
 
 
 def add_groups(images: pd.DataFrame, group_column: str) -> pd.DataFrame:
@@ -39,13 +38,14 @@ def add_groups(images: pd.DataFrame, group_column: str) -> pd.DataFrame:
         return images
     paths = images.groupby("input_dir", observed=True)["path"]
     names = paths.transform(lambda paths: paths.str.removeprefix(f"{paths.name}/"))
-    if group_column == FOLDER:
-        groups = names.str.rpartition("/")[0]
-    elif group_column.startswith(NAMES):
-        groups = match_names(names, group_column, "GROUP_COLUMN")
-    else:
-        check_column(group_column, images, "GROUP_COLUMN")
-        groups = images[group_column].fillna("").astype(str)
+    groups = read_rule(
+        group_column,
+        images,
+        names,
+        folder_of=os.path.dirname,
+        parameter="GROUP_COLUMN",
+    )
+    groups = groups.fillna("").astype(str)
     groups = groups.mask(groups.isin(MISSING), "")
     return images.assign(**{group_column: groups})
 
@@ -54,19 +54,23 @@ def find_groups(images: pd.DataFrame) -> str:
     """Return the first column or rule of which enough images share groups, "" for none.
 
     Columns of subjects precede those of sites, and fewer groups precede more. Most
-    classes have several groups: groups are not classes.
+    classes have three groups or more: groups are not classes.
     """
-    images = images.sort_values("path").head(SAMPLE)
+    images = images.sort_values("path").head(20_000)
     columns = images.nunique().sort_values().index
-    subjects = filter(SUBJECT_NAME.fullmatch, columns)
-    sites = filter(SITE_NAME.fullmatch, columns)
-    for rule in [*subjects, *sites, *RULES]:
+    rules = [
+        *filter(SUBJECT_NAME.fullmatch, columns),
+        *filter(SITE_NAME.fullmatch, columns),
+        *RULES,
+    ]
+    for rule in rules:
         try:
             groups = add_groups(images, rule)[rule]
         except ValueError:  # it matches no name
             continue
+        # Groups of two or more images.
         shared = groups[(groups != "") & groups.duplicated(keep=False)]
         n_groups = shared.groupby(images["label_name"]).nunique()
-        if len(shared) >= MIN_SHARE * len(images) and n_groups.median() >= MIN_GROUPS:
+        if len(shared) >= 0.05 * len(images) and n_groups.median() >= 3:
             return rule
     return ""

@@ -6,34 +6,22 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from kaggle_tfr.explore import rows as listing
 from kaggle_tfr.explore.columns import find_labels
-from kaggle_tfr.explore.files import (
-    Files,
-    check_images,
-    is_generic,
-    list_files,
-    list_texts,
-)
+from kaggle_tfr.explore.files import Files, is_generic, list_files, list_texts
 from kaggle_tfr.explore.groups import add_groups
-from kaggle_tfr.explore.labels import (
-    LEFT_OUT,
-    NO_LABEL,
-    ODD_CELL,
-    Table,
-    label_rows,
-    number_labels,
-)
+from kaggle_tfr.explore.labels import LEFT_OUT, Table, label_rows, number_labels
 from kaggle_tfr.explore.masks import note_combs
 from kaggle_tfr.explore.records import read_records
 from kaggle_tfr.explore.rows import (
-    LINK_PROBLEM,
-    MISSING_FILE,
+    FILE,
+    FOLDER,
     NO_ROW,
     OF_CSV,
     PROBLEM,
     SEVERAL_FILES,
     TAIL,
+    list_rows,
+    read_rule,
 )
 from kaggle_tfr.find import find_beside, find_input, output_dir
 from kaggle_tfr.images.masks import EMPTY_CODES
@@ -42,27 +30,15 @@ from kaggle_tfr.notebook import note
 from kaggle_tfr.parameters import DEFAULTS, Values
 from kaggle_tfr.schema import Labels
 
-STOP = 0.5  # of the images, unusable for one reason
-STOP_OF = {SEVERAL_FILES: 0.01}  # for these reasons
-FEW_REJECTS = 0.05  # of the images
-FEW = 20  # images, which may be of as many classes
-OTHER_LABELS = (
-    "Set LABELS_CSV to a CSV with the columns image_id,label, or LABEL_COLUMN to a "
-    "column, to 'folder' or to 'names: REGEX'; [] reads images without labels."
+# What to do if most images cannot be used.
+ADVICE = (
+    "If files are missing or several, set INPUT_DIR, PATTERN, ID_COLUMN or "
+    "PATH_TEMPLATE; set INPUT_DIR to the folder that links lead to, or copy it. If "
+    "labels are missing or odd, set LABEL_KIND (multi for several labels of an image, "
+    "masks for run-length codes) or LABEL_MAP, LABELS_CSV to a CSV with the columns "
+    "image_id,label, or LABEL_COLUMN to a column, 'folder', 'names: REGEX', or [] for "
+    "none."
 )
-# What to do about the most frequent problem.
-ADVICE = {
-    NO_LABEL: OTHER_LABELS,
-    "listed with different labels": "If an image can have several labels, set "
-    "LABEL_KIND: multi.",
-    ODD_CELL: 'Set what other cells mean, as in LABEL_MAP: {"-1": 0}, or LABEL_KIND: '
-    "masks for run-length codes.",
-    LINK_PROBLEM: "Set INPUT_DIR to the folder that the links lead to, or copy it.",
-    SEVERAL_FILES: "Set PATTERN to the folder of the images, such as 'train/*', or "
-    "PATH_TEMPLATE to the columns of folder and file, such as '{folder}/{file}'.",
-    MISSING_FILE: "No file has this name, with any ending and case. Set ID_COLUMN to "
-    "the column of names, or INPUT_DIR to the folder of the images.",
-}
 
 
 def read_table(
@@ -88,23 +64,24 @@ def read_table(
     Raises: FileNotFoundError: a folder, CSV or all images are missing; ValueError: a
     setting does not fit.
     """
-    input_dir = output_dir(input_dir)
-    outputs = [output_dir(folder) for folder in excluded if folder]
-    folders = {"INPUT_DIR": input_dir, "EXCLUDED": outputs}
-    settings = {**DEFAULTS, **values, **folders}
+    settings = {
+        **DEFAULTS,
+        **values,
+        "INPUT_DIR": output_dir(input_dir),
+        "EXCLUDED": list(map(output_dir, filter(None, excluded))),
+    }
     images, labels = number_labels(*_read_inputs(settings, files))
-    images = images.astype({"input_dir": "category"})
     # All have the first of their names: output files use it.
     is_validation = images["split"].map(SPLIT_NAMES) == "validation"
     images.loc[is_validation, "split"] = next(iter(images["split"][is_validation]), "")
-    if 0 < settings["LIMIT"] < len(images):
+    limit = settings["LIMIT"]
+    if 0 < limit < len(images):
         # The first rows of class folders would all be of one class.
-        chosen = np.arange(settings["LIMIT"]) * len(images) // settings["LIMIT"]
+        chosen = np.arange(limit) * len(images) // limit
         images = images.iloc[chosen].reset_index(drop=True)
     images = add_groups(images, settings["GROUP_COLUMN"])
-    return images, replace(
-        labels, name=settings["NAME"], bit_depth=settings["BIT_DEPTH"]
-    )
+    labels = replace(labels, name=settings["NAME"], bit_depth=settings["BIT_DEPTH"])
+    return images, labels
 
 
 def _read_inputs(settings: Values, files: Files | None) -> Table:
@@ -113,51 +90,59 @@ def _read_inputs(settings: Values, files: Files | None) -> Table:
         find_input(find_beside(more["INPUT_DIR"], settings["INPUT_DIR"]))
         for more in settings["MORE_INPUTS"]
     ]
-    main = {**settings, "EXCLUDED": [*settings["EXCLUDED"], *further]}
-    images, labels = _read_input(main, files=files)
-    of_main = {"LABEL_MAP": "", "SPLIT_COLUMN": "", "TEST_CSV": ""}
-    of_main["LABEL_KIND"] = labels.kind
+    settings = {**settings, "EXCLUDED": [*settings["EXCLUDED"], *further]}
+    images, labels = _read_input(settings, files=files)
+    of_further = {
+        **settings,
+        "LABEL_KIND": labels.kind,
+        "LABEL_MAP": "",
+        "SPLIT_COLUMN": "",
+        "TEST_CSV": "",
+    }
     for number, folder in enumerate(further, 1):
-        changes = {**settings["MORE_INPUTS"][number - 1], "INPUT_DIR": folder}
-        more, _ = _read_input({**settings, **of_main, **changes}, labels)
+        changes = settings["MORE_INPUTS"][number - 1]
+        more, _ = _read_input({**of_further, **changes, "INPUT_DIR": folder}, labels)
         images = _add_further(images, more, number)
-    return images, labels
+    return images.astype({"input_dir": "category"}), labels
 
 
-def _add_further(images: pd.DataFrame, more: pd.DataFrame, number: int) -> pd.DataFrame:
+def _add_further(
+    images: pd.DataFrame,
+    more: pd.DataFrame,
+    number: int,
+) -> pd.DataFrame:
     """Return the rows with those of a further input, whose test images are not used.
 
     A file that both inputs have is the row of the first one whose CSV lists it.
     """
-    ids = more["image_id"]
     is_test = (more["split"] == "test") & (more["problem"] == "")
-    more = more.assign(
-        image_id=ids.mask(ids.isin(images["image_id"]), f"{number}/" + ids),
-        problem=more["problem"].mask(is_test, "test image of a further input"),
-        source=number,
-    )
+    more.loc[is_test, "problem"] = "test image of a further input"
+    more["source"] = number
+    ids = more["image_id"]
+    more["image_id"] = ids.mask(ids.isin(images["image_id"]), f"{number}/" + ids)
+
     images = pd.concat([images, more], ignore_index=True)
     is_unlisted = images["problem"].str.startswith(NO_ROW)
-    paths = images["path"].loc[is_unlisted.sort_values(kind="stable").index]
+    paths = images["path"][is_unlisted.sort_values(kind="stable").index]
     is_again = paths.duplicated() & (paths != "")
     return images.drop(paths.index[is_again]).reset_index(drop=True)
 
 
 def _read_input(
-    settings: Values, known: Labels | None = None, files: Files | None = None
+    settings: Values,
+    known: Labels | None = None,
+    files: Files | None = None,
 ) -> Table:
     """Return a row for each image of one input, and its labels.
 
     known: the labels of the main input, for a further one. Raises: as `read_table`.
     """
     input_dir = settings["INPUT_DIR"]
-    if not settings["INPUT_SCHEMA"]:
-        patterns = list_texts(settings["PATTERN"])
-        files = files or list_files(input_dir, patterns, settings["EXCLUDED"])
-    if files is None or are_shards(files):
+    patterns = list_texts(settings["PATTERN"])
+    files = files or list_files(input_dir, patterns, settings["EXCLUDED"])
+    if settings["INPUT_SCHEMA"] or are_shards(files):
         images, labels = read_records(settings, known)
     else:
-        check_images(files)
         images, labels = _read_files(files, settings, known)
     if known and labels.kind != known.kind:
         raise ValueError(
@@ -169,36 +154,64 @@ def _read_input(
 
 
 def are_shards(files: Files) -> bool:
-    """Return whether INPUT_DIR has shards, and no file that is called like an image."""
-    return not files.images and any(map(is_shard_name, files.others))
+    """Return whether INPUT_DIR has shards, and no file that is called like an image.
+
+    Raises: FileNotFoundError: it has neither.
+    """
+    if files.images:
+        return False
+    if any(map(is_shard_name, files.others)):
+        return True
+    raise FileNotFoundError(
+        f"{files.folder!r} has no image that can be used. Set INPUT_DIR to a folder of "
+        f"images, or unpack archives among its files: {files.others[:5]}."
+    )
 
 
-def _read_files(files: Files, settings: Values, known: Labels | None) -> Table:
+def _read_files(
+    files: Files,
+    settings: Values,
+    known: Labels | None,
+) -> Table:
     """Return a row for each image in files, and the labels."""
-    rows = listing.list_rows(files, settings)
+    rows = list_rows(files, settings)
     text = _read_text(rows, files, settings)
     if settings["LABEL_KIND"] == "masks" and not text.empty:
         _accept_unlisted(rows, text.iloc[:, -1])
     return label_rows(rows, text, settings, known)
 
 
-def _read_text(rows: pd.DataFrame, files: Files, settings: Values) -> pd.DataFrame:
+def _read_text(
+    rows: pd.DataFrame,
+    files: Files,
+    settings: Values,
+) -> pd.DataFrame:
     """Return the text of the columns or rules in LABEL_COLUMN."""
-    columns = list_texts(settings["LABEL_COLUMN"])
+    label_column = settings["LABEL_COLUMN"]
+    columns = list_texts(label_column)
     cells = rows.filter(regex=OF_CSV)
-    if settings["LABEL_COLUMN"] == "":
-        columns = [listing.FOLDER] if cells.columns.empty else find_labels(cells)
+    if label_column == "":
+        columns = [FOLDER] if cells.columns.empty else find_labels(cells)
     if columns and TAIL in rows:
         columns = [TAIL, *columns]
-    text = {name: listing.read_column(name, rows, files) for name in columns}
+    text = {
+        name: read_rule(
+            name,
+            rows,
+            rows[FILE],
+            folder_of=files.class_of,
+            parameter="LABEL_COLUMN",
+        )
+        for name in columns
+    }
     return pd.DataFrame(text, rows.index)
 
 
 def _accept_unlisted(rows: pd.DataFrame, codes: pd.Series) -> None:
     """Accept images without a row if the CSV lists only images with masks."""
     has_no_row = rows[PROBLEM].str.startswith(NO_ROW)
-    is_empty = codes[~has_no_row].str.strip().isin(EMPTY_CODES)
-    if has_no_row.any() and not is_empty.any():
+    is_empty = codes.str.strip().isin(EMPTY_CODES)
+    if any(is_empty) and is_empty.equals(has_no_row):
         rows.loc[has_no_row, PROBLEM] = ""
         print(
             f"{has_no_row.sum():,} images have no row in LABELS_CSV, which contains no "
@@ -211,19 +224,18 @@ def check_table(images: pd.DataFrame) -> None:
 
     Test images, files that no CSV lists and what LABEL_MAP leaves out do not count.
     """
-    is_train = images["split"] != "test"
     is_left_out = images["problem"].str.startswith((NO_ROW, LEFT_OUT))
-    counted = images[is_train & ~is_left_out]
-    reasons = name_reasons(counted["problem"])
-    for reason, count in reasons.value_counts().items():
-        if reason and count > STOP_OF.get(str(reason), STOP) * len(counted):
+    counted = images[(images["split"] != "test") & ~is_left_out]
+    reasons = counted["problem"].str.split(":").str[0]
+    for reason, count in reasons[reasons != ""].value_counts().items():
+        share = count / len(counted)
+        if share > (0.01 if reason == SEVERAL_FILES else 0.5):
             example = counted[reasons == reason].iloc[0]
             raise ValueError(
-                f"{count:,} of the images, {count / len(counted):.0%}, cannot be used, "
-                f"such as '{example['image_id']}': {example['problem']}. "
-                f"{ADVICE.get(str(reason), '')}".strip()
+                f"{count:,} of the images, {share:.0%}, cannot be used, such as "
+                f"'{example['image_id']}': {example['problem']}. {ADVICE}"
             )
-    if not (is_train & (images["problem"] == "")).any():
+    if not (reasons == "").any():
         raise ValueError(
             f"none of the {len(images):,} images is left to train on: all are in test "
             "folders, or have no row in a CSV. Set SPLIT_COLUMN: none to train on the "
@@ -231,29 +243,27 @@ def check_table(images: pd.DataFrame) -> None:
         )
 
 
-def name_reasons(problem: pd.Series) -> pd.Series:
-    """Return what precedes the colon in each problem."""
-    return problem.str.split(":").str[0]
-
-
 def note_rejects(images: pd.DataFrame) -> None:
     """Note how many images are rejected, and why."""
     problem = images["problem"]
-    counts = name_reasons(problem[problem != ""]).value_counts()
+    counts = problem[problem != ""].str.split(":").str[0].value_counts()
     if counts.empty:
         note("✓", f"All {len(images):,} images can be used.", "input")
         return
+    n_rejects = counts.sum()
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
     note(
-        "!" if counts.sum() > FEW_REJECTS * len(images) else "·",
-        f"{counts.sum():,} of {len(images):,} images are rejected: {reasons}.",
+        "!" if n_rejects > 0.05 * len(images) else "·",
+        f"{n_rejects:,} of {len(images):,} images are rejected: {reasons}.",
         "input",
         "rejects.csv lists them.",
     )
 
 
 def note_doubts(
-    images: pd.DataFrame, labels: Labels, label_column: str | Sequence[str]
+    images: pd.DataFrame,
+    labels: Labels,
+    label_column: str | Sequence[str],
 ) -> None:
     """Note why the labels are probably wrong.
 
@@ -267,9 +277,9 @@ def note_doubts(
     doubt = ""
     if labels.kind == "single" and len(names) == 1:
         doubt = f"All images are of one class, {names[0]!r}."
-    elif n_good > FEW and len(names) > n_good / 2:
+    elif n_good > 20 and len(names) > n_good / 2:
         doubt = f"{n_good:,} images are of {len(names):,} classes: most have few."
     elif generic:
         doubt = f"A class is called {generic[0]!r}, like a split or a folder of images."
     if doubt:
-        note("✗", doubt, "labels: classes", OTHER_LABELS)
+        note("✗", doubt, "labels: classes", ADVICE)

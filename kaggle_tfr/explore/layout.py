@@ -14,35 +14,24 @@ from typing import Any
 import pandas as pd
 
 from kaggle_tfr.explore.columns import find_kind, find_labels, sort_columns
-from kaggle_tfr.explore.files import Files, check_images, is_generic, list_files
+from kaggle_tfr.explore.files import Files, is_generic, list_files, list_texts
 from kaggle_tfr.explore.groups import find_groups
-from kaggle_tfr.explore.inputs import are_shards, name_reasons, read_table
-from kaggle_tfr.explore.rows import (
-    FOLDER,
-    NAMES,
-    OF_CSV,
-    TABLE_NAME,
-    find_ids,
-    read_csvs,
-)
+from kaggle_tfr.explore.inputs import are_shards, read_table
+from kaggle_tfr.explore.rows import FOLDER, NAMES, OF_CSV, find_ids, read_csvs
 from kaggle_tfr.find import find_input, output_dir, to_slug
-from kaggle_tfr.naming import SPLIT_NAMES
 from kaggle_tfr.parameters import DEFAULTS, PARAMETERS
 from kaggle_tfr.schema import Labels
 from kaggle_tfr.storage import write_atomically
 
-MOST_CSVS = 20
 USUAL = ("IMAGE_SIZE", "RESIZE", "QUALITY", "N_FOLDS")
 TEST_CSV = re.compile(r"(?i)submission|(^|[/_-])test")
 OTHER_TABLE = re.compile(r"(?i)\.(csv|tsv|jsonl?|xlsx?|xml|parquet|mat)$")
 # Classes in names: "cat" of cat_12.jpg.
 PREFIX = r"(?:^|/)([A-Za-z]+(?:[ _-][A-Za-z]+)*)[ ._-]*[0-9][^/]*$"
-MIN_IMAGES = 5  # of each of these classes
-FEW_ROWS = 0.1  # of the images, too few for a CSV beside class folders
-
 NO_TEXT = re.compile(r"\\u0000|[\ud800-\udfff]")  # in JSON: NUL, bytes of no UTF-8
 
-Layout = tuple[dict[str, Any], list[str]]  # parameters, and comments on them
+Recipe = dict[str, Any]  # parameters by their names
+Layout = tuple[Recipe, list[str]]  # and comments on it
 
 
 def to_line(text: str) -> str:
@@ -102,8 +91,12 @@ def propose_recipe(source: str) -> Layout:
     folder, name, input_dir = locate(source)
     files = list_files(folder)
     found, comments = detect_layout(files)
-    defaults = {parameter: DEFAULTS[parameter] for parameter in USUAL}
-    values = {"NAME": name, "INPUT_DIR": input_dir, **defaults, **found}
+    values = {
+        "NAME": name,
+        "INPUT_DIR": input_dir,
+        **{parameter: DEFAULTS[parameter] for parameter in USUAL},
+        **found,
+    }
     # Without labels, if they fail.
     for label_column in (values.get("LABEL_COLUMN", ""), list[str]()):
         try:
@@ -132,51 +125,54 @@ def detect_layout(files: Files) -> Layout:
     """
     if are_shards(files):
         return {"INPUT_SCHEMA": "auto"}, []
-    check_images(files)
     names = sorted(
-        filter(TABLE_NAME.search, files.others),
+        filter(re.compile(r"(?i)\.(csv|tsv)$").search, files.others),
         key=lambda name: (name.count("/"), "train" not in name.lower(), name),
     )
-    tables = {name: _read_table(name, files) for name in names[:MOST_CSVS]}
-    labelled = [name for name in tables if tables[name].index.name]
-    labelled = list(filterfalse(TEST_CSV.search, labelled))
-    if labelled:
-        columns = tables[labelled[0]].columns
-        used = [name for name in labelled if tables[name].columns.equals(columns)]
-        labels_csv = used if len(used) > 1 else used[0]
-        values = {"LABELS_CSV": labels_csv, **_detect_columns(tables[used[0]])}
-    else:
-        used = []
-        values = _detect_folders(files)
-        if values["LABEL_COLUMN"] == "":
-            values["LABELS_CSV"] = next(filterfalse(TEST_CSV.search, names), "")
-    unused = [name for name in names if name not in used]
-    tests = list(filter(TEST_CSV.search, unused))[:1]
+    tests = list(filter(TEST_CSV.search, names))
+    others = list(filterfalse(TEST_CSV.search, names))
+    values = _detect_labels(others, files)
     if tests:
         values["TEST_CSV"] = tests[0]
-        unused.remove(tests[0])
-    return values, [f"{name} is not used" for name in unused]
+    used = [*list_texts(values["LABELS_CSV"]), *tests[:1]]
+    return values, [f"{name} is not used" for name in names if name not in used]
 
 
-def _read_table(name: str, files: Files) -> pd.DataFrame:
-    """Return the rows of a CSV; ids that name images are the index, with a name."""
-    with suppress(ValueError):  # 01 will raise it, too, if the CSV is used
-        rows = read_csvs(name, files).filter(regex=OF_CSV)
-        column = find_ids(rows, files)
-        is_small = len(rows) < FEW_ROWS * len(files.images)
-        if column and not (is_small and len(_list_classes(files)) > 1):
-            return rows.set_index(column)
-    return pd.DataFrame()
+def _detect_labels(names: Sequence[str], files: Files) -> Recipe:
+    """Return the parameters of labels in CSVs; if there are none, in folders."""
+    images = [image for image in files.images if files.split_of(image) != "test"]
+    labelled = {}
+    for name in names[:20]:
+        with suppress(ValueError):  # 01 will raise it, too, if the CSV is used
+            rows = read_csvs(name, files).filter(regex=OF_CSV)
+            column = find_ids(rows, files)
+            # A CSV of few images does not have the labels.
+            if column and len(rows) > len(images) / 10:
+                labelled[name] = rows.set_index(column)
+    if not labelled:
+        return _detect_folders(images, names, files)
+
+    first, *_ = labelled.values()
+    used = [name for name in labelled if first.columns.equals(labelled[name].columns)]
+    labels_csv = used if len(used) > 1 else used[0]
+    return {"LABELS_CSV": labels_csv, **_detect_columns(first)}
 
 
-def _detect_columns(rows: pd.DataFrame) -> dict[str, Any]:
+def _detect_columns(rows: pd.DataFrame) -> Recipe:
     """Return the parameters for the columns of a CSV."""
-    values: dict[str, Any] = {"ID_COLUMN": rows.index.name, "LABEL_COLUMN": ""}
+    values: Recipe = {
+        "ID_COLUMN": rows.index.name,
+        "LABEL_COLUMN": "",
+    }
     columns = sort_columns(rows)
     if columns["split"]:
         values["SPLIT_COLUMN"] = columns["split"][0]
     if columns["code"]:
-        values |= {"LABEL_KIND": "masks", "KEEP": "all", "CONFLICTS": "keep"}
+        values |= {
+            "LABEL_KIND": "masks",
+            "KEEP": "all",
+            "CONFLICTS": "keep",
+        }
     with suppress(ValueError):  # 01 will raise it, too
         labels = find_labels(rows)
         values["LABEL_COLUMN"] = labels if len(labels) > 1 else labels[0]
@@ -185,47 +181,54 @@ def _detect_columns(rows: pd.DataFrame) -> dict[str, Any]:
     return values
 
 
-def _list_classes(files: Files) -> set[str]:
-    """Return the class folders of all images that are not in test folders."""
-    images = filterfalse(files.is_test, files.images)
-    return set(map(files.class_of, images))
+def _detect_folders(
+    images: Sequence[str],
+    names: Sequence[str],
+    files: Files,
+) -> Recipe:
+    """Return the parameters of classes in folders or names; if unsure, 01 stops.
 
-
-def _detect_folders(files: Files) -> dict[str, Any]:
-    """Return the parameters for classes of folders or names; if unsure, 01 stops."""
-    classes = _list_classes(files)
+    images: without those in test folders. names: of CSVs.
+    """
+    classes = set(map(files.class_of, images))
     label_column: str | list[str] = []
+    is_unsure = bool(files.outside) or any(map(OTHER_TABLE.search, files.others))
     if len(classes) > 1:
-        label_column = "" if any(map(is_generic, classes)) else FOLDER
-    elif _have_classes(list(filterfalse(files.is_test, files.images))):
+        label_column = FOLDER
+        is_unsure = any(map(is_generic, classes))
+    elif _have_classes(images):
         label_column = NAMES + PREFIX
-    elif files.outside or any(map(OTHER_TABLE.search, files.others)):
-        label_column = ""
+        is_unsure = False
+    if is_unsure:
+        return {"LABELS_CSV": next(iter(names), ""), "LABEL_COLUMN": ""}
     return {"LABELS_CSV": "", "LABEL_COLUMN": label_column}
 
 
 def _have_classes(images: Sequence[str]) -> bool:
     """Return whether the names of images begin with those of a few classes."""
     counts = pd.Series(images, dtype=str).str.extract(PREFIX)[0].value_counts()
-    is_clear = len(counts) > 1 and not any(map(is_generic, counts.index))
-    return is_clear and counts.sum() == len(images) and counts.min() >= MIN_IMAGES
+    if len(counts) < 2 or counts.sum() < len(images) or counts.min() < 5:
+        return False
+    return not any(map(is_generic, counts.index))
 
 
 def _add_table(
-    values: dict[str, Any], comments: list[str], images: pd.DataFrame, labels: Labels
+    values: Recipe,
+    comments: list[str],
+    images: pd.DataFrame,
+    labels: Labels,
 ) -> None:
     """Add groups, and comments on what 01 reads, to a recipe."""
     good = images[images["problem"] == ""].drop_duplicates("path")
     if group_column := find_groups(good):
         values["GROUP_COLUMN"] = group_column
-    if "validation" in set(images["split"].map(SPLIT_NAMES)):
+    if set(images["split"]) - {"train", "test"}:
         values["N_FOLDS"] = 0
         comments.append("N_FOLDS is 0, because validation images are given")
-    problems = name_reasons(images["problem"]).replace("", "good")
+    problems = images["problem"].str.split(":").str[0].replace("", "good")
     counts = images.groupby(["split", problems]).size().to_dict()
-    classes = good["label_name"].replace("", None).value_counts()
-    shown = f"{len(classes):,} classes ({labels.kind}): {classes.head(9).to_dict()}"
+    names = good["label_name"].replace("", "no labels").value_counts()
     comments += [
         f"{len(images):,} images: {counts}",
-        shown if len(classes) else "no labels",
+        f"{len(names):,} labels ({labels.kind}): {names.head(9).to_dict()}",
     ]

@@ -6,18 +6,15 @@ from kaggle_tfr.images.masks import find_code_problem, transpose_code
 from kaggle_tfr.notebook import note
 from kaggle_tfr.schema import Labels
 
-MOST_MASKS = 50  # that are measured
-MANY_COMBS = 0.75  # of them: thin lines and noise look like combs in either order
-
 
 def note_combs(images: pd.DataFrame, labels: Labels) -> None:
     """Note that codes may count by rows, if most masks look like combs.
 
-    At most 50 good images are measured, which are chosen at random, each by its longest
+    At most 50 good images are measured, which are spread over all, each by its longest
     code. Square images do not count: a mask fits them in both orders.
     """
     masked = images.query("problem == '' and label_name != '' and height != width")
-    sample = masked.sample(min(len(masked), MOST_MASKS), random_state=0)
+    sample = masked.iloc[:: 1 + len(masked) // 50]
     n_combs = 0
     for row in sample.to_dict("records"):
         code = max((row[name] for name in labels.label_columns), key=len)
@@ -25,7 +22,8 @@ def note_combs(images: pd.DataFrame, labels: Labels) -> None:
         by_rows = transpose_code(code, row["height"], row["width"])
         # In the wrong order, a mask is torn into more runs in the other direction.
         n_combs += len(by_columns) > len(by_rows)
-    if n_combs > MANY_COMBS * len(sample):
+    # Thin lines and noise look like combs in either order.
+    if n_combs > 0.75 * len(sample):
         note(
             "!",
             f"{n_combs} of {len(sample)} masks look like combs: their codes may count "

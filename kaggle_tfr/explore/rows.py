@@ -8,25 +8,23 @@ import io
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.explore.files import Files, Found, list_texts, name_split, remove_ending
-from kaggle_tfr.naming import SPLIT_NAMES, SUBMISSION, list_fields
+from kaggle_tfr.explore.files import Files, list_texts, name_split, remove_ending
+from kaggle_tfr.naming import SPLIT_NAMES, list_fields
 from kaggle_tfr.parameters import DEFAULTS, Values
 
 FOLDER = "folder"  # a rule: the folder of the class
 NAMES = "names: "  # begins a rule with a regular expression
 NONE = "none"  # SPLIT_COLUMN without given splits, not even those of folders
 NO_ROW = "no row"  # begins the problem of a file that no CSV lists
-MISSING_FILE = "missing file"
 SEVERAL_FILES = "several files"
 LINK_PROBLEM = "link leads outside INPUT_DIR"
-SAMPLE = 500  # cells of a column that are looked up
-TABLE_NAME = re.compile(r"(?i)\.(csv|tsv)$")
 # Columns beside those of the CSV: "/" cannot begin the name of one of its columns.
 ID, FILE, SPLIT, PROBLEM, TAIL = "/image_id", "/path", "/split", "/problem", "/tail"
 # The folder of the CSV, and what a row has after the cells of the header.
@@ -45,11 +43,10 @@ def list_rows(files: Files, settings: Values) -> pd.DataFrame:
     if settings["SPLIT_COLUMN"] == NONE:
         files = replace(files, splits={})
     labelled = _list_labelled(files, settings)
-    tests = _list_tests(files, settings["TEST_CSV"])
-    tests = tests[~tests[FILE].isin(labelled[FILE].replace("", None))]
-    listed = pd.concat([labelled[FILE], tests[FILE]])
+    listed = set(labelled[FILE]) - {""}
+    tests = _list_tests(files, settings["TEST_CSV"], listed)
     no_row = "" if labelled.empty else f"{NO_ROW} in {settings['LABELS_CSV']}"
-    unlisted = _list_unlisted(files, listed, no_row)
+    unlisted = _list_unlisted(files, listed.union(tests[FILE]), no_row)
 
     rows = pd.concat([labelled, unlisted, tests], ignore_index=True).fillna("")
     rows.loc[rows[FILE].isin(files.outside), PROBLEM] = LINK_PROBLEM
@@ -58,11 +55,20 @@ def list_rows(files: Files, settings: Values) -> pd.DataFrame:
     return rows
 
 
-def _list_unlisted(files: Files, listed: pd.Series, problem: str) -> pd.DataFrame:
+def _list_unlisted(
+    files: Files,
+    listed: set[str],
+    problem: str,
+) -> pd.DataFrame:
     """Return the rows of the files that are not listed; in test folders they may be."""
     rest = sorted(set(files.images).difference(listed))
-    problems = ["" if files.is_test(image) else problem for image in rest]
-    return pd.DataFrame({ID: rest, FILE: rest, PROBLEM: problems}, dtype=str)
+    problems = ["" if files.split_of(name) == "test" else problem for name in rest]
+    columns = {
+        ID: rest,
+        FILE: rest,
+        PROBLEM: problems,
+    }
+    return pd.DataFrame(columns, dtype=str)
 
 
 def _list_labelled(files: Files, settings: Values) -> pd.DataFrame:
@@ -76,16 +82,23 @@ def _list_labelled(files: Files, settings: Values) -> pd.DataFrame:
             "names, PATH_TEMPLATE if a name is in several columns, or LABELS_CSV: "
             '"" to leave it out.'
         )
-    if settings["SPLIT_COLUMN"] not in ("", NONE):
-        check_column(settings["SPLIT_COLUMN"], rows, "SPLIT_COLUMN")
     return rows
 
 
-def _list_tests(files: Files, test_csv: str) -> pd.DataFrame:
-    """Return the rows of TEST_CSV, none if it does not exist or names no image."""
-    cells = read_csvs(test_csv, files).assign(**{SPLIT: "test"})
+def _list_tests(
+    files: Files,
+    test_csv: str,
+    listed: set[str],
+) -> pd.DataFrame:
+    """Return the rows of TEST_CSV whose files are not listed.
+
+    There are none if it does not exist or names no image.
+    """
+    cells = read_csvs(test_csv, files)
+    cells[SPLIT] = "test"
     rows = _join_csvs(cells, files, DEFAULTS)
-    return rows[list(NO_ROWS)].drop_duplicates(ID)
+    is_new = [file not in listed for file in rows[FILE]]
+    return rows.loc[is_new, list(NO_ROWS)].drop_duplicates(ID)
 
 
 def read_csvs(names: str | Sequence[str], files: Files) -> pd.DataFrame:
@@ -97,21 +110,23 @@ def read_csvs(names: str | Sequence[str], files: Files) -> pd.DataFrame:
     tables = [NO_ROWS]
     for name in list_texts(names):
         file = storage.resolve(files.folder, name)
-        if name in (DEFAULTS["LABELS_CSV"], SUBMISSION) and not storage.exists(file):
+        if name in DEFAULTS.values() and not storage.exists(file):
             continue
-        table = _read_csv(file)
+        with _explain(f"'{file}' is not a CSV file in UTF-8"):
+            table = parse_text(storage.read_bytes(file))
+        table = table[(table != "").any(axis=1)]
         table[CSV_FOLDER] = os.path.dirname(name)
         tables.append(table)
     return pd.concat(tables, ignore_index=True).fillna("")
 
 
-def _read_csv(file: str) -> pd.DataFrame:
-    """Return the rows of a CSV that are not blank. Raises: as `read_csvs`."""
+@contextmanager
+def _explain(problem: str) -> Iterator[None]:
+    """Raise a ValueError of this problem in place of an error in the block."""
     try:
-        table = parse_text(storage.read_bytes(file))
-    except ValueError as error:
-        raise ValueError(f"'{file}' is not a CSV file in UTF-8: {error}.") from None
-    return table[(table != "").any(axis=1)]
+        yield
+    except (ValueError, LookupError, re.error) as error:
+        raise ValueError(f"{problem}: {error}.") from None
 
 
 def parse_text(data: bytes) -> pd.DataFrame:
@@ -122,7 +137,7 @@ def parse_text(data: bytes) -> pd.DataFrame:
     """
     text = data.decode("utf-8-sig")
     first_line = re.sub('"[^"]*"', "", text.lstrip().partition("\n")[0])
-    separator = max(",", ";", "\t", key=first_line.count)
+    separator = max(",;\t", key=first_line.count)
     csv.field_size_limit(sys.maxsize)  # masks are long
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     header = next(filter(None, lines), [])
@@ -133,14 +148,17 @@ def parse_text(data: bytes) -> pd.DataFrame:
     return cells.fillna("").astype(str).set_axis([*names, LONG], axis=1)
 
 
-def check_column(name: str, rows: pd.DataFrame, parameter: str) -> None:
+def check_column(
+    name: str,
+    rows: pd.DataFrame,
+    parameter: str,
+) -> None:
     """Raise a ValueError that lists the columns unless the CSV has this one."""
     if name not in rows:
-        counts = rows.filter(regex=OF_CSV).nunique()
-        listed = ", ".join(f"{column} ({n})" for column, n in counts.items())
+        counts = rows.filter(regex=OF_CSV).nunique().to_dict()
         raise ValueError(
             f"{parameter} is '{name}', which is not a column. Set it to one of these, "
-            f"with their numbers of values: {listed or 'there are none'}."
+            f"with their numbers of values: {counts}."
         )
 
 
@@ -150,14 +168,13 @@ def find_ids(rows: pd.DataFrame, files: Files) -> str:
     Raises: ValueError: the CSV has no header.
     """
     images = set(files.images)
-    sample = rows.iloc[:: max(1, len(rows) // SAMPLE)]
+    sample = rows.iloc[:: max(1, len(rows) // 500)]
     best = ""
     most_found = 0
     for column in map(str, sample.filter(regex=OF_CSV)):
         names, _ = _split_tails(sample[column])
         unique = names[names != ""].unique()
-        found = files.join(unique)
-        n_images = sum(not images.isdisjoint(alike) for alike in found)
+        n_images = sum(map(bool, map(images.intersection, files.join(unique))))
         if n_images > max(most_found, len(unique) / 2):
             best = column
             most_found = n_images
@@ -175,110 +192,34 @@ def _split_tails(names: pd.Series) -> tuple[pd.Series, pd.Series]:
     return halves[0].fillna(names), halves[1].fillna("")
 
 
-def _join_csvs(rows: pd.DataFrame, files: Files, settings: Values) -> pd.DataFrame:
+def _join_csvs(
+    rows: pd.DataFrame,
+    files: Files,
+    settings: Values,
+) -> pd.DataFrame:
     """Return the rows of CSVs with their files and problems.
 
     They are `NO_ROWS` if no column has the names of images.
     Raises: ValueError: a setting does not fit.
     """
-    if rows.empty:
-        return NO_ROWS
-    names = _read_names(rows, files, settings)
-    key = names.name
-    if names.empty:
+    split_column = settings["SPLIT_COLUMN"]
+    if split_column not in ("", NONE):
+        _read_splits(rows, split_column)
+    key = "" if rows.empty else _find_key(rows, files, settings)
+    if not key:
         return NO_ROWS
     if settings["LABEL_KIND"] == "masks":
-        names, tails = _split_tails(names)
+        rows[key], tails = _split_tails(rows[key])
         if any(tails):
             rows[TAIL] = tails
 
-    rows[FILE] = names
-    split_problem = _read_splits(rows, settings["SPLIT_COLUMN"])
-    _find_files(rows, files)
-    rows[PROBLEM] = first_problem(split_problem, rows[PROBLEM])
-    rows.loc[names == "", PROBLEM] = f"no value for '{key}'"
+    rows.loc[rows[key] == "", PROBLEM] = f"no value for '{key}'"
     rows.loc[rows[LONG] != "", PROBLEM] = "more cells than the header"
+    _find_files(rows, key, files)
 
-    id_column: str = settings["ID_COLUMN"]
-    ids = rows[id_column] if settings["PATH_TEMPLATE"] and id_column else names
-    rows[ID] = _make_unique(ids, rows[FILE])
-    return rows.drop(columns=[key, id_column], errors="ignore")
-
-
-def _read_splits(rows: pd.DataFrame, column: str) -> pd.Series:
-    """Fill `SPLIT` by SPLIT_COLUMN, if it is set; return the problem of each row."""
-    problem = pd.Series("", rows.index)
-    if column in rows:
-        words = rows[column]
-        rows[SPLIT] = words.map(name_split).map(SPLIT_NAMES).fillna("")
-        odd = f"not a split in column '{column}': '" + words + "'"
-        problem = odd.where(rows[SPLIT] == "", "")
-    return problem
-
-
-def _read_names(rows: pd.DataFrame, files: Files, settings: Values) -> pd.Series:
-    """Return the names of the images of rows, or an empty series."""
-    column = settings["ID_COLUMN"]
-    if column:
-        check_column(column, rows, "ID_COLUMN")
-    template = settings["PATH_TEMPLATE"]
-    if template:
-        return pd.Series(_fill_template(template, rows), name=template)
-    column = column or find_ids(rows, files)
-    return rows[column] if column else NO_ROWS[ID]
-
-
-def _fill_template(template: str, rows: pd.DataFrame) -> list[str]:
-    """Return the name of each row by PATH_TEMPLATE, "" if a cell is empty.
-
-    Raises: ValueError: the template does not fit the columns.
-    """
-    fields = sorted(set(list_fields(template)))
-    for field in fields:
-        check_column(field, rows, f"a field of PATH_TEMPLATE '{template}'")
-    try:
-        return [
-            template.format_map(row) if all(row.values()) else ""
-            for row in rows[fields].to_dict("records")
-        ]
-    except (ValueError, IndexError) as error:
-        raise ValueError(
-            f"PATH_TEMPLATE '{template}': {error}. Cells are text: leave the "
-            "format out."
-        ) from None
-
-
-def _find_files(rows: pd.DataFrame, files: Files) -> None:
-    """Replace the names in `FILE` by those of files, "" for none; begin `PROBLEM`."""
-    # An id is looked up beside its CSV first.
-    joined = files.join(rows[CSV_FOLDER] + "/" + rows[FILE])
-    places = zip(joined, rows[CSV_FOLDER], rows[SPLIT], strict=True)
-    found = [
-        _choose(alike, folder, split or "train", files) if len(alike) > 1 else alike
-        for alike, folder, split in places
-    ]
-    rows[FILE] = [alike[0] if len(alike) == 1 else "" for alike in found]
-    rows[PROBLEM] = list(map(_name_problem, found))
-
-
-def _name_problem(alike: Found) -> str:
-    """Return the problem of a row that has no file, or several."""
-    if len(alike) == 1:
-        return ""
-    return f"{SEVERAL_FILES}: '{alike[0]}', '{alike[1]}'" if alike else MISSING_FILE
-
-
-def _choose(alike: Found, folder: str, split: str, files: Files) -> Found:
-    """Return one of several files for a row, all if none is the only one of its kind.
-
-    Files below the folder of the CSV precede those in a folder of the row's split, and
-    these those in no folder of a split.
-    """
-    below = tuple(file for file in alike if file.startswith(f"{folder}/"))
-    of_split = tuple(file for file in alike if files.split_of(file) == split)
-    of_none = tuple(file for file in alike if not files.split_of(file))
-    chosen = filter(lambda found: len(found) == 1, (below, of_split, of_none))
-    return next(chosen, alike)
+    id_column = settings["ID_COLUMN"] or key
+    rows[ID] = _make_unique(rows[id_column], rows[FILE])
+    return rows.drop(columns=[key, id_column])
 
 
 def _make_unique(ids: pd.Series, file: pd.Series) -> pd.Series:
@@ -287,42 +228,121 @@ def _make_unique(ids: pd.Series, file: pd.Series) -> pd.Series:
     return ids.mask(is_shared & (file != ""), file).map(storage.escape)
 
 
+def _find_key(
+    rows: pd.DataFrame,
+    files: Files,
+    settings: Values,
+) -> str:
+    """Return the column of the names of images, "" for none.
+
+    The names by PATH_TEMPLATE become a column.
+    """
+    column: str = settings["ID_COLUMN"]
+    if column:
+        check_column(column, rows, "ID_COLUMN")
+    template: str = settings["PATH_TEMPLATE"]
+    if template:
+        rows[template] = _fill_template(template, rows)
+    return template or column or find_ids(rows, files)
+
+
+def _fill_template(template: str, rows: pd.DataFrame) -> list[str]:
+    """Return the name of each row by PATH_TEMPLATE, "" if a cell is empty.
+
+    Raises: ValueError: the template does not fit the columns.
+    """
+    fields = sorted(set(list_fields(template)))
+    parameter = f"PATH_TEMPLATE '{template}'"
+    for field in fields:
+        check_column(field, rows, parameter)
+    with _explain(parameter):
+        return [
+            template.format_map(row) if all(row.values()) else ""
+            for row in rows[fields].to_dict("records")
+        ]
+
+
+def _read_splits(rows: pd.DataFrame, column: str) -> None:
+    """Fill `SPLIT` by SPLIT_COLUMN; a word that is not a split is a problem."""
+    check_column(column, rows, "SPLIT_COLUMN")
+    words = rows[column]
+    rows[SPLIT] = words.map(name_split).map(SPLIT_NAMES).fillna("")
+    rows.loc[rows[SPLIT] == "", PROBLEM] = (
+        f"not a split in column '{column}': '" + words + "'"
+    )
+
+
+def _find_files(
+    rows: pd.DataFrame,
+    key: str,
+    files: Files,
+) -> None:
+    """Fill `FILE` by the names, and `PROBLEM` where there is no file or several."""
+    # A name is looked up beside its CSV first.
+    joined = files.join(rows[CSV_FOLDER] + "/" + rows[key])
+    places = zip(joined, rows[CSV_FOLDER], rows[SPLIT], strict=True)
+    found = [_choose(*place, files) for place in places]
+    table = pd.DataFrame(found, rows.index)
+    rows[FILE] = table[0]
+    rows[PROBLEM] = first_problem(rows[PROBLEM], table[1])
+
+
+def _choose(
+    alike: Sequence[str],
+    folder: str,
+    split: str,
+    files: Files,
+) -> tuple[str, str]:
+    """Return the only file of a row and "", or "" and the problem.
+
+    Files below the folder of the CSV precede others, then those in a folder of the
+    row's split, then those in no folder of a split.
+    """
+    if not alike:
+        return "", "missing file"
+    if len(alike) > 1:
+        below = [file for file in alike if file.startswith(f"{folder}/")] or alike
+        of_split = [
+            file for file in below if files.split_of(file) == (split or "train")
+        ]
+        of_none = [file for file in below if not files.split_of(file)]
+        alike = of_split or of_none or below
+    if len(alike) > 1:
+        return "", f"{SEVERAL_FILES}: '{alike[0]}', '{alike[1]}'"
+    return alike[0], ""
+
+
 def first_problem(first: pd.Series, second: pd.Series) -> pd.Series:
     """Return the first problem of each row, else the second."""
     return first.where(first != "", second)
 
 
-def read_column(rule: str, rows: pd.DataFrame, files: Files) -> pd.Series:
-    """Return the text that an entry of LABEL_COLUMN means in each row.
+def read_rule(
+    rule: str,
+    rows: pd.DataFrame,
+    paths: pd.Series,
+    folder_of: Callable[[str], str],
+    parameter: str,
+) -> pd.Series:
+    """Return the text that a rule of LABEL_COLUMN or GROUP_COLUMN means in each row.
 
-    rule: a column of the CSV; "folder", the folder of the class; "names: REGEX", the
-    first parenthesis of a regular expression that is searched in the path of the file
+    rule: a column of the rows; "folder", what `folder_of` returns for a path; "names:
+    REGEX", the first parenthesis of a regular expression that is searched in the path
     without its ending. "" if nothing fits.
     Raises: ValueError: there is no such column, or the expression cannot be used.
     """
     if rule in rows:
         return rows[rule]
     if rule == FOLDER:
-        return rows[FILE].map(files.class_of)
+        return paths.map(folder_of)
     if not rule.startswith(NAMES):
-        check_column(rule, rows, "LABEL_COLUMN")
-    return match_names(rows[FILE], rule, "LABEL_COLUMN")
+        check_column(rule, rows, parameter)
 
-
-def match_names(paths: pd.Series, rule: str, parameter: str) -> pd.Series:
-    """Return what the rule "names: REGEX" reads from each path, "" for nothing.
-
-    Raises: ValueError: the expression cannot be used, or matches no path.
-    """
     regex = rule.removeprefix(NAMES)
-    try:
+    example = f"{NAMES}([^/]+)_[0-9]+$"
+    with _explain(f"{parameter} '{rule}' is not a rule such as '{example}'"):
         names = paths.map(remove_ending).str.extract(regex)[0].fillna("")
-    except (ValueError, re.error) as error:
-        raise ValueError(
-            f"{parameter} '{rule}' needs a regular expression with a parenthesis, as "
-            f"in '{NAMES}([^/]+)_[0-9]+$': {error}."
-        ) from None
-    if (names == "").all():
+    if not any(names):
         raise ValueError(
             f"{parameter} '{rule}' matches none of the {len(paths):,} names, such as "
             f"'{paths.iloc[0]}'. Change the regular expression."

@@ -77,8 +77,9 @@ def test_a_name_of_several_files_is_one_rejected_row():
 
 @pytest.mark.parametrize("csv", ["train.csv", "more/train.csv"])
 def test_the_folders_of_the_csv_and_of_the_split_decide(csv):
-    """Equal names are in the main folder and in one of further images."""
+    """Equal names are in the main folder, one of further images, and their tests."""
     names = ["train_images/1.jpg", "more/images/1.jpg", "test_images/1.jpg"]
+    names.append("more/test/1.jpg")
     put(".", names, {csv: "id,label\n1.jpg,x\n"})
     images, _ = read(labels_csv=csv)
     expected = names["more" in csv]
