@@ -145,7 +145,7 @@ def write_sample(folder: str, scale: float = 1) -> dict[str, Any]:
             with explain_os_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
-        write_atomically(truth_path, json.dumps(truth, indent=2).encode())
+        write_atomically(truth_path, json.dumps(truth, indent=2))
     return json.loads(truth_path.read_bytes())
 
 

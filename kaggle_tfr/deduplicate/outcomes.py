@@ -67,8 +67,8 @@ def save_clusters(
     """
     leaks = leaks.rename(columns={"image_id_a": "test_id", "split_a": "test_split"})
     text = storage.format_csv(leaks[LEAK_COLUMNS])
-    storage.write_atomically(f"{work_dir}/leaks.csv", text.encode())
-    storage.write_atomically(f"{work_dir}/duplicates.json", settings.to_json().encode())
+    storage.write_atomically(f"{work_dir}/leaks.csv", text)
+    storage.write_atomically(f"{work_dir}/duplicates.json", settings.to_json())
     rows = clusters.reset_index(names="row")
     storage.write_parquet(rows, f"{work_dir}/duplicates.parquet")
 

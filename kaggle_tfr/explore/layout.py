@@ -78,7 +78,7 @@ def write_recipe(source: str, out: str | None = None) -> tuple[str, list[str]]:
             "recipe with -o."
         )
     values, comments = propose_recipe(source)
-    write_atomically(path, format_recipe(values, comments).encode())
+    write_atomically(path, format_recipe(values, comments))
     return path, list(map(to_line, comments))
 
 

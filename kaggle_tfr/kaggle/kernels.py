@@ -155,9 +155,9 @@ def _write_kernel(
 
     folder = f"{out}/{slug}"
     text = json.dumps(metadata, indent=2) + "\n"
-    write_atomically(f"{folder}/{KERNEL_FILE}", text.encode())
+    write_atomically(f"{folder}/{KERNEL_FILE}", text)
     notebook = format_notebook(metadata, steps, values, opening)
-    write_atomically(f"{folder}/kernel.ipynb", notebook.encode())
+    write_atomically(f"{folder}/kernel.ipynb", notebook)
     return folder
 
 

@@ -48,7 +48,7 @@ def read_dataset(folder: str, username: str) -> str:
             "04_write again, which also updates finished parts."
         )
     text = json.dumps(metadata, indent=2) + "\n"
-    write_atomically(path, text.encode())
+    write_atomically(path, text)
     return metadata["id"]
 
 

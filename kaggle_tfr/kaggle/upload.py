@@ -121,9 +121,9 @@ def _finish_kernel(kernel: dict[str, Any], output: str) -> tuple[str, str]:
             sources = [*sources, kernel["id"]]
         _push({**kernel, "kernel_sources": sources})
         shutil.rmtree(output, ignore_errors=True)
-        write_atomically(state_file, f"pushed {digest}".encode())
+        write_atomically(state_file, f"pushed {digest}")
     state, problem = _fetch_output(kernel["id"], output)
-    write_atomically(state_file, f"{state} {digest}".encode())
+    write_atomically(state_file, f"{state} {digest}")
     return state, problem
 
 

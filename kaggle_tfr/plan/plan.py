@@ -373,7 +373,7 @@ def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
         for shard in plan.shards:
             writer.write_table(rows.slice(start, shard.count), shard.count)
             start += shard.count
-    storage.write_atomically(f"{work_dir}/plan.json", plan.to_json().encode())
+    storage.write_atomically(f"{work_dir}/plan.json", plan.to_json())
 
 
 def read_plan(folder: str) -> Plan:

@@ -77,7 +77,7 @@ def run(values: Values) -> Planned:
     note_folds(folded, labels, checks)
     folds = list_folds(images, clusters, folded, labels.label_columns)
     folds_csv = storage.format_csv(folds)
-    storage.write_atomically(f"{work}/folds.csv", folds_csv.encode())
+    storage.write_atomically(f"{work}/folds.csv", folds_csv)
 
     plan, table = make_plan(
         folded,

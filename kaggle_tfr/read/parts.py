@@ -106,7 +106,7 @@ def _list_places(shards: pd.DataFrame) -> dict[str, str]:
 def find_submission(shards: pd.DataFrame) -> pd.DataFrame | None:
     """Return the competition's sample submission, copied into a part, as text."""
     for folder in shards["folder"].unique():
-        text = storage.read_text(storage.join(folder, SUBMISSION))
+        text = storage.read_text(f"{folder}/{SUBMISSION}")
         if text:
             file = io.StringIO(text.removeprefix("\ufeff"))
             return pd.read_csv(file, dtype=str, keep_default_na=False)

@@ -75,7 +75,7 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
     first = ["shards.csv", DATASET_FILE] if is_other else []
     for file in [*first, *changed, *unfinished]:
         storage.remove(storage.join(part_dir, file))
-    storage.write_atomically(f"{part_dir}/plan.json", plan.to_json().encode())
+    storage.write_atomically(f"{part_dir}/plan.json", plan.to_json())
     return finished
 
 
@@ -97,7 +97,7 @@ def read_json(path: str) -> dict[str, Any]:
 def write_json(path: str, values: Mapping[str, Any]) -> None:
     """Write a JSON file, as `storage.write_atomically` does."""
     text = json.dumps(values, indent=1) + "\n"
-    storage.write_atomically(path, text.encode())
+    storage.write_atomically(path, text)
 
 
 def _list_journal(part_dir: str) -> list[str]:

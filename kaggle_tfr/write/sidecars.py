@@ -49,7 +49,7 @@ def close_part(
     # Those of an earlier run, or of another plan.
     for name in read_sums(part_dir).keys() - sums.keys():
         storage.remove(storage.join(part_dir, name))
-    storage.write_atomically(f"{part_dir}/{SUMS}", format_sums(sums).encode())
+    storage.write_atomically(f"{part_dir}/{SUMS}", format_sums(sums))
     for name, data in files.items():
         storage.write_atomically(f"{part_dir}/{name}", data)
     journal.remove_journal(part_dir)

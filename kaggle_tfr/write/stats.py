@@ -79,7 +79,7 @@ def save_stats(stats: pd.DataFrame, part_dir: str) -> None:
     train = splits.get("train") or describe_sums(stats.sum())
     write_json(path, train | {"splits": splits})
     sums = read_sums(part_dir) | {"stats.json": storage.sha256_of(path)}
-    storage.write_atomically(f"{part_dir}/{SUMS}", format_sums(sums).encode())
+    storage.write_atomically(f"{part_dir}/{SUMS}", format_sums(sums))
 
 
 def save_mean_rgb(stats: pd.DataFrame, origin: str, work_dir: str) -> None:

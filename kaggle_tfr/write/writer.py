@@ -286,7 +286,7 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, 
         if count or name in counts:
             counts[name] = int(count)
     table = notebook.tabulate(counts, sum(plan.outcomes.values()))
-    storage.write_atomically(f"{work_dir}/accounting.csv", table.to_csv().encode())
+    storage.write_atomically(f"{work_dir}/accounting.csv", table.to_csv())
 
     notebook.note(
         "✓",
