@@ -123,21 +123,26 @@ def find_pairs(
     searched = rows[(first == rows) & (hashes["texture"] >= FLAT)]
     for orientation in range(1, 2 if rotated_bits < 0 else 9):
         radius = max_bits if orientation == 1 else rotated_bits
-        near = _search(codes[searched], orientation, radius)
-        tables.append(_list_pairs(codes, searched[near], orientation))
+        near = _search(codes, searched, orientation, radius)
+        tables.append(_list_pairs(codes, near, orientation))
     pairs = pd.concat(tables).sort_values(["a", "b", "distance", "orientation"])
     return pairs.drop_duplicates(["a", "b"], ignore_index=True)
 
 
-def _search(codes: np.ndarray, orientation: int, radius: int) -> np.ndarray:
-    """Find pairs of rows a < b that are near when b is rotated: int64 (2, n)."""
-    plain = _rotate(codes, 1)
+def _search(
+    codes: np.ndarray,
+    rows: np.ndarray,
+    orientation: int,
+    radius: int,
+) -> np.ndarray:
+    """Find pairs a < b of these rows that are near when b is rotated: int64 (2, n)."""
+    plain = _rotate(codes[rows], 1)
     if orientation == 1:
-        return near_pairs(plain, radius)
-    both = np.concatenate([plain, _rotate(codes, orientation)])
+        return rows[near_pairs(plain, radius)]
+    both = np.concatenate([plain, _rotate(codes[rows], orientation)])
     a, b = near_pairs(both, radius)
     b -= len(plain)
-    return np.stack([a, b])[:, a < b]
+    return rows[np.stack([a, b])[:, a < b]]
 
 
 def _list_pairs(codes: np.ndarray, ends: np.ndarray, orientation: int) -> pd.DataFrame:

@@ -54,16 +54,16 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
     Raises: ValueError: the part was written from a different plan and `overwrite` is
         off, or a row names a file outside the part.
     """
-    is_other = _is_of_other_plan(part_dir, plan)
-    if is_other and not overwrite:
+    change = _find_change(part_dir, plan)
+    if change and not overwrite:
         raise ValueError(
-            f"'{part_dir}' was written from a different plan, or its plan.json is "
-            "damaged. Set OVERWRITE = True to write it again (on the command line: "
-            "-p OVERWRITE=True), or choose another OUT_DIR."
+            f"'{part_dir}' was written from a different plan: {change}. Set OVERWRITE "
+            "= True to write it again (on the command line: -p OVERWRITE=True), choose "
+            "another OUT_DIR, or revert the change."
         )
     storage.remove_leftovers(part_dir)
     rows = read_shard_rows(part_dir)
-    finished = [] if is_other else match_plan(rows, plan)
+    finished = [] if change else match_plan(rows, plan)
     sums = read_sums(part_dir) | {row.file: row.sha256 for row in finished}
     changed = find_changed_files(part_dir, sums)
     if "rejects.csv" in changed:
@@ -72,19 +72,26 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
     unfinished = {row.file for row in rows} - {row.file for row in finished}
     # Without its shards.csv a part is unfinished; `close_part` removes what SHA256SUMS
     # lists.
-    first = ["shards.csv", DATASET_FILE] if is_other else []
+    first = ["shards.csv", DATASET_FILE] if change else []
     for file in [*first, *changed, *unfinished]:
         storage.remove(storage.join(part_dir, file))
     storage.write_atomically(f"{part_dir}/plan.json", plan.to_json())
     return finished
 
 
-def _is_of_other_plan(part_dir: str, plan: Plan) -> bool:
-    """Return whether there is a part of another plan, or one without its plan.json."""
+def _find_change(part_dir: str, plan: Plan) -> str:
+    """Return how the plan of a part differs, such as "QUALITY was 90", or ""."""
     names = storage.list_names(part_dir)
     is_new = {"shards.csv", "plan.json", "journal/"}.isdisjoint(names)
-    before = read_json(f"{part_dir}/plan.json").get("fingerprint")
-    return not is_new and before != plan.fingerprint
+    before = read_json(f"{part_dir}/plan.json")
+    if is_new or before.get("fingerprint") == plan.fingerprint:
+        return ""
+    changes = [
+        f"{name.upper()} was {value!r:.60}"
+        for name, value in before.get("settings", {}).items()
+        if value != getattr(plan.settings, name, value)
+    ]
+    return ", ".join(changes) or "it has other images, or its plan.json is damaged"
 
 
 def read_json(path: str) -> dict[str, Any]:
