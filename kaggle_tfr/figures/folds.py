@@ -19,6 +19,9 @@ def plot_folds(counts: pd.DataFrame) -> Figure:
     largest and the ten smallest are drawn.
     counts: of classes (rows, the largest first) in folds and splits (columns).
     """
+    compared = counts.drop(columns=[*OTHER_PLACES], errors="ignore")
+    n_lacking = (compared == 0).any(axis=1).sum()
+    title = f"Classes that a fold or a split lacks: {n_lacking:,} of {len(counts):,}"
     if len(counts) > MANY_CLASSES:
         largest = counts.head(10)
         counts = pd.concat([largest, counts.tail(10)])
@@ -37,6 +40,7 @@ def plot_folds(counts: pd.DataFrame) -> Figure:
     axes[0].invert_yaxis()
     for axis, place in zip(axes, counts, strict=True):
         _draw_column(axis, counts[place])
+    figure.suptitle(title, x=0.01, ha="left")
     return figure
 
 
