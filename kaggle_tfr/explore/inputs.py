@@ -19,6 +19,7 @@ from kaggle_tfr.explore.rows import (
     OF_CSV,
     PROBLEM,
     SEVERAL_FILES,
+    SPLIT,
     TAIL,
     list_rows,
     read_rule,
@@ -210,7 +211,8 @@ def _read_text(
 def _accept_unlisted(rows: pd.DataFrame, codes: pd.Series) -> None:
     """Accept images without a row if the CSV lists only images with masks."""
     has_no_row = rows[PROBLEM].str.startswith(NO_ROW)
-    is_empty = codes.str.strip().isin(EMPTY_CODES)
+    is_train = rows[SPLIT] != "test"
+    is_empty = codes.str.strip().isin(EMPTY_CODES) & is_train
     if any(is_empty) and is_empty.equals(has_no_row):
         rows.loc[has_no_row, PROBLEM] = ""
         print(

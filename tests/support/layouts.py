@@ -191,6 +191,7 @@ def combinations():
 
 @case(
     20,
+    test=3,
     kind="masks",
     classes=list("1234"),
     labels={"0001.jpg": "2", "0013.jpg": ""},
@@ -199,6 +200,7 @@ def combinations():
 def severstal():
     names = many("{:04x}.jpg", 20)
     put(many("train_images/{}", names))
+    put(many("test_images/t{}.jpg", 3))
     header = "ImageId,ClassId,EncodedPixels"
     csv("train.csv", header, names[:11], range(1, 5), [BLOCK])
 
