@@ -204,7 +204,7 @@ def read_index(folder: str, name: str) -> "array[int]":
 
     name: of the shard, below the part's folder.
     """
-    text = storage.read_text(f"{folder}/index/{name}.idx")
+    text = storage.read_text(os.path.join(folder, "index", f"{name}.idx"))
     lengths = re.findall(r" (\d{1,18})\n", text)
     return array("q", accumulate(map(int, lengths), initial=0))
 
@@ -281,9 +281,11 @@ def find_frames(shard: str, file: AnyPath) -> "array[int]":
 
     shard: its path. file: the shard, or its plain copy on this machine.
     """
-    for depth in (1, 2):  # a template can have a folder, as test shards have
-        part, *names = shard.rsplit("/", depth)
-        bounds = read_index(part, "/".join(names))
+    folder, name = os.path.split(shard)
+    parent, subfolder = os.path.split(folder)
+    # A template can have a folder, as test shards have.
+    for part, path in ((folder, name), (parent, f"{subfolder}/{name}")):
+        bounds = read_index(part, path)
         if bounds[-1] == os.path.getsize(file):
             return bounds
     return list_frames(file)

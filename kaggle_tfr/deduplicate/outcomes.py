@@ -76,11 +76,11 @@ def save_clusters(
 def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
     """Read what `save_clusters` wrote; the index has the rows of images.parquet.
 
-    Raises: FileNotFoundError: 02_deduplicate has not run.
+    Raises: ValueError: 02_deduplicate has not run.
     """
     path = f"{work_dir}/duplicates.json"
-    text = storage.read_bytes(path)
-    settings = DuplicateSettings.parse(text, path, "Run 02_deduplicate again.")
+    text = storage.read_text(path)
+    settings = DuplicateSettings.parse(text, path, "Run 02_deduplicate.")
     clusters = storage.read_parquet(f"{work_dir}/duplicates.parquet")
     return clusters.set_index("row"), settings
 

@@ -11,7 +11,7 @@ import pandas as pd
 from kaggle_tfr.explore.columns import SITE_NAME, SUBJECT_NAME
 from kaggle_tfr.explore.files import SUBJECTS
 from kaggle_tfr.explore.labels import MISSING, RESERVED
-from kaggle_tfr.explore.rows import read_rule
+from kaggle_tfr.explore.rows import FOLDER, read_rule
 
 # What the names of images of one source have in common. The first rule that is
 # verified is proposed.
@@ -38,9 +38,11 @@ def add_groups(images: pd.DataFrame, group_column: str) -> pd.DataFrame:
         return images
     paths = images.groupby("input_dir", observed=True)["path"]
     names = paths.transform(lambda paths: paths.str.removeprefix(f"{paths.name}/"))
+    # The folder of an image is meant, even if a CSV has a column of this name.
+    columns = images.drop(columns=FOLDER, errors="ignore")
     groups = read_rule(
         group_column,
-        images,
+        columns,
         names,
         folder_of=os.path.dirname,
         parameter="GROUP_COLUMN",

@@ -1,11 +1,13 @@
 """Read all inputs as one table; stop at tables that cannot be right, note doubts."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
+from kaggle_tfr import storage
 from kaggle_tfr.explore.columns import find_labels
 from kaggle_tfr.explore.files import Files, is_generic, list_files, list_texts
 from kaggle_tfr.explore.groups import add_groups
@@ -24,21 +26,24 @@ from kaggle_tfr.explore.rows import (
     list_rows,
     read_rule,
 )
-from kaggle_tfr.find import find_beside, find_input, output_dir
+from kaggle_tfr.find import find_folder, find_input, output_dir
 from kaggle_tfr.images.masks import EMPTY_CODES
 from kaggle_tfr.naming import SPLIT_NAMES, is_shard_name
 from kaggle_tfr.notebook import note
 from kaggle_tfr.parameters import DEFAULTS, Values
 from kaggle_tfr.schema import Labels
 
-# What to do if most images cannot be used.
+# What to do if labels are probably wrong, and if most images cannot be used.
+LABEL_ADVICE = (
+    "Set LABELS_CSV to a CSV with the columns image_id,label, or LABEL_COLUMN to a "
+    "column, to 'folder' or to 'names: REGEX'; [] reads images without labels. "
+    "LABEL_KIND: multi allows several labels of an image, and masks reads run-length "
+    "codes; LABEL_MAP renames labels."
+)
 ADVICE = (
     "If files are missing or several, set INPUT_DIR, PATTERN, ID_COLUMN or "
     "PATH_TEMPLATE; set INPUT_DIR to the folder that links lead to, or copy it. If "
-    "labels are missing or odd, set LABEL_KIND (multi for several labels of an image, "
-    "masks for run-length codes) or LABEL_MAP, LABELS_CSV to a CSV with the columns "
-    "image_id,label, or LABEL_COLUMN to a column, 'folder', 'names: REGEX', or [] for "
-    "none."
+    f"labels are missing or odd: {LABEL_ADVICE}"
 )
 
 
@@ -88,11 +93,12 @@ def read_table(
 def _read_inputs(settings: Values, files: Files | None) -> Table:
     """Return the rows of the main input and of the further ones, and the labels."""
     further = [
-        find_input(find_beside(more["INPUT_DIR"], settings["INPUT_DIR"]))
+        _find_further(more["INPUT_DIR"], settings["INPUT_DIR"])
         for more in settings["MORE_INPUTS"]
     ]
-    settings = {**settings, "EXCLUDED": [*settings["EXCLUDED"], *further]}
-    images, labels = _read_input(settings, files=files)
+    excluded = [*settings["EXCLUDED"], *further]
+    main = {**settings, "EXCLUDED": excluded}
+    images, labels = _read_input(main, files=files)
     of_further = {
         **settings,
         "LABEL_KIND": labels.kind,
@@ -105,6 +111,20 @@ def _read_inputs(settings: Values, files: Files | None) -> Table:
         more, _ = _read_input({**of_further, **changes, "INPUT_DIR": folder}, labels)
         images = _add_further(images, more, number)
     return images.astype({"input_dir": "category"}), labels
+
+
+def _find_further(folder: str, input_dir: str) -> str:
+    """Return the folder of a further input, which may be below INPUT_DIR.
+
+    Raises: FileNotFoundError: it names the place below INPUT_DIR if the first folder of
+    the path is there.
+    """
+    below = os.path.join(input_dir, folder)
+    top = os.path.join(input_dir, folder.partition("/")[0])
+    is_elsewhere = find_folder(folder) or not storage.exists(top)
+    if is_elsewhere and not storage.exists(below):
+        return find_input(folder)
+    return find_input(below)
 
 
 def _add_further(
@@ -284,4 +304,4 @@ def note_doubts(
     elif generic:
         doubt = f"A class is called {generic[0]!r}, like a split or a folder of images."
     if doubt:
-        note("✗", doubt, "labels: classes", ADVICE)
+        note("✗", doubt, "labels: classes", LABEL_ADVICE)

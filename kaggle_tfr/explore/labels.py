@@ -84,6 +84,7 @@ def _list_columns(
     """Return the columns of images: their place, labels, and others of the CSV."""
     names = {name: f"csv_{name}" for name in RESERVED}
     others = rows.filter(regex=OF_CSV).rename(columns=names)
+    others = others.drop(columns=list(labelled), errors="ignore")
     file = rows[FILE]
     places = pd.DataFrame(
         {
@@ -113,7 +114,8 @@ def read_labels(
     if text.columns.empty:
         return _leave_unlabelled(text.index, known)
 
-    text = _split_cells(text, settings["LABEL_SEPARATOR"])
+    is_masks = settings["LABEL_KIND"] == "masks"
+    text = _split_cells(text, "" if is_masks else settings["LABEL_SEPARATOR"])
     is_optional = rows["is_optional"]
     cells, classes = _map_cells(text, is_optional, settings, known)
     table, labels = _read_cells(cells, rows, settings, classes)

@@ -141,13 +141,15 @@ def detect_layout(files: Files) -> Layout:
 def _detect_labels(names: Sequence[str], files: Files) -> Recipe:
     """Return the parameters of labels in CSVs; if there are none, in folders."""
     images = [image for image in files.images if files.split_of(image) != "test"]
+    has_classes = len(set(map(files.class_of, images))) > 1
     labelled = {}
     for name in names[:20]:
         with suppress(ValueError):  # 01 will raise it, too, if the CSV is used
             rows = read_csvs(name, files).filter(regex=OF_CSV)
             column = find_ids(rows, files)
-            # A CSV of few images does not have the labels.
-            if column and len(rows) > len(images) / 10:
+            # Beside class folders, a CSV of few images does not have the labels.
+            is_small = has_classes and len(rows) < len(images) / 10
+            if column and not is_small:
                 labelled[name] = rows.set_index(column)
     if not labelled:
         return _detect_folders(images, names, files)
@@ -227,7 +229,7 @@ def _add_table(
         comments.append("N_FOLDS is 0, because validation images are given")
     problems = images["problem"].str.split(":").str[0].replace("", "good")
     counts = images.groupby(["split", problems]).size().to_dict()
-    names = good["label_name"].replace("", "no labels").value_counts()
+    names = good["label_name"].replace("", None).value_counts()
     comments += [
         f"{len(images):,} images: {counts}",
         f"{len(names):,} labels ({labels.kind}): {names.head(9).to_dict()}",

@@ -219,7 +219,9 @@ def _read_shard(
         row = {FILE: f"{name}#{number}", SPLIT: split, PROBLEM: problem}
         if not problem:
             row |= _read_values(features, schema)
-            if list_image_features(features) != [image_key]:
+            if not list_values(features[image_key]):
+                row[PROBLEM] = f"no image in the feature '{image_key}'"
+            elif list_image_features(features) != [image_key]:
                 row[FILE] = f"{name}#{image_key}={number}"
         rows.append(row)
     return pd.DataFrame(rows, dtype=object)

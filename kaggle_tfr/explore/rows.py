@@ -254,8 +254,8 @@ def _fill_template(template: str, rows: pd.DataFrame) -> list[str]:
     fields = sorted(set(list_fields(template)))
     parameter = f"PATH_TEMPLATE '{template}'"
     for field in fields:
-        check_column(field, rows, parameter)
-    with _explain(parameter):
+        check_column(field, rows, f"a field of {parameter}")
+    with _explain(f"{parameter}, whose cells are text, cannot be filled in"):
         return [
             template.format_map(row) if all(row.values()) else ""
             for row in rows[fields].to_dict("records")

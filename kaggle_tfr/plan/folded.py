@@ -210,4 +210,5 @@ def _place_copies(table: pd.DataFrame, folded: pd.DataFrame) -> pd.DataFrame:
     place = place.fillna(groups.transform("first").mask(is_torn))
     place = place.fillna(table[["split"]]).fillna(-1)
     place = place.astype({"fold": "int64"})
+    is_torn = is_torn.groupby(cluster).transform("any")
     return table.assign(cluster=cluster.mask(is_torn, -1), **place)

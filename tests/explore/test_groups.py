@@ -81,7 +81,12 @@ def test_what_a_split_shares_is_counted(capsys):
     assert "! 20 of 20 images are in 10 groups; 80% of the val" in sentence
 
 
-ROWS = "image_id,label,site\np1_0.jpg,x,NA\np1_1.jpg,y,NA\np2_0.jpg,x,\nx.jpg,y,EU\n"
+ROWS = """image_id,label,folder,site
+p1_0.jpg,x,1,NA
+p1_1.jpg,y,1,NA
+p2_0.jpg,x,2,
+x.jpg,y,2,EU
+"""
 
 
 @pytest.mark.parametrize(
@@ -94,7 +99,10 @@ ROWS = "image_id,label,site\np1_0.jpg,x,NA\np1_1.jpg,y,NA\np2_0.jpg,x,\nx.jpg,y,
     ],
 )
 def test_a_column_or_a_rule_becomes_the_groups(rule, groups):
-    """The cell "NA" is a group; an empty cell, or what does not match, is none."""
+    """The cell "NA" is a group; an empty cell, or what does not match, is none.
+
+    The folder is that of the image, not a column.
+    """
     names = ["p1_0.jpg", "p1_1.jpg", "p2_0.jpg", "x.jpg"]
     images, _ = read(put_csv(".", ROWS, names), group_column=rule)
     assert images[rule].tolist() == groups

@@ -101,6 +101,8 @@ def test_further_inputs_join_by_the_names_of_their_classes():
         "c.jpg": [1, 0, ""],
     }
     assert images["path"].iloc[2].endswith("/main/more/img/a.jpg")
+    with pytest.raises(FileNotFoundError, match="Looked in /.*/main/more/typo and"):
+        read("main", more_inputs=[{"INPUT_DIR": "more/typo"}])
 
 
 def test_further_inputs_of_several_labels_line_up_their_columns():

@@ -132,13 +132,14 @@ def test_lists_of_0_and_1_are_several_labels():
 
 
 def test_an_address_names_the_feature_of_its_image_if_several_are_like_one():
-    """So does the id of a record without one."""
-    write_input([make_example(**TWO_IMAGES)])
+    """So does the id of a record without one; a record may lack the feature."""
+    write_input([make_example(**TWO_IMAGES), make_example(left=IMAGES[0], label=0)])
 
     images, _ = read("in", input_schema={"right": "image", "label": "label"})
 
-    assert images["image_id"].tolist() == ["a.tfrec#right=0"]
-    assert read_all(images) == [IMAGES[0]]
+    assert images["image_id"].tolist() == ["a.tfrec#right=0", "a.tfrec#1"]
+    assert images["problem"].tolist() == ["", "no image in the feature 'right'"]
+    assert read_all(images[:1]) == [IMAGES[0]]
     with pytest.raises(DamagedRecord, match=r"a\.tfrec' at byte 0"):
         read_image_bytes(images["path"][0].replace("right=", ""))
 
