@@ -230,7 +230,8 @@ def _add_table(
     problems = images["problem"].str.split(":").str[0].replace("", "good")
     counts = images.groupby(["split", problems]).size().to_dict()
     names = good["label_name"].replace("", None).value_counts()
+    listed = f"{len(names):,} labels ({labels.kind}): {names.head(9).to_dict()}"
     comments += [
         f"{len(images):,} images: {counts}",
-        f"{len(names):,} labels ({labels.kind}): {names.head(9).to_dict()}",
+        "no labels" if names.empty else listed,
     ]
