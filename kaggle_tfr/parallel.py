@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import gc
 import os
 import sys
 import warnings
@@ -44,6 +45,8 @@ def prepare_worker() -> None:
     from PIL import Image
 
     session.prepare()
+    # All modules are loaded: the collector need not search them for garbage again.
+    gc.freeze()
     # Pillow checks the size of two formats again; ours is checked before.
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
     # Images are processed in parallel; the threads of OpenCV and of NumPy's matrix

@@ -76,6 +76,7 @@ FINE_COSINES = _list_cosines(64, 16)
 _ROWS_AND_COLUMNS = np.indices((32, 32)).reshape(2, -1)
 _SLOPES = 2.0 * _ROWS_AND_COLUMNS - 31
 PLANE = np.vstack([np.ones(32 * 32), _SLOPES[::-1]])
+_POWERS = np.sum(PLANE**2, axis=1)
 
 
 def hash_image(luma: np.ndarray) -> tuple[np.ndarray, float]:
@@ -123,7 +124,7 @@ def _measure_texture(thumbnail: np.ndarray) -> float:
     """Return the standard deviation from the best plane of a thumbnail (32, 32)."""
     pixels = thumbnail.ravel().astype(np.float64)
     sums = PLANE @ pixels
-    power_of_plane = np.sum(sums**2 / np.sum(PLANE**2, axis=1))
+    power_of_plane = np.sum(sums**2 / _POWERS)
     power = pixels @ pixels - power_of_plane
     return max(0.0, power / len(pixels)) ** 0.5
 

@@ -142,7 +142,7 @@ def _walk_jpeg(data: bytes) -> Header | None:
     """
     frame = bytes(6)
     plain = True
-    for marker, start, end in _list_segments(data):
+    for marker, start, end in list_segments(data):
         if marker in (0xC0, 0xC1):  # sequential, Huffman
             frame = data[start + 4 : start + 10]
         elif marker == 0xDA:  # start of the scan
@@ -159,7 +159,7 @@ def _walk_jpeg(data: bytes) -> Header | None:
     return None
 
 
-def _list_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+def list_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Yield the marker, start and end of each segment of a JPEG up to its scan."""
     start = 2 if data.startswith(b"\xff\xd8\xff") else len(data)
     marker = 0
@@ -255,7 +255,7 @@ def _split(data: bytes) -> list[bytes]:
 
 def _list_metadata(data: bytes) -> Iterator[tuple[int, int]]:
     """Yield the start and end of each part of a PNG or JPEG that no pixel needs."""
-    for marker, start, end in _list_segments(data):
+    for marker, start, end in list_segments(data):
         is_color = marker in COLOR_SEGMENTS and end - start >= 16
         if marker in METADATA_SEGMENTS and not is_color:
             yield start, end
