@@ -45,7 +45,7 @@ def prepare_worker() -> None:
     from PIL import Image
 
     session.prepare()
-    # All modules are loaded: the collector need not search them for garbage again.
+    # What is loaded by now is not searched for garbage again.
     gc.freeze()
     # Pillow checks the size of two formats again; ours is checked before.
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
