@@ -272,7 +272,7 @@ def test_a_good_part_has_no_fault_and_fits_its_sources(work):
     verified = verify(part, work)
 
     assert verified.faults.empty
-    assert len(verified.sources) == 36  # of larger parts, about 50
+    assert len(verified.sources) == 36  # of larger parts, about 20
     psnr = verified.sources["psnr"]
     assert psnr.min() > 25
     assert (psnr > verified.sources["psnr_swapped"] + 5).all()
