@@ -150,8 +150,8 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
 def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
     """Write rejects.csv: rejected images with their reasons; note their number."""
     rejects = images.query("problem != ''")[["image_id", "path", "problem"]]
-    data = storage.format_csv(rejects).encode()
-    storage.write_atomically(f"{work_dir}/rejects.csv", data)
+    text = storage.format_csv(rejects)
+    storage.write_atomically(f"{work_dir}/rejects.csv", text)
     note_rejects(images)
 
 
@@ -161,8 +161,7 @@ def save_images(
     work_dir: str,
 ) -> None:
     """Write labels.json and images.parquet."""
-    data = labels.to_json().encode()
-    storage.write_atomically(f"{work_dir}/labels.json", data)
+    storage.write_atomically(f"{work_dir}/labels.json", labels.to_json())
     # Last, since it shows that both files are there.
     storage.write_parquet(images, f"{work_dir}/images.parquet")
 

@@ -175,7 +175,8 @@ def plot_pairs(pairs: pd.DataFrame, title: str = "") -> Figure | None:
     images: list[np.ndarray] = []
     captions: list[str] = []
     colors: list[str] = []
-    for pair in pairs.head(MOST_PAIRS).to_dict("records"):
+    pairs = pairs.head(MOST_PAIRS)
+    for pair in pairs.to_dict("records"):
         labels = {pair["label_name_a"], pair["label_name_b"]} - {""}
         colors += [BLUE, ORANGE] if len(labels) == 2 else ["black", "black"]
         for end, orientation in (("a", 1), ("b", pair["orientation"])):
