@@ -35,7 +35,7 @@ from kaggle_tfr.images.hashing import (
     FLAT,
     HASHES,
     ROTATION_BITS,
-    hash_image,
+    hash_images,
 )
 from kaggle_tfr.parallel import prepare_worker
 
@@ -82,7 +82,9 @@ def four_hashes(image):
 
 def ours(data):
     """Return our bits, from the decode that also shows whether the image is damaged."""
-    return hash_image(check_image(data)[1])[0]
+    _, luma = check_image(data)
+    [bits], _ = hash_images(luma[None])
+    return bits
 
 
 def ours_in_orientations(data):
@@ -109,7 +111,7 @@ def measure_hashing(photos, rounds):
     decoded = [Image.open(io.BytesIO(data)) for data in small]
     for image in decoded:
         image.load()
-    lumas = [check_image(data)[1] for data in small]
+    lumas = [check_image(data)[1][None] for data in small]
 
     compared = [*large, *[_enlarge(image) for image in photos[: 4 * MOSAICS]]]
     n_bits = [np.bitwise_count(ours(data)[:32] ^ cassava(data)) for data in compared]
@@ -117,7 +119,7 @@ def measure_hashing(photos, rounds):
     return {
         "hash_ratio": compare(cassava, large, ours, large),
         "hash_small_file_ratio": compare(cassava, small, ours, small),
-        "hash_small_ratio": compare(four_hashes, decoded, hash_image, lumas),
+        "hash_small_ratio": compare(four_hashes, decoded, hash_images, lumas),
         "hash_bits_off": float(np.sum(n_bits)) / len(compared),
     }
 

@@ -90,16 +90,13 @@ def digest_groups(groups: pd.Series) -> pd.Series:
 
 def mark_recorded(images: pd.DataFrame) -> np.ndarray:
     """Return which images have a record in an earlier part: bool (n,)."""
-    parts = images.reindex(columns=["part"])
-    return parts["part"].gt(0).to_numpy()
+    return images.reindex(columns=["part"])["part"].gt(0).to_numpy()
 
 
 def load_earlier(work_dir: str) -> dict[str, Any]:
     """Return the newest plan.json of the parts that WORK_DIR continues, {} for none."""
     path = f"{work_dir}/{RECORDS}"
-    if not exists(path):
-        return {}
-    return storage.read_parquet(path).attrs["plan"]
+    return storage.read_parquet(path).attrs["plan"] if exists(path) else {}
 
 
 def save_earlier(records: pd.DataFrame, work_dir: str) -> None:

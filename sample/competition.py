@@ -21,7 +21,7 @@ from PIL import Image, ImageChops, ImageFilter, ImageOps
 
 from kaggle_tfr.earlier import encode_fingerprints
 from kaggle_tfr.images.convert import check_image
-from kaggle_tfr.images.hashing import ALL_HASHES, hash_image
+from kaggle_tfr.images.hashing import ALL_HASHES, hash_images
 from kaggle_tfr.storage import digest, explain_os_errors, write_atomically
 from kaggle_tfr_sample.cast import APART, COMMON, QUALITIES, Photo, draw_cast
 
@@ -337,8 +337,8 @@ def _make_earlier(files: Files, cast: Cast) -> Truth:
     for image_id, photo in earlier.photos.items():
         data = earlier.files[f"images/{image_id}"]
         _, luma = check_image(data)
-        bits, texture = hash_image(luma)
-        hashes = bits.view(">u8").tolist()
+        bits, [texture] = hash_images(luma[None])
+        [hashes] = bits.view(">u8").tolist()
         rows.append([image_id, photo.label, digest(data), texture, *hashes])
     columns = ["image_id", "label_name", "digest", "texture", *ALL_HASHES]
     table = pd.DataFrame(rows, columns=columns)

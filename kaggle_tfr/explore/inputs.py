@@ -121,10 +121,9 @@ def _find_further(folder: str, input_dir: str) -> str:
     """
     below = os.path.join(input_dir, folder)
     top = os.path.join(input_dir, folder.partition("/")[0])
-    is_elsewhere = find_folder(folder) or not storage.exists(top)
-    if is_elsewhere and not storage.exists(below):
-        return find_input(folder)
-    return find_input(below)
+    if storage.exists(below) or (storage.exists(top) and not find_folder(folder)):
+        return find_input(below)
+    return find_input(folder)
 
 
 def _add_further(

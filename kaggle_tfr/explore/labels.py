@@ -112,7 +112,12 @@ def read_labels(
     Raises: ValueError: the cells cannot be such labels.
     """
     if text.columns.empty:
-        return _leave_unlabelled(text.index, known)
+        values = {
+            "label": -1,
+            "label_name": "",
+            "problem": NO_LABEL if known else "",
+        }
+        return pd.DataFrame(values, text.index), known or Labels()
 
     is_masks = settings["LABEL_KIND"] == "masks"
     text = _split_cells(text, "" if is_masks else settings["LABEL_SEPARATOR"])
@@ -126,16 +131,6 @@ def read_labels(
     is_missing = (table["label"] < 0) & ~is_optional[table.index]
     table.loc[is_missing & (table["problem"] == ""), "problem"] = NO_LABEL
     return table, labels
-
-
-def _leave_unlabelled(index: pd.Index, known: Labels | None) -> Table:
-    """Return a row without a label for each image."""
-    values = {
-        "label": -1,
-        "label_name": "",
-        "problem": NO_LABEL if known else "",
-    }
-    return pd.DataFrame(values, index), known or Labels()
 
 
 def _map_cells(

@@ -97,7 +97,7 @@ def _list_tests(
     cells = read_csvs(test_csv, files)
     cells[SPLIT] = "test"
     rows = _join_csvs(cells, files, DEFAULTS)
-    is_new = [file not in listed for file in rows[FILE]]
+    is_new = ~rows[FILE].isin(listed)
     return rows.loc[is_new, list(NO_ROWS)].drop_duplicates(ID)
 
 

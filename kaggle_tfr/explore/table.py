@@ -1,5 +1,6 @@
 """The table of images: read every image; save, load and count the rows."""
 
+from collections import defaultdict
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +14,7 @@ from kaggle_tfr.explore.inputs import note_rejects
 from kaggle_tfr.explore.masks import check_codes
 from kaggle_tfr.images.convert import check_image
 from kaggle_tfr.images.facts import NO_FACTS, measure_quality, read_facts
-from kaggle_tfr.images.hashing import ALL_HASHES, hash_image
+from kaggle_tfr.images.hashing import ALL_HASHES, hash_images
 from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.naming import RECORDS
 from kaggle_tfr.parallel import blocks, run
@@ -37,6 +38,7 @@ HASHED: dict = {
     "texture": np.float32(0),
 }
 BLANK = MEASURED | HASHED
+HASHED_AT_ONCE = 8  # more would leave the cache of a core
 
 
 def measure(
@@ -95,11 +97,12 @@ def _read_block(table: pd.DataFrame) -> list[dict]:
         if not image.problem:
             row |= _read_image(next(contents), image)
         rows.append(row)
+    _replace_lumas(rows)
     return rows
 
 
 def _read_image(content: bytes | OSError, image: Any) -> dict[str, Any]:
-    """Return the columns of an image that are known, decoding it once.
+    """Return the columns of an image that are known, decoding it once, and its luma.
 
     image: a row of the table.
     """
@@ -112,19 +115,30 @@ def _read_image(content: bytes | OSError, image: Any) -> dict[str, Any]:
         header, luma = check_image(content, bit_depth=image.bit_depth)
     except RejectedImage as rejection:
         return {"n_bytes": len(content), "problem": str(rejection)}
-    bits, texture = hash_image(luma)
-    words = bits.view(">u8").tolist()
     brightness, sharpness = measure_quality(luma)
     return {
         "n_bytes": len(content),
         "digest": storage.digest(content),
         "brightness": brightness,
         "sharpness": sharpness,
-        "texture": texture,
+        "luma": luma,
         **vars(header),
         **read_facts(content),
-        **dict(zip(ALL_HASHES, words, strict=True)),
     }
+
+
+def _replace_lumas(rows: list[dict]) -> None:
+    """Replace the lumas of rows by their hashes and textures."""
+    lumas = defaultdict[tuple, list](list)
+    for row in rows:
+        if "luma" in row:
+            lumas[row["luma"].shape].append(row)
+    for alike in lumas.values():
+        for some in blocks(alike, HASHED_AT_ONCE):
+            bits, textures = hash_images(np.stack([row.pop("luma") for row in some]))
+            words = bits.view(">u8").tolist()
+            for row, texture, hashes in zip(some, textures, words, strict=True):
+                row.update(zip(ALL_HASHES, hashes, strict=True), texture=texture)
 
 
 def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:

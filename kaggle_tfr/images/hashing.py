@@ -54,7 +54,9 @@ EIGHTH = 13
 # odd frequencies change theirs.
 _SIGNS_X = np.tile([1.0, -1.0], 4)
 _SIGNS_Y = _SIGNS_X[:, None]
-MIRROR_SIGNS = (1.0, _SIGNS_X, _SIGNS_Y, _SIGNS_X * _SIGNS_Y)
+MIRROR_SIGNS = np.stack(
+    np.broadcast_arrays(1.0, _SIGNS_X, _SIGNS_Y, _SIGNS_X * _SIGNS_Y)
+)
 
 
 def _list_cosines(size: int, count: int) -> np.ndarray:
@@ -79,83 +81,80 @@ PLANE = np.vstack([np.ones(32 * 32), _SLOPES[::-1]])
 _POWERS = np.sum(PLANE**2, axis=1)
 
 
-def hash_image(luma: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return the bits of `ALL_HASHES`, uint8 (112,), and the texture in grey levels.
+def hash_images(lumas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bits of `ALL_HASHES`, uint8 (n, 112), and textures in grey levels.
 
-    luma: of `check_image`, uint8 (height, width). The hashes of the whole image would
-    differ from these in less than one bit of 256 on average.
+    lumas: of `check_image`, uint8 (n, height, width): images of one size. The hashes of
+    whole images would differ from these in less than one bit of 256 on average.
     texture: the standard deviation of a thumbnail from the best plane. The hashes of
     images with hardly any texture are noise.
     Source: imagehash, `average_hash`, `phash`, `dhash`, `whash`.
     """
-    coarse, medium, large, wavelets = _make_thumbnails(luma)
-    small = coarse[:8, :8]
-    to_right = np.diff(coarse[:8, 8:], axis=1)
-    downwards = np.diff(coarse[8:, :8], axis=0)
+    coarse, medium, large, wavelets = _make_thumbnails(lumas)
+    small = coarse[:, :8, :8]
+    to_right = np.diff(coarse[:, :8, 8:], axis=2)
+    downwards = np.diff(coarse[:, 8:, :8], axis=1)
     cosines = COSINES @ medium @ COSINES.T
     fine_cosines = FINE_COSINES @ large @ FINE_COSINES.T
-    perceptual, *mirrored = [_exceed_median(cosines * signs) for signs in MIRROR_SIGNS]
+    perceptual = _exceed_median(cosines[:, None] * MIRROR_SIGNS)
     bits = [
-        small > small.mean(),  # average
-        perceptual,
+        small > small.mean(axis=(1, 2), keepdims=True),  # average
+        perceptual[:, 0],
         to_right > 0,  # difference
         _exceed_median(wavelets),
-        *mirrored,
+        perceptual[:, 1:],
         to_right < 0,
         downwards > 0,
         downwards < 0,
         _exceed_median(fine_cosines),
     ]
-    return np.packbits(np.concatenate(bits, axis=None)), _measure_texture(medium)
+    flat = [part.reshape(len(lumas), -1) for part in bits]
+    packed = np.packbits(np.concatenate(flat, axis=1), axis=1)
+    return packed, _measure_texture(medium)
 
 
 def _exceed_median(values: np.ndarray) -> np.ndarray:
-    """Return which of an even number of values are above their median.
+    """Return which values of each matrix (…, h, w) are above their median.
 
-    These are above the lower one of the two in the middle. np.median takes four times
-    as long.
+    They are even in number, and these are above the lower one of the two in the middle.
+    np.median takes four times as long.
     """
-    ordered = np.sort(values, axis=None)
-    lower_middle = ordered[values.size // 2 - 1]
-    return values > lower_middle
+    ordered = np.sort(values.reshape(*values.shape[:-2], -1))
+    middle = ordered.shape[-1] // 2
+    return values > ordered[..., middle - 1, None, None]
 
 
-def _measure_texture(thumbnail: np.ndarray) -> float:
-    """Return the standard deviation from the best plane of a thumbnail (32, 32)."""
-    pixels = thumbnail.ravel().astype(np.float64)
-    sums = PLANE @ pixels
-    power_of_plane = np.sum(sums**2 / _POWERS)
-    power = pixels @ pixels - power_of_plane
-    return max(0.0, power / len(pixels)) ** 0.5
+def _measure_texture(thumbnails: np.ndarray) -> np.ndarray:
+    """Return the standard deviation from the best plane of thumbnails (n, 32, 32)."""
+    pixels = thumbnails.reshape(len(thumbnails), -1).astype(np.float64)
+    sums = pixels @ PLANE.T
+    powers_of_planes = np.sum(sums**2 / _POWERS, axis=1)
+    powers = np.sum(pixels**2, axis=1) - powers_of_planes
+    return (powers.clip(0) / pixels.shape[1]) ** 0.5
 
 
-def _make_thumbnails(luma: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return thumbnails of an image, uint8 (height, width), and its wavelets.
+def _make_thumbnails(lumas: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return thumbnails of images, uint8 (n, height, width), and their wavelets.
 
     Whole grey levels, float32: 17 × 17, the thumbnails of 8 and 9 pixels together; 32 ×
     32; 64 × 64. Wavelets: float64, 8 × 8: the low band of Haar's wavelets, which is the
     mean of each 64th of the image less `MIDDLE`, not rounded.
     """
-    height, width = luma.shape
+    _, height, width = lumas.shape
     # The wavelets of `imagehash.whash` begin with a square of this side.
     exponent = min(height, width).bit_length() - 1
     wavelet_side = max(8, 1 << exponent)
     rows, means = _weigh_pixels(height, wavelet_side)
     columns, _ = _weigh_pixels(width, wavelet_side)
-    pixels = luma.astype(np.float32)
+    pixels = lumas.astype(np.float32)
     pixels -= MIDDLE
     coarse, _ = _shrink(pixels, rows[:1], columns[:1])
     fine, sums = _shrink(pixels, rows[1:], columns[1:])
-    wavelets = means @ sums[:, ::EIGHTH]
-    return coarse, *_split_eighths(fine), wavelets
-
-
-def _split_eighths(fine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the thumbnails of 32 and of 64 pixels a side, of eighths."""
-    eighths = fine.reshape(8, EIGHTH, 8, EIGHTH)
-    medium = eighths[:, 1:5, :, 1:5]
-    large = eighths[:, 5:, :, 5:]
-    return medium.reshape(32, 32), large.reshape(64, 64)
+    wavelets = means @ sums[..., ::EIGHTH]
+    eighths = fine.reshape(-1, 8, EIGHTH, 8, EIGHTH)
+    medium = eighths[:, :, 1:5, :, 1:5].reshape(-1, 32, 32)
+    large = eighths[:, :, 5:, :, 5:].reshape(-1, 64, 64)
+    return coarse, medium, large, wavelets
 
 
 def _shrink(
@@ -165,11 +164,11 @@ def _shrink(
 
     rows, columns: of `_weigh_pixels`.
     """
-    blocks = [pixels[:, reach] @ weights.T for reach, weights in columns]
-    sums = np.concatenate(blocks, axis=1)
+    blocks = [pixels[..., reach] @ weights.T for reach, weights in columns]
+    sums = np.concatenate(blocks, axis=2)
     levels = _round(sums)
-    blocks = [weights @ levels[reach] for reach, weights in rows]
-    return _round(np.concatenate(blocks)) + MIDDLE, sums
+    blocks = [weights @ levels[:, reach] for reach, weights in rows]
+    return _round(np.concatenate(blocks, axis=1)) + MIDDLE, sums
 
 
 def _round(sums: np.ndarray) -> np.ndarray:

@@ -177,7 +177,7 @@ def make_plan(
     table["part"] += first_part
     parts = forecast_groups(forecast, table["part"])
     groups = forecast_groups(forecast, [table[name] for name in ORDER[:-1]])
-    table = table.sort_values(ORDER, ignore_index=True)
+    table = table.sort_values(ORDER)
     fingerprint = _identify(
         table,
         labels,

@@ -89,8 +89,7 @@ def run(values: Values) -> Planned:
         outcomes=deduplicate.count_outcomes(images, clusters),
         checks=checks,
     )
-    hashes_of_table = explore.load_hashes(table, work)[[*HASHED]]
-    save_plan(plan, table.join(hashes_of_table), work)
+    save_plan(plan, table.join(hashes[[*HASHED]]), work)
     return Planned(folds, folded, plan, table)
 
 

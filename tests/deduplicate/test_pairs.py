@@ -13,7 +13,7 @@ from kaggle_tfr.images.hashing import (
     FLAT,
     HASHES,
     ROTATION_BITS,
-    hash_image,
+    hash_images,
 )
 from kaggle_tfr.images.orientation import INVERSE, apply_orientation
 
@@ -23,8 +23,8 @@ def test_the_orientation_of_a_pair_rotates_the_later_image(orientation):
     """It is the EXIF orientation that rotates the later row's image as the earlier."""
     first = np.asarray(scene(256, 256, seed=3).convert("L"))
     second = apply_orientation(first, INVERSE[orientation])
-    bits = [hash_image(pixels)[0][:80] for pixels in (first, second)]
-    words = np.stack(bits).view(">u8").astype(np.uint64)
+    bits, _ = hash_images(np.stack([first, second]))
+    words = bits[:, :80].copy().view(">u8").astype(np.uint64)
     hashes = pd.DataFrame(words, columns=[*HASHES, *ROTATION_BITS])
     hashes = hashes.assign(texture=FLAT, digest="", problem="")
 

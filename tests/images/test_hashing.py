@@ -8,7 +8,7 @@ from PIL import Image
 from support.scenes import list_photos, opened, saved, scene
 
 from kaggle_tfr.images.convert import check_image
-from kaggle_tfr.images.hashing import BITS_BY_ORIENTATION, FLAT, hash_image
+from kaggle_tfr.images.hashing import BITS_BY_ORIENTATION, FLAT, hash_images
 from kaggle_tfr.images.orientation import apply_orientation
 
 HOPPER = files("matplotlib") / "mpl-data" / "sample_data" / "grace_hopper.jpg"
@@ -18,7 +18,9 @@ HOPPER_HEX = "1f0b1f3f3f1800009d8a745883d71ea571327254f33354543f4bbf3f3f180800"
 
 def hash_file(data):
     """Return the hashes of a file as 01 computes them."""
-    return hash_image(check_image(data, bit_depth="stretch")[1])
+    _, luma = check_image(data, bit_depth="stretch")
+    [bits], [texture] = hash_images(luma[None])
+    return bits, texture
 
 
 def find_texture(data):
@@ -53,7 +55,7 @@ def test_bits_of_a_whole_image_are_those_that_imagehash_prints():
     scenes = {saved(scene(*size), "PNG"): limits[size] for size in limits}
     for data, limit in {hopper: 0, **scenes}.items():
         luma = opened(data).convert("L")
-        bits, _ = hash_image(np.asarray(luma))
+        [bits], _ = hash_images(np.asarray(luma)[None])
         expected = np.frombuffer(bytes.fromhex(reference_hash(data)), np.uint8)
         assert count_bits(bits[:32], expected) <= limit
     assert reference_hash(hopper) == HOPPER_HEX
@@ -84,11 +86,11 @@ def test_hashes_of_a_rotated_image_follow_from_the_stored_bits(data_dir):
     differing_bits = []
     for photo in list_photos(data_dir)[::6]:
         _, luma = check_image(photo)
-        bits, _ = hash_image(luma)
+        [bits], _ = hash_images(luma[None])
         stored_bits = np.unpackbits(bits)
         for number, positions in enumerate(BITS_BY_ORIENTATION, 1):
             rotated = apply_orientation(luma, number)
-            rotated_bits, _ = hash_image(rotated)
+            [rotated_bits], _ = hash_images(rotated[None])
             is_wrong = stored_bits[positions] != np.unpackbits(rotated_bits[:32])
             differing_bits.append(is_wrong.sum())
 
@@ -121,7 +123,7 @@ def test_the_fine_hash_is_that_of_imagehash_at_four_times_the_size():
         image = scene(300, 400, seed=seed).convert("L")
         expected = imagehash.phash(image, hash_size=16, highfreq_factor=4)
 
-        bits, _ = hash_image(np.asarray(image))
+        [bits], _ = hash_images(np.asarray(image)[None])
 
         fine = np.unpackbits(bits[80:])
         assert (fine != expected.hash.ravel()).sum() <= 2
