@@ -21,7 +21,7 @@ from kaggle_tfr import session
 from kaggle_tfr.storage import RESUME_HINT
 
 # The bytes of shards depend on these.
-PACKAGES = ("tensorflow", "opencv-python", "pillow", "numpy")
+PACKAGES = ("opencv-python", "pillow", "numpy")
 WAIT_SECONDS = 60  # for a scheduler to answer, and for its first worker
 IDLE_SECONDS = 10  # after which a process ends
 BLOCK_IMAGES = 16
@@ -44,7 +44,6 @@ def prepare_worker() -> None:
     import threadpoolctl
     from PIL import Image
 
-    session.prepare()
     # What is loaded by now is not searched for garbage again.
     gc.freeze()
     # Pillow checks the size of two formats again; ours is checked before.

@@ -26,7 +26,6 @@ from kaggle_tfr.schema import (
     SchemaLike,
     load_schema,
 )
-from kaggle_tfr.session import prepare
 from kaggle_tfr.storage import AnyPath
 
 # The checksums of a finished part, for `sha256sum -c`: of all its files but Kaggle's
@@ -85,7 +84,6 @@ def find_shards(dirs: Folders) -> pd.DataFrame:
     Raises: FileNotFoundError, ValueError: each names the folder or file, and what is
     wrong with it, such as parts of different datasets.
     """
-    prepare()
     names = [dirs] if isinstance(dirs, str | os.PathLike) else dirs
     parents = list(map(find_input, names))
     parts: list[str] = []

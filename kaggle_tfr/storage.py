@@ -218,8 +218,10 @@ def lock(path: str) -> Iterator[None]:
     try:
         yield
     finally:
-        remove(path)
-        file_lock.release()
+        try:
+            remove(path)
+        finally:
+            file_lock.release()
 
 
 @contextmanager

@@ -210,7 +210,7 @@ def check_records(
         path = sources.get((place.split, row.get("image_id")), "")
         found: dict[str, Any] = {"path": path}
         try:
-            record = check_frame(frame[:12], frame[12:-4], frame[-4:])
+            record = check_frame(frame)
             pixels = _check_features(plan, place.split, record, row)
             found["sums"] = sum_channels(pixels)
             # The source may have been removed or changed.

@@ -6,6 +6,7 @@ parallel. On a cluster a shard is a task.
 
 import os
 import warnings
+import zlib
 from collections.abc import Iterator
 from functools import partial
 from itertools import takewhile
@@ -18,9 +19,8 @@ from kaggle_tfr.images.convert import convert
 from kaggle_tfr.images.header import RejectedImage
 from kaggle_tfr.naming import FOLDS_FILE
 from kaggle_tfr.plan.plan import Plan, Shard, read_plan, read_rows
-from kaggle_tfr.records import FRAME_BYTES, DamagedRecord, stream_image_bytes
+from kaggle_tfr.records import DamagedRecord, make_frame, stream_image_bytes
 from kaggle_tfr.schema import encode
-from kaggle_tfr.session import tf
 from kaggle_tfr.shards import check_one_dataset, find_changed_files, list_parts
 from kaggle_tfr.write import journal, sidecars
 from kaggle_tfr.write.journal import COLUMNS, ShardRow
@@ -242,24 +242,20 @@ def _write_records(
 ) -> list[Reject]:
     """Write the records to a file, and return the rejects.
 
-    Raises: OSError: the file cannot be written, or was truncated.
+    The bytes are those of TensorFlow, whose import takes seconds.
     """
-    n_bytes = 0
     rejects = []
-    try:
-        with tf.io.TFRecordWriter(path, compression) as writer:
-            for record in records:
-                if isinstance(record, bytes):
-                    writer.write(record)
-                    n_bytes += len(record) + FRAME_BYTES
-                else:
-                    rejects.append(record)
-    except tf.errors.OpError as error:
-        raise OSError(
-            f"'{path}' cannot be written: {error.message}. {storage.RESUME_HINT}"
-        ) from error
-    if not compression and os.path.getsize(path) != n_bytes:
-        raise OSError(f"'{path}' was truncated. {storage.RESUME_HINT}")
+    # Of GZIP, by TensorFlow's settings.
+    stream = zlib.compressobj(wbits=31, memLevel=9)
+    with storage.explain_os_errors(path), open(path, "wb") as file:
+        for record in records:
+            if isinstance(record, bytes):
+                frame = make_frame(record)
+                file.write(stream.compress(frame) if compression else frame)
+            else:
+                rejects.append(record)
+        if compression:
+            file.write(stream.flush())
     return rejects
 
 

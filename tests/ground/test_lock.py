@@ -1,5 +1,7 @@
 """One run at a time works in a WORK_DIR: who gets the lock, and what is left."""
 
+from unittest.mock import Mock
+
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from support.forks import CONTEXT, fork
@@ -58,4 +60,15 @@ def test_the_notebooks_of_a_run_are_inside_its_lock(tmp_path, monkeypatch):
         monkeypatch.setenv(storage.INSIDE, str(tmp_path))
         notebook.start("01_explore", values)
         notebook.account({"images": 1}, 1)
+        assert list_locks(tmp_path) == {"run.lock"}
+
+
+def test_a_lock_whose_file_stays_is_released(tmp_path, monkeypatch):
+    """A disk that fails does not block the next run of this process."""
+    path = str(tmp_path / "run.lock")
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "remove", Mock(side_effect=OSError("I/O error")))
+        with pytest.raises(OSError, match="I/O"), storage.lock(path):
+            pass
+    with storage.lock(path):
         assert list_locks(tmp_path) == {"run.lock"}

@@ -1,7 +1,7 @@
 """A disk on which the n-th call fails, and the states after a power cut.
 
-Calls are intercepted in Python: `open`, `os`, TensorFlow's writer of records, Arrow's
-files. The last two write in C++, so there a fault comes before the call.
+Calls are intercepted in Python: `open`, `os`, and Arrow's files. The last write in C++,
+so there a fault comes before the call.
 """
 
 import builtins
@@ -95,7 +95,6 @@ class Disk(contextlib.ExitStack):
     def _list_replacements(self):
         """Return {(module, name): function} of all calls that are intercepted."""
         import pyarrow.parquet as pq
-        import tensorflow as tf
 
         of_paths = {(os, name): partial(self._of_path, name) for name in OF_PATHS}
         return {
@@ -103,7 +102,6 @@ class Disk(contextlib.ExitStack):
             (os, "fsync"): self._fsync,
             (builtins, "open"): self._open,
             (io, "open"): self._open,
-            (tf.io, "TFRecordWriter"): partial(_Writer, self, tf.io.TFRecordWriter),
             (pq, "ParquetWriter"): partial(self._create_parquet, pq.ParquetWriter),
         }
 
@@ -308,36 +306,6 @@ class _File(io.FileIO):
     def readall(self):
         self.disk.call("read", self.path)
         return super().readall()
-
-
-class _Writer:
-    """TensorFlow's writer of records, with its kind of errors."""
-
-    def __init__(self, disk, real, path, options):
-        self.disk, self.path = disk, path
-        self._call("create")
-        self.real = real(path, options)
-
-    def _call(self, name):
-        import tensorflow as tf
-
-        try:
-            self.disk.call(name, self.path)
-        except OSError as error:
-            full = error.errno == errno.ENOSPC
-            kind = tf.errors.ResourceExhaustedError if full else tf.errors.UnknownError
-            raise kind(None, None, f"{self.path}; {error.strerror}") from None
-
-    def write(self, record):
-        self._call("write")
-        self.real.write(record)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.real.close()
-        self._call("write")
 
 
 def run_apart(root, out, pipe):
