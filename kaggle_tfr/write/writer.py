@@ -247,7 +247,8 @@ def _write_records(
     rejects = []
     # Of GZIP, by TensorFlow's settings.
     stream = zlib.compressobj(wbits=31, memLevel=9)
-    with storage.explain_os_errors(path), open(path, "wb") as file:
+    # 1 MiB at a time: during each call to the system another thread takes over.
+    with storage.explain_os_errors(path), open(path, "wb", 1 << 20) as file:
         for record in records:
             if isinstance(record, bytes):
                 frame = make_frame(record)
