@@ -52,6 +52,7 @@ def compare(folder: str, rounds: int) -> dict[str, float]:
         return {}
     sys.path.append(str(TESTS))
     from support.gcs import serve_bucket
+    from support.processes import call_python
 
     with tempfile.TemporaryDirectory() as work, serve_bucket(work) as bucket:
         copy_shards(folder, work)
@@ -59,7 +60,7 @@ def compare(folder: str, rounds: int) -> dict[str, float]:
         bucket.latency = LATENCY
         before, start = time.process_time(), time.perf_counter()
         code = f"from benchmarks.bucket import measure; measure({work!r}, {rounds})"
-        run = bucket.run(code, timeout=None)
+        run = call_python("-c", code, **bucket.env)
         used = (time.process_time() - before) / (time.perf_counter() - start)
     if run.returncode:
         raise RuntimeError(f"reading from the bucket failed: {run.stderr[-2000:]}")
