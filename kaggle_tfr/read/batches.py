@@ -211,8 +211,7 @@ def _open_shard(
 ) -> tf.data.Dataset:
     """Read (file, number in it, serialized example) of a shard."""
     records = tf.data.TFRecordDataset(file, compression, buffer_bytes)
-    files = tf.data.Dataset.from_tensors(file).repeat()
-    return tf.data.Dataset.zip(files, tf.data.Dataset.counter(), records)
+    return records.enumerate().map(lambda number, record: (file, number, record))
 
 
 def _count_shuffled(shards: pd.DataFrame) -> int:
