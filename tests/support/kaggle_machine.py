@@ -5,6 +5,7 @@
 
 import os
 import subprocess
+import sys
 import sysconfig
 import venv
 from pathlib import Path
@@ -57,6 +58,8 @@ def make_environment(folder):
     paths = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     # Entries of a path file are searched, but path files in them are not read.
     (site / "libraries.pth").write_text("\n".join(sorted(paths)) + "\n")
+    # The templates of nbconvert, by which 04 writes its report.
+    Path(folder, "share").symlink_to(Path(sys.prefix, "share"))
     command = [str(Path(folder) / "bin" / "python"), "-c", "import kaggle_tfr"]
     done = subprocess.run(command, cwd=folder, env={}, capture_output=True, check=False)
     assert b"No module named 'kaggle_tfr'" in done.stderr
