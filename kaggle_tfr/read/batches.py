@@ -139,7 +139,7 @@ def read_batches(
         flip=flip,
         ids=ids,
     )
-    records = _read_records(shards, training=training, seed=seed)
+    records = _read_records(shards, training=training, seed=seed, places=ids)
     # Decoding keeps the cores busy, so more threads are not faster.
     examples = records.map(decode, count_cores(), deterministic=not training)
     if not training:
@@ -170,11 +170,11 @@ def to_devices(batches: Iterable[Any], devices: Sequence[Any]) -> Iterator[Any]:
 
 
 def _read_records(
-    shards: pd.DataFrame, *, training: bool, seed: int | None
+    shards: pd.DataFrame, *, training: bool, seed: int | None, places: bool
 ) -> tf.data.Dataset:
-    """Read (file, number in it, serialized example) from several shards at a time.
+    """Read the serialized examples of several shards at a time.
 
-    training: endless and shuffled, instead of once in order.
+    training: endless and shuffled, instead of once in order. places: see `_open_shard`.
     """
     is_remote = storage.is_remote(shards["file"].iloc[0])
     shards_at_once = REMOTE_SHARDS_AT_ONCE if is_remote else LOCAL_SHARDS_AT_ONCE
@@ -187,7 +187,7 @@ def _read_records(
         files = files.shuffle(len(shards), seed=seed)
     # Interleaving whole files is what spreads the reads over connections.
     records = files.interleave(
-        partial(_open_shard, buffer_bytes=buffer_bytes),
+        partial(_open_shard, buffer_bytes=buffer_bytes, places=places),
         cycle_length=16,
         block_length=16,
         # All at once from the start: AUTOTUNE would first have to measure a bucket.
@@ -207,11 +207,19 @@ def _read_records(
 
 
 def _open_shard(
-    file: tf.Tensor, compression: tf.Tensor, *, buffer_bytes: int
+    file: tf.Tensor, compression: tf.Tensor, *, buffer_bytes: int, places: bool
 ) -> tf.data.Dataset:
-    """Read (file, number in it, serialized example) of a shard."""
+    """Read the serialized examples of a shard.
+
+    places: as pairs with "file#number", which take a twentieth of the time of an image.
+    """
     records = tf.data.TFRecordDataset(file, compression, buffer_bytes)
-    return records.enumerate().map(lambda number, record: (file, number, record))
+    if not places:
+        return records
+    name = tf.strings.split(file, "/")[-1] + "#"
+    return records.enumerate().map(
+        lambda number, record: (record, name + tf.strings.as_string(number))
+    )
 
 
 def _count_shuffled(shards: pd.DataFrame) -> int:
@@ -237,9 +245,8 @@ def _add_padding(
 
 
 def decode_record(
-    file: tf.Tensor,
-    number: tf.Tensor,
     record: tf.Tensor,
+    place: tf.Tensor | str = "",
     *,
     schema: RecordSchema,
     size: tuple[int, int],
@@ -247,11 +254,11 @@ def decode_record(
     flip: bool,
     ids: bool,
 ) -> tuple:
-    """Decode record `number` of a file: (image, label, 1.0 unless training, the id).
+    """Decode a record: (image, label, 1.0 unless training, the id).
 
     label: int64 class (−1 without one), float32 quantity or 0/1 of several, or uint8
         masks, stacked along the last axis.
-    flip, ids: see `read_batches`.
+    place: the id of a record without one. flip, ids: see `read_batches`.
     """
     id_key = schema.key_of("image_id") if ids else ""
     spec = _choose_features(schema, id_key)
@@ -266,13 +273,7 @@ def decode_record(
     example = (image, label) if training else (image, label, 1.0)
     if not ids:
         return example
-    return (*example, values[id_key] if id_key else _name_place(file, number))
-
-
-def _name_place(file: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-    """Return "file#number", the id of a record without one."""
-    name = tf.strings.split(file, "/")[-1]
-    return name + "#" + tf.strings.as_string(number)
+    return (*example, values[id_key] if id_key else place)
 
 
 def _choose_features(schema: RecordSchema, id_key: str) -> dict[str, Any]:
