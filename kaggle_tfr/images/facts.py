@@ -3,6 +3,7 @@
 import io
 import itertools
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 
@@ -28,29 +29,44 @@ NO_FACTS: dict[str, int | str] = {
 def read_facts(data: bytes) -> dict[str, int | str]:
     """Return the facts of an image file. Only JPEGs have any; damaged EXIF has none."""
     facts = dict(NO_FACTS)
-    has_exif = False
-    for marker, start, _ in list_segments(data):
-        has_exif |= marker == 0xE1
-        if marker == 0xDB and data[start + 4] == 0:  # of 8 bits, the first table
-            luma_table = data[start + 5 : start + 69]
-            differences = _sum_luma_tables() - sum(luma_table)
-            facts["jpeg_quality"] = 1 + int(np.abs(differences).argmin())
-    if not has_exif:
-        return facts
+    if luma_table := _find_luma_table(data):
+        return facts | {"jpeg_quality": _estimate_quality(luma_table)}
     # Pillow raises almost any type for damaged files.
     with suppress(Exception):
         image, _ = open_image(data)
-        exif = image.getexif()
-        make = exif.get(ExifTags.Base.Make, "")
-        model = exif.get(ExifTags.Base.Model, "")
-        # Some cameras fill their names up with zeros.
-        camera = f"{make} {model}".replace("\0", " ")
-        facts["exif_camera"] = " ".join(camera.split())
-        details = exif.get_ifd(ExifTags.IFD.Exif)
-        taken = details.get(ExifTags.Base.DateTimeOriginal)
-        if match := _TIME.match(str(taken)):
-            facts["exif_time"] = "-".join(match.groups())
+        if isinstance(image, JpegImageFile):
+            facts["jpeg_quality"] = _estimate_quality(image.quantization[0])
+            exif = image.getexif()
+            make = exif.get(ExifTags.Base.Make, "")
+            model = exif.get(ExifTags.Base.Model, "")
+            # Some cameras fill their names up with zeros.
+            camera = f"{make} {model}".replace("\0", " ")
+            facts["exif_camera"] = " ".join(camera.split())
+            details = exif.get_ifd(ExifTags.IFD.Exif)
+            taken = details.get(ExifTags.Base.DateTimeOriginal)
+            if match := _TIME.match(str(taken)):
+                facts["exif_time"] = "-".join(match.groups())
     return facts
+
+
+def _find_luma_table(data: bytes) -> bytes:
+    """Return the luma table of a JPEG without EXIF, else b"".
+
+    This takes a tenth of Pillow's time.
+    """
+    table = b""
+    for marker, start, _ in list_segments(data):
+        if marker == 0xE1:
+            return b""
+        if marker == 0xDB and data[start + 4] == 0:  # 8 bits, the first table
+            table = data[start + 5 : start + 69]
+    return table
+
+
+def _estimate_quality(luma_table: Sequence[int]) -> int:
+    """Return the quality of libjpeg, 1 to 100, with the closest luma table."""
+    differences = _sum_luma_tables() - sum(luma_table)
+    return 1 + int(np.abs(differences).argmin())
 
 
 @cache
@@ -59,8 +75,7 @@ def _sum_luma_tables() -> np.ndarray:
     sums = []
     for quality in range(1, 101):
         file = io.BytesIO()
-        image = Image.new("L", (8, 8))
-        image.save(file, "JPEG", quality=quality)
+        Image.new("L", (8, 8)).save(file, "JPEG", quality=quality)
         file.seek(0)
         sums.append(sum(JpegImageFile(file).quantization[0]))
     return np.array(sums)

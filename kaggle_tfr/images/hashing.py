@@ -109,8 +109,7 @@ def hash_images(lumas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         _exceed_median(fine_cosines),
     ]
     flat = [part.reshape(len(lumas), -1) for part in bits]
-    packed = np.packbits(np.concatenate(flat, axis=1), axis=1)
-    return packed, _measure_texture(medium)
+    return np.packbits(np.concatenate(flat, axis=1), axis=1), _measure_texture(medium)
 
 
 def _exceed_median(values: np.ndarray) -> np.ndarray:

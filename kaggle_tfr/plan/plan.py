@@ -157,7 +157,7 @@ def make_plan(
     """Return the plan, and its table with the columns shard, part and position.
 
     The rows of the table are the images without a record in an earlier part, in the
-    order of the new records.
+    order of the new records. They have the index of `folded`.
     folded: of `assign_folds`. earlier: the plan that this one continues.
     folds_csv: the text of folds.csv, which the first part gets. report: the plan's
         outcomes and checks.

@@ -242,10 +242,11 @@ def _write_records(
 ) -> list[Reject]:
     """Write the records to a file, and return the rejects.
 
-    The bytes are those of TensorFlow, whose import takes seconds.
+    The bytes are those of TensorFlow's writer, whose import takes seconds.
+    Raises: OSError: the file cannot be written.
     """
     rejects = []
-    # Of GZIP, by TensorFlow's settings.
+    # GZIP, with the settings of TensorFlow.
     stream = zlib.compressobj(wbits=31, memLevel=9)
     # 1 MiB at a time: during each call to the system another thread takes over.
     with storage.explain_os_errors(path), open(path, "wb", 1 << 20) as file:

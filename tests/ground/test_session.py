@@ -86,6 +86,9 @@ warnings.warn("a large GIF", DecompressionBombWarning)  # it is ignored
 parallel.use_backend(2, "loky")
 threads = "__import__('cv2').getNumThreads()"
 assert list(parallel.run(eval, [threads] * 3, label="x")) == [1] * 3
+used = "__import__('kaggle_tfr.session').session.tf.io"  # by code of this package
+backend = f"{used} and __import__('os').environ['KERAS_BACKEND']"  # not set here yet
+assert list(parallel.run(eval, [backend] * 3, label="x")) == ["tensorflow"] * 3
 values = {"WORK_DIR": "work"}
 notebook.start("01_explore", values)
 kept = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "GCS_READ_CACHE_BLOCK_SIZE_MB")
