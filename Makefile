@@ -1,7 +1,6 @@
 # Everything runs in .venv, which is created on first use and updated when the
 # requirements change.
 PYTHON ?= python3
-CHROMIUM ?= chromium
 BIN := .venv/bin
 READY := .venv/.ready
 PIP := python -m pip install --quiet --disable-pip-version-check
@@ -39,14 +38,17 @@ test-all: $(READY)  ## all tests, with the heavy ones
 
 bench: $(READY)  ## the benchmarks' tables
 	$(BIN)/python -m benchmarks.write
+	$(BIN)/python -m benchmarks.chain
+	$(BIN)/python -m benchmarks.read
+	$(BIN)/python -m benchmarks.bucket
+	$(BIN)/python -m benchmarks.records
 	$(BIN)/python -m benchmarks.duplicates
+	$(BIN)/python -m benchmarks.copies
 	$(BIN)/python -m benchmarks.folds
 	$(BIN)/python -m benchmarks.growth
-	$(BIN)/python -m benchmarks.rehearsal --n 20000
-	$(BIN)/python -m benchmarks.read
-	$(BIN)/python -m benchmarks.records
+	$(BIN)/python -m benchmarks.forecast
 	$(BIN)/python -m benchmarks.dask_scale
-	$(BIN)/python -m benchmarks.chain
+	$(BIN)/python -m benchmarks.rehearsal --n 20000
 
 docs: $(READY)  ## docs/parameters.md and docs/functions.md from the code
 	PYTHONPATH=tests $(BIN)/python -m support.functions_page > docs/functions.md
@@ -89,9 +91,6 @@ executed: $(READY)  ## docs/executed/, the seven notebooks with their outputs
 	$(BIN)/python -m kaggle_tfr run recipes/sample.yaml -p WORK_DIR=work/executed --until leakage
 	$(BIN)/python docs/copy_executed.py work/executed
 
-pictures: $(READY)  ## the README's pictures, from a run of the sample
+pictures: $(READY)  ## docs/overview.png, from a run of the sample
 	$(BIN)/python -m kaggle_tfr run recipes/sample.yaml -p WORK_DIR=work/pictures --until write
 	$(BIN)/python docs/draw_overview.py work/pictures docs/overview.png
-	$(CHROMIUM) --headless --hide-scrollbars --force-device-scale-factor=1.5 \
-		--window-size=1000,585 --screenshot=docs/report.png \
-		"file://$(CURDIR)/work/pictures/report.html"
