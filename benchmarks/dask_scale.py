@@ -115,7 +115,9 @@ def measure_speeds(photos):
     """Return images of 2000 × 1500 per second and core of each step that reads them."""
     from benchmarks.duplicates import ours
     from kaggle_tfr.images.convert import ImageSettings, convert
+    from kaggle_tfr.parallel import prepare_worker
 
+    prepare_worker()  # one thread, as in every worker
     settings = ImageSettings((384, 384), quality=70)
     steps = {"measure": ours, "write": partial(convert, settings=settings)}
     with tempfile.TemporaryDirectory() as folder:
