@@ -72,7 +72,7 @@ def label_rows(
         }
     )
     labelled, labels = read_labels(text, facts, settings, known)
-    # The first row of each image, without the columns that were read as labels.
+    # One row of each image, or all; without the columns that were read as labels.
     rows = rows.loc[labelled.index].drop(columns=list(text), errors="ignore")
     labelled["problem"] = first_problem(rows[PROBLEM], labelled["problem"])
     images = _list_columns(rows, labelled, settings["INPUT_DIR"])
@@ -109,15 +109,16 @@ def read_labels(
     settings: Values,
     known: Labels | None = None,
 ) -> Table:
-    """Return the labels of each image, by the index of its first row, and their kind.
+    """Return the labels of images, by the index of `rows`, and what the labels are.
 
     text: the cells of LABEL_COLUMN; without a column, images have no labels.
     rows: image, which all rows of an image share; is_optional, whether the image needs
     no label, as a test image. known: the labels of the main input.
     Columns of the result: label, 0 for an image with labels, -1 for one without, which
     `number_labels` numbers; label_name; problem, "" for none; and, for several labels,
-    masks and quantities, one for each label. A single class has the index of all rows:
-    a second row of an image has a problem.
+    masks and quantities, one for each label. Several labels and masks have the first
+    row of each image. A class and a quantity have all rows, the later ones of an image
+    with a problem.
     Raises: ValueError: the cells cannot be such labels.
     """
     if text.columns.empty:
@@ -151,8 +152,8 @@ def _map_cells(
 ) -> tuple[pd.DataFrame, Classes]:
     """Return the cells and columns as LABEL_MAP renames them, and the known classes.
 
-    A map {"class": label} renames nothing: its classes in the order of their labels are
-    the known ones. Without such a map they are those of `known`, () for any.
+    A map {"class": index} for one column renames nothing: its classes in the order of
+    their indices are the known ones. Otherwise they are those of `known`, () for any.
     is_optional: whether the image of each row needs no label.
     """
     label_map = _load_label_map(settings)
@@ -391,7 +392,7 @@ def _label_flags(
 
 
 def _read_flags(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that have only 0 and 1, as numbers; true and false are as good.
+    """Return the rows that have only 0 and 1, as numbers; true is 1, false is 0.
 
     Columns with the name "", which LABEL_MAP leaves out, are dropped.
     """
