@@ -61,8 +61,8 @@ def find_candidates(
                 return _choose_likeliest(search(radius), hashes, settings)
         print(
             f'SECOND_LOOK = "auto" verifies nothing: {len(hashes):,} images have too '
-            "many candidates. Set SECOND_LOOK = True to verify all, however long it "
-            "takes."
+            "many candidates. For over 50,000 images, SECOND_LOOK = True verifies up "
+            "to 10 million pairs, however long it takes."
         )
     return search(settings.max_bits), replace(settings, second_look="")
 
