@@ -55,11 +55,12 @@ def find_clusters(
         keep an image of the "majority", or "keep" an image of any label. "report"
         (keep) or "drop" as leaks the labelled images in a cluster with a test image, or
         with an image that another dataset contains. Such an image, and one that the
-        user drops, is a cluster without a near-duplicate, too.
+        user drops, is a cluster of one if it has no near-duplicate.
 
-    Index: row numbers of `images`. Columns: `COLUMNS`. cluster counts from 0 in the
-    order of the table. distance: bits to the image of which it is a copy.
-    conflict: the cluster has several labels; never true for a test image.
+    Index: row numbers of `images`. Columns: image_id, cluster, distance, keep, reason,
+    path, label_name, split, conflict. cluster counts from 0 in the order of the table.
+    distance: bits to the image of which it is a copy. conflict: the cluster has several
+    labels; never true for a test image.
     """
     members = _list_members(images, pairs, settings)
     members = _compare_labels(members, settings)

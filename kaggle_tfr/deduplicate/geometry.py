@@ -173,9 +173,11 @@ def _match(features: Features, others: Features) -> tuple[np.ndarray, np.ndarray
     nearest = cosine.argmax(axis=1)
     # Half the squared distance of unit vectors.
     distance = 1 - cosine.max(axis=1)
+    # Without the best match of each feature, the maximum is the second best.
     np.put_along_axis(cosine, nearest[:, None], -1, axis=1)
     second_distance = 1 - cosine.max(axis=1)
-    # Lowe's ratio test: the best match must be clearly nearer than the second best.
+    # Lowe's ratio test: the best match must be clearly nearer than the second best. The
+    # ratio of 0.8 is squared as the distances are.
     matched = np.flatnonzero(distance < 0.8**2 * second_distance)
     # Each feature of the other image is matched once, or it would count several times.
     order = np.argsort(distance[matched], kind="stable")

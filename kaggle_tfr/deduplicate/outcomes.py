@@ -35,7 +35,9 @@ LEAK_COLUMNS = [
 class DuplicateSettings(JsonDataclass):
     """The parameters of 02, as saved in duplicates.json. Radii are in bits of 256.
 
-    second_look: the parameter; in the file, what `find_candidates` did.
+    second_look: the parameter (True, False, "auto"); in the file, what
+    `find_candidates` did ("all", "nearest", ""). keep: "largest", "first" or "all".
+    conflicts: "drop", "majority" or "keep". leaks: "report" or "drop".
     """
 
     max_bits: int = 25

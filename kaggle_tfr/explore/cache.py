@@ -60,7 +60,7 @@ def compute_columns(
 def _read_known(
     table: pd.DataFrame, names: list[str], key: list[str], path: str
 ) -> pd.DataFrame:
-    """Return the rows of the table that are in the file, with its columns `names`.
+    """Return the rows of the table that are in the file, with `names` from the file.
 
     They are found by the columns `key`, and have the index of the table. There are none
     if the file is missing, or `path` is "".
@@ -68,7 +68,7 @@ def _read_known(
     try:
         saved = storage.read_parquet(path).drop_duplicates(key)
         known = table[key].reset_index().merge(saved, on=key)
-        known = known.set_index("index")[names]
+        known = known.set_index("index")[names]  # the index of the table
     except (FileNotFoundError, KeyError):  # or it is of an earlier version
         return table.iloc[:0]
     return table.loc[known.index].assign(**known)

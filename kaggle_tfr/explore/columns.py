@@ -57,12 +57,12 @@ def _sort_column(cells: pd.Series) -> str:
 
 
 def find_labels(rows: pd.DataFrame) -> list[str]:
-    """Return the names of the label columns in a CSV, by names and values alone.
+    """Return the names of the label columns in a CSV, by their names and values.
 
     With run-length codes: the first column called like labels, if there is one, and
-    that of the codes. Else the only column called like labels; if none is called so,
-    the only column of other values, or all columns of 0 and 1 if there are no others.
-    Columns of splits, of groups and with one value are never labels.
+    that of the codes. Otherwise the only column called like labels. If none is called
+    so, columns of splits, of groups and with one value are left out: the only one left,
+    or all that are left if they have only 0 and 1.
     Raises: ValueError: it is not clear which columns they are.
     """
     columns = sort_columns(rows)
@@ -91,12 +91,13 @@ def find_kind(cells: pd.Series) -> dict[str, str]:
     is_quantity = numbers.nunique() > max(MANY, len(cells) / 4)
     if is_quantity and not LABEL_NAME.fullmatch(str(cells.name)):
         return {"LABEL_KIND": "number"}
-    for separator in "|;, ":
+    for separator in "|;, ":  # each of the four characters
         # All parts of all cells, one a row.
         words = values.str.split(separator, regex=False).explode().str.strip()
         # Names of classes can have commas and blanks. In lists, each word is also the
         # only one of some cell, or there are few different words.
         is_list = words.isin(values).all() or 2 * words.nunique() < len(values)
+        # More words than values: the separator is in some of them.
         if len(words) > len(values) and (is_list or separator == "|"):
             return {"LABEL_SEPARATOR": separator}
     return {}

@@ -175,7 +175,7 @@ def list_files(
     # By the ending of the name; links to folders outside, which end with "/", as well.
     images = sorted(filter(IMAGE.search, is_outside))
     others = sorted(is_outside.keys() - images)
-    outside = set(filter(is_outside.get, is_outside))
+    outside = set(filter(is_outside.get, is_outside))  # the paths with True
     if patterns:
         regex = "|".join(map(fnmatch.translate, patterns))
         images = list(filter(re.compile(regex).match, images))
@@ -217,7 +217,7 @@ def _scan(folder: str) -> dict[str, bool]:
     Names of folders, and of links to folders, have a "/" at the end.
     """
     if storage.is_remote(folder):
-        return dict.fromkeys(storage.list_names(folder), False)
+        return dict.fromkeys(storage.list_names(folder), False)  # buckets have no links
     names = {}
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -236,6 +236,7 @@ def _leave_out_masks(images: Sequence[str]) -> list[str]:
     and called like an image elsewhere.
     """
     stems = set(map(_read_stem, filterfalse(MASK.search, images)))
+    # Of x_mask.png and masks/x.png, `MASK` matches "_mask" and "masks/".
     masks = [
         image
         for image in filter(MASK.search, images)
@@ -274,7 +275,7 @@ def name_split(word: str) -> str:
     ('validation', '')
     """
     match = re.fullmatch(SPLIT, word.strip().lower())
-    split = match[2] if match else ""
+    split = match[2] if match else ""  # the word without what is around it
     return "validation" if split.startswith("eval") else split
 
 
@@ -283,7 +284,8 @@ def read_folders(folders: Iterable[str]) -> tuple[ByFolder, ByFolder]:
 
     The folders in a folder are classes unless at least half of them are called like
     splits, like folders of all images or, in a class, like subjects. A folder that is
-    not a class has the class and the split of the folder above it.
+    not a class has the class of the folder above it. The topmost folder that is called
+    like a split, and is not a class, gives the split.
     """
     children = _list_children(folders)
     splits = {"": ""}

@@ -76,7 +76,7 @@ def find_groups(images: pd.DataFrame) -> str:
             continue
         # Groups of two or more images.
         shared = groups[(groups != "") & groups.duplicated(keep=False)]
-        n_groups = shared.groupby(images["label_name"]).nunique()
+        n_groups = shared.groupby(images["label_name"]).nunique()  # of each class
         if len(shared) >= 0.05 * len(images) and n_groups.median() >= 3:
             return rule
     return ""

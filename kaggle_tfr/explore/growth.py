@@ -90,6 +90,7 @@ def _load_plan(records: pd.DataFrame) -> dict[str, Any]:
         advice="Name parts of one dataset in FOLDS_FROM.",
     )
     parts = records["part"].unique()
+    # In the folder of the part with the highest number.
     path = f"{folders[records['part'].argmax()]}/plan.json"
     plan = storage.parse_json(storage.read_text(path), path, "Copy it again.")
     # The number of the plan's last part, since parts are numbered on from 1.
@@ -151,6 +152,8 @@ def join_records(
     # The index of `found` has the rows of the images; `gone` are without an image.
     found, gone = _match(images, records)
     joined = images.assign(part=0, fold=-1)
+    # What replaces the image's: image_id, split, label_name, fold, part, digest, path
+    # and problem. A CSV has some of them.
     columns = records.columns.intersection(KEPT)
     joined.loc[found.index, columns] = found[columns]
 
@@ -193,7 +196,7 @@ def _add_gone(
         flags = images["label_name"].str.get_dummies("|")
         flags = flags.reindex(columns=columns, fill_value=0)
         images[columns] = flags.astype(np.int8)
-    numbered, _ = number_labels(images, labels)
+    numbered, _ = number_labels(images, labels)  # the labels stay those of the plan
     return numbered, labels
 
 
