@@ -152,7 +152,8 @@ def _add_further(
 
     images = pd.concat([images, more], ignore_index=True)
     is_unlisted = images["problem"].str.startswith(NO_ROW)
-    # Rows that a CSV lists come first, so `duplicated` finds the others.
+    # NO_ROW begins the problem of files that no CSV lists. They come last, so
+    # `duplicated` finds them if the file is also in an earlier row.
     paths = images["path"][is_unlisted.sort_values(kind="stable").index]
     is_again = paths.duplicated() & (paths != "")
     return images.drop(paths.index[is_again]).reset_index(drop=True)

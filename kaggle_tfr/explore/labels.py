@@ -58,8 +58,9 @@ def label_rows(
 ) -> Table:
     """Return a row for each image, with its labels, and what the labels are.
 
-    rows: of `list_rows`, or of records; an image may have several. text, known: as in
-    `read_labels`. The columns of the result are those of `_list_columns`.
+    rows: of `list_rows`, or of records, with the columns `FILE`, `ID`, `SPLIT` and
+    `PROBLEM`; an image may have several. text, known: as in `read_labels`.
+    Columns of the result: those of `_list_columns`.
     Raises: ValueError: the text cannot be such labels.
     """
     file = rows[FILE]
@@ -68,6 +69,7 @@ def label_rows(
         {
             # What rows of one image share: the file, or the id if it is missing.
             "image": file.where(file != "", rows[ID]),
+            # NO_ROW begins the problem of a file that no CSV lists.
             "is_optional": is_test | rows[PROBLEM].str.startswith(NO_ROW),
         }
     )
@@ -90,6 +92,7 @@ def _list_columns(
     A column of the CSV with the name of one that the steps add becomes "csv_" + name.
     """
     names = {name: f"csv_{name}" for name in RESERVED}
+    # Names of helper columns, such as `FILE`, begin with "/"; OF_CSV matches others.
     others = rows.filter(regex=OF_CSV).rename(columns=names)
     others = others.drop(columns=list(labelled), errors="ignore")
     file = rows[FILE]
@@ -230,7 +233,7 @@ def _read_cells(
     Raises: ValueError: as `_list_classes`, `_spread`.
     """
     kind = settings["LABEL_KIND"]
-    names = cells.iloc[:, 0]
+    names = cells.iloc[:, 0]  # of the labels; codes of masks are in the last column
     if kind == "masks":
         codes = cells.iloc[:, -1].str.strip().replace(list(EMPTY_CODES), "")
         is_labelled = ~rows["is_optional"] | (codes != "")
@@ -278,7 +281,7 @@ def _list_classes(
 
 
 def number_names(classes: Classes) -> dict[str, int]:
-    """Return the label of each class by its name."""
+    """Return the label of each class, its number from 0, by its name."""
     return {str(name): label for label, name in enumerate(classes)}
 
 
@@ -304,7 +307,7 @@ def _label_numbers(cells: pd.Series, rows: pd.DataFrame) -> Table:
     or "target" if that cannot be one. `number_labels` makes classes of it.
     """
     column = str(cells.name)
-    if column in RESERVED or ":" in column:
+    if column in RESERVED or ":" in column:  # of the steps, or a rule "names: REGEX"
         column = "target"
     cells = cells.where(cells.str.fullmatch(NUMBER), "")
     table = _describe(cells, rows)
@@ -354,6 +357,7 @@ def number_labels(images: pd.DataFrame, labels: Labels) -> Table:
         names = names.where(images["label"] >= 0)
     else:
         categories = list(number_names(labels.classes))
+    # -1 for NaN, and for a name that is not a category.
     label = pd.Categorical(names, categories).codes
     return images.assign(label=label.astype(np.int64)), labels
 
@@ -367,7 +371,8 @@ def _label_flags(
     """Return the labels of columns of 0 and 1; a row with other cells has none.
 
     Such a row has a problem, unless its image needs no label.
-    kind: "single", "multi", or "auto" for that which fits the rows.
+    kind: "single", "multi", or "auto" for that which fits the rows. By "single", rows
+    without exactly one 1 have no label.
     """
     flags = _read_flags(cells)
     columns = list(dict.fromkeys(map(str, flags)))  # LABEL_MAP may make equal names

@@ -190,6 +190,7 @@ def _choose_schema(
     labelled = shards.query("split != 'test'")
     records = chain.from_iterable(map(walk, labelled["file"]))
     features = next((found for found, problem in records if not problem), {})
+    # Each of KNOWN is {feature: source}, as INPUT_SCHEMA is.
     known = [lines for lines in KNOWN if features.keys() >= lines.keys()]
     if not known:
         raise ValueError(

@@ -41,7 +41,7 @@ def list_rows(files: Files, settings: Values) -> pd.DataFrame:
     text. The first ones begin with "/", so that a CSV cannot have them.
     Raises: FileNotFoundError, ValueError: a setting does not fit the data.
     """
-    if settings["SPLIT_COLUMN"] == NONE:
+    if settings["SPLIT_COLUMN"] == NONE:  # "none": not even the splits of folders
         files = replace(files, splits={})
     labelled = _list_labelled(files, settings)
     listed = set(labelled[FILE]) - {""}
@@ -99,10 +99,10 @@ def _list_tests(
     test_csv: str,
     listed: set[str],
 ) -> pd.DataFrame:
-    """Return the rows of TEST_CSV whose files are not listed, with `NO_ROWS`' columns.
+    """Return the rows of TEST_CSV whose files are not listed.
 
-    There are none if it does not exist or names no image. `SPLIT` is "test". Of rows
-    with one id, the first counts.
+    Columns: `ID`, `FILE`, `SPLIT` ("test"), `PROBLEM`. There are none if TEST_CSV does
+    not exist or names no image. Of rows with one id, the first counts.
     listed: files with a row in LABELS_CSV.
     """
     cells = read_csvs(test_csv, files)
@@ -116,14 +116,16 @@ def _list_tests(
 def read_csvs(names: str | Sequence[str], files: Files) -> pd.DataFrame:
     """Return the rows of CSVs as text, and what the next steps fill in, as "".
 
-    Columns: those of `NO_ROWS` and of the CSVs; `CSV_FOLDER`, the folder in `names`;
-    `LONG`, what a row has after the cells of the header. Blank rows are left out.
+    Columns: `ID`, `FILE`, `SPLIT`, `PROBLEM`, all "" yet; those of the CSVs;
+    `CSV_FOLDER`, the folder in `names`; `LONG`, what a row has after the cells of the
+    header. Blank rows are left out.
     names: paths below INPUT_DIR, or of CSVs elsewhere. A default may be missing.
     Raises: FileNotFoundError; ValueError: a file is not a CSV in UTF-8.
     """
     tables = [NO_ROWS]
     for name in list_texts(names):
         file = storage.resolve(files.folder, name)
+        # Such as "train.csv", which LABELS_CSV is without a setting.
         if name in DEFAULTS.values() and not storage.exists(file):
             continue
         with _explain(f"'{file}' is not a CSV file in UTF-8"):
@@ -175,6 +177,7 @@ def check_column(
     parameter: whose value `name` is, for the error.
     """
     if name not in rows:
+        # Only columns of the CSV, whose names do not begin with "/".
         counts = rows.filter(regex=OF_CSV).nunique().to_dict()
         raise ValueError(
             f"{parameter} is '{name}', which is not a column. Set it to one of these, "

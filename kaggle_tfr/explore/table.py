@@ -51,8 +51,8 @@ def measure(
 
     height, width: in pixels as displayed; n_bytes, digest: of the file; format: "JPEG",
     "PNG" …; orientation: EXIF's, 1 to 8; brightness, sharpness: of `measure_quality`;
-    jpeg_quality, exif_camera, exif_time: see `NO_FACTS`. They are 0 or "" (orientation:
-    1) for an image that cannot be used.
+    jpeg_quality, exif_camera, exif_time: see `NO_FACTS`. For an image that cannot be
+    used, all but n_bytes are 0 or "" (orientation: 1).
     An image that cannot be used, or whose run-length code does not fit, has the reason
     as its problem. Rows with a problem are not opened.
     work_dir: hashes.parquet in it keeps the results and hashes, so that a rerun opens
@@ -97,7 +97,7 @@ def _inspect_files(paths: list[str]) -> np.ndarray:
 def _read_block(table: pd.DataFrame) -> list[dict]:
     """Return the values of the columns `BLANK` and the problem of each row.
 
-    An image that cannot be used has the values of `BLANK`: 0 and "".
+    An image that cannot be used has the values of `BLANK`, 0 and "", but for n_bytes.
     table: columns path, problem and bit_depth; a row with a problem is not read.
     """
     # One for each row without a problem, in their order.
@@ -151,11 +151,11 @@ def _replace_lumas(rows: list[dict]) -> None:
     for row in rows:
         if "luma" in row:
             lumas[row["luma"].shape].append(row)
-    for alike in lumas.values():
-        for some in blocks(alike, HASHED_AT_ONCE):
-            bits, textures = hash_images(np.stack([row.pop("luma") for row in some]))
+    for same_shape in lumas.values():
+        for block in blocks(same_shape, HASHED_AT_ONCE):
+            bits, textures = hash_images(np.stack([row.pop("luma") for row in block]))
             words = bits.view(">u8").tolist()  # eight bytes are a hash of 64 bits
-            for row, texture, hashes in zip(some, textures, words, strict=True):
+            for row, texture, hashes in zip(block, textures, words, strict=True):
                 row.update(zip(ALL_HASHES, hashes, strict=True), texture=texture)
 
 
