@@ -133,8 +133,8 @@ def _compare_labels(members: pd.DataFrame, settings: DuplicateSettings) -> pd.Da
     if settings.conflicts == "majority":
         votes = label.groupby([cluster, label]).transform("size")
         is_winner = votes == votes.groupby(cluster).transform("max")
-        # The number of winners is that of the votes for the label: there is no other
-        # winner. Of two labels with as many votes neither wins.
+        # The sum counts the images of all winning labels. It equals the votes for one
+        # label if no other label wins: of two with as many votes neither does.
         may_stay |= is_winner.groupby(cluster).transform("sum") == votes
     return members.assign(
         conflict=conflict & ~members["is_test"],

@@ -129,6 +129,7 @@ def find_pairs(
 
     # The first images with equal hashes, without those of almost no texture.
     searched = rows[(first == rows) & (hashes["texture"] >= FLAT)]
+    # Orientation 1 alone, or all eight.
     for orientation in range(1, 2 if rotated_bits < 0 else 9):
         radius = max_bits if orientation == 1 else rotated_bits
         near = _search(codes, searched, orientation, radius)
@@ -152,8 +153,8 @@ def _search(
     plain = _rotate(codes[rows], 1)
     if orientation == 1:
         return rows[near_pairs(plain, radius)]
-    # One search of both: pairs of a plain code and a rotated one have b >= 0 and a
-    # below the number of rows. Pairs of two plain or two rotated ones fail a < b.
+    # One search of both. Below, b counts from the first rotated code: a pair of two plain
+    # codes has b < 0, one of two rotated codes b < a, so a < b leaves mixed pairs.
     both = np.concatenate([plain, _rotate(codes[rows], orientation)])
     a, b = near_pairs(both, radius)
     b -= len(plain)
