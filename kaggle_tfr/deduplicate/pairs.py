@@ -153,8 +153,8 @@ def _search(
     plain = _rotate(codes[rows], 1)
     if orientation == 1:
         return rows[near_pairs(plain, radius)]
-    # One search of both. Below, b counts from the first rotated code: a pair of two plain
-    # codes has b < 0, one of two rotated codes b < a, so a < b leaves mixed pairs.
+    # One search of both. Below, b counts from the first rotated code: a pair of two
+    # plain codes has b < 0, one of two rotated codes b < a, so a < b leaves mixed ones.
     both = np.concatenate([plain, _rotate(codes[rows], orientation)])
     a, b = near_pairs(both, radius)
     b -= len(plain)
