@@ -55,11 +55,12 @@ def find_clusters(
         keep an image of the "majority", or "keep" an image of any label. "report"
         (keep) or "drop" as leaks the labelled images in a cluster with a test image, or
         with an image that another dataset contains. Such an image, and one that the
-        user drops, is a cluster without a near-duplicate, too.
+        user drops, is a cluster of one if it has no near-duplicate.
 
-    Index: row numbers of `images`. Columns: `COLUMNS`. cluster counts from 0 in the
-    order of the table. distance: bits to the image of which it is a copy.
-    conflict: the cluster has several labels; never true for a test image.
+    Index: row numbers of `images`. Columns: image_id, cluster, distance, keep, reason,
+    path, label_name, split, conflict. cluster counts from 0 in the order of the table.
+    distance: bits to the image of which it is a copy. conflict: the cluster has several
+    labels; never true for a test image.
     """
     members = _list_members(images, pairs, settings)
     members = _compare_labels(members, settings)
@@ -75,6 +76,9 @@ def _list_members(
 ) -> pd.DataFrame:
     """Return the images in clusters; new columns: cluster, and those named is_….
 
+    Members are all images of `pairs`, and those that LEAKS or the user drops: these may
+    be a cluster of one. cluster counts from 0 in the order of the table.
+    is_test: the split is test.
     is_fixed: has a record, or is a test image, and is kept in any case. is_always_kept:
     labelled, and kept in any case. is_leak: no labelled image of its cluster may be
     kept.
@@ -96,12 +100,16 @@ def _list_members(
         is_always_kept=is_always_kept,
         is_leak=is_leak,
     )[is_member]
+    # Components, which have all images, are numbered again for the members.
     members["cluster"], _ = pd.factorize(component[is_member])
     return members
 
 
 def _find_components(ends: np.ndarray, n_images: int) -> np.ndarray:
-    """Return the component of each image. ends: of pairs, int64 (2, n)."""
+    """Return the number of each image's component, connected by pairs: int (n_images,).
+
+    ends: the row numbers of both images of each pair, int64 (2, n).
+    """
     is_edge = np.ones(ends.shape[1], bool)
     graph = coo_matrix((is_edge, tuple(ends)), shape=(n_images, n_images))
     _, component = csgraph.connected_components(graph, directed=False)
@@ -109,9 +117,12 @@ def _find_components(ends: np.ndarray, n_images: int) -> np.ndarray:
 
 
 def _compare_labels(members: pd.DataFrame, settings: DuplicateSettings) -> pd.DataFrame:
-    """Add conflict, and may_stay: whether labels and user allow that it is kept.
+    """Add conflict, and may_stay: whether CONFLICTS and the user allow that it is kept.
 
-    An image without a label agrees with every other image.
+    conflict: the labelled image is in a cluster with two labels. Test images and those
+    that the user drops do not count; an image without a label agrees with every other
+    one. In a conflict, "drop" keeps none of the images, "majority" those of the most
+    frequent label, "keep" all.
     """
     cluster = members["cluster"]
     is_dropped = members["decision"] == "drop"
@@ -122,7 +133,8 @@ def _compare_labels(members: pd.DataFrame, settings: DuplicateSettings) -> pd.Da
     if settings.conflicts == "majority":
         votes = label.groupby([cluster, label]).transform("size")
         is_winner = votes == votes.groupby(cluster).transform("max")
-        # Of two classes with as many votes neither wins.
+        # The sum counts the images of all winning labels. It equals the votes for one
+        # label if no other label wins: of two with as many votes neither does.
         may_stay |= is_winner.groupby(cluster).transform("sum") == votes
     return members.assign(
         conflict=conflict & ~members["is_test"],
@@ -131,7 +143,12 @@ def _compare_labels(members: pd.DataFrame, settings: DuplicateSettings) -> pd.Da
 
 
 def _rank(members: pd.DataFrame, settings: DuplicateSettings) -> pd.DataFrame:
-    """Return the members, the best ones first."""
+    """Return the members in the order in which they are preferred, the best first.
+
+    Labelled images precede test images; of each, images with a record, then those that
+    may stay, of the lowest source; by KEEP "largest" and "all", those of most pixels,
+    of most bytes and the first name; by "first", those that come first in the table.
+    """
     members = members.assign(n_pixels=members["height"] * members["width"])
     order = ["is_test", "is_fixed", "may_stay", "source"]
     if settings.keep != "first":
@@ -148,17 +165,21 @@ def _choose_kept(
 ) -> pd.DataFrame:
     """Add original, the row of the image that each one is a copy of, and distance.
 
-    ranked: of `_rank`. The best image of a cluster is an original; so is the best of
-    those that are not its copies, and so on. A copy is within twice MAX_BITS, or is
-    paired with the original or with an image that is kept in any case: if it is
-    farther, geometry or the user has confirmed the pair.
+    distance: bits between the two. ranked: of `_rank`, whose order stays.
+    The best image of a cluster is an original; so is the best of those that are not its
+    copies, and so on. A copy is within twice MAX_BITS, or is paired with the original
+    or with an image that is kept in any case: if it is farther, geometry or the user
+    has confirmed the pair.
     """
     always_kept = ranked.index[ranked["is_always_kept"]]
     ranked = ranked.assign(original=-1, distance=0)
+    # Images without an original so far, in the order of `ranked`. In each round every
+    # cluster gets one original, which is a copy of itself.
     row = ranked.index.to_series()
     while len(row):
         original = row.groupby(ranked["cluster"]).transform("first")
         distance = count_bits(codes, original, row)
+        # Of images with equal hashes only the first is in pairs.
         equal = row.index[distance == 0]
         confirmed = _list_partners(pairs, equal.union(always_kept))
         is_near = distance <= 2 * settings.max_bits
@@ -170,14 +191,17 @@ def _choose_kept(
 
 
 def _list_partners(pairs: pd.DataFrame, rows: pd.Index) -> np.ndarray:
-    """Return the rows that are paired with one of these."""
+    """Return the rows that are paired with one of these: int64 (n,), may repeat."""
     later = pairs["b"][pairs["a"].isin(rows)]
     earlier = pairs["a"][pairs["b"].isin(rows)]
     return np.append(later, earlier)
 
 
 def _decide(members: pd.DataFrame, settings: DuplicateSettings) -> pd.DataFrame:
-    """Add keep and reason; of the reasons that fit, the first counts."""
+    """Add keep (bool) and reason (text); of the reasons that fit, the first counts.
+
+    members: of `_choose_kept`, with is_leak for images that make a cluster a leak.
+    """
     cluster = members["cluster"]
     user_keeps = members["decision"] == "keep"
     is_leak = members["is_leak"].groupby(cluster).transform("any")
@@ -207,12 +231,14 @@ def find_leaks(clusters: pd.DataFrame, codes: np.ndarray) -> pd.DataFrame:
     clusters: of `find_clusters`. codes: of `read_codes`.
     Columns: distance (bits), dataset (""), and those of both images, of the test image
     (or the validation image of a pair with train) with the ending _a. Of several first
-    images, one that is kept counts.
+    images, one that is kept counts. Sorted by row_a, distance and row, the row numbers.
     """
     members = clusters.reset_index(names="row")
+    # A pair is of two ranks, the lower one first: test 0, validation 1, train 2.
     members["rank"] = members["split"].map(RANKS).fillna(1)
     firsts = members.sort_values("keep", ascending=False, kind="stable")
     firsts = firsts.drop_duplicates(["cluster", "rank"])
+    # Each member with the first of each rank in its cluster, at either end of the pair.
     pairs = [
         first.merge(second, on="cluster", suffixes=("_a", ""))
         for first, second in ((members, firsts), (firsts, members))

@@ -29,13 +29,15 @@ def read_datasets(compare_with: Sequence[str]) -> pd.DataFrame:
     compare_with: parts or folders of parts; each is a folder, a gs:// address or a
         slug. Of a slug only the fingerprints are downloaded.
     Columns: those of `read_fingerprints`, and dataset: what `compare_with` calls it,
-    without `PRIVATE` folders, and the folder of the part if that is one of several.
+    without `PRIVATE` folders (all but the last of an absolute path), and the folder of
+    the part if that is one of several.
     Raises: FileNotFoundError, ValueError: each names the part and what is wrong.
     """
+    # The first table, without rows, is only used if there is no other one.
     tables = [pd.DataFrame(columns=[*COLUMNS, "dataset"])]
     for source in dict.fromkeys(compare_with):
         folder = find_input(source, names=[FINGERPRINTS_FILE])
-        for part in list_parts(folder) or [folder]:
+        for part in list_parts(folder) or [folder]:  # it is a part itself
             name = PRIVATE.sub("", source).rstrip("/") + part.removeprefix(folder)
             tables.append(read_fingerprints(part).assign(dataset=name))
     return pd.concat(tables[1:] or tables, ignore_index=True)
@@ -50,12 +52,14 @@ def find_overlap(
 
     hashes: of `load_hashes`. others: of `read_datasets`.
     Columns: row (row number of `hashes`), distance (bits), orientation (EXIF), dataset,
-    and `COLUMNS` of the other image.
+    and image_id_a, split_a and label_name_a of the other image. Sorted by row; one row
+    at most for each image and dataset.
     """
     if others.empty:
         hashes = hashes.head(0)  # nothing is searched
     n_images = len(hashes)
     table = pd.concat([hashes, others.assign(problem="")], ignore_index=True)
+    # Pairs contain the first row with equal hashes alone: it stands for all of them.
     first = find_first(table)
     mine = pd.DataFrame({"row": range(n_images), "a": first[:n_images]})
     theirs = (
@@ -78,7 +82,8 @@ def find_overlap(
 def _mirror_pairs(near: pd.DataFrame, rows: pd.Series) -> pd.DataFrame:
     """Return pairs in both directions, and each of `rows` with itself.
 
-    Only the first images with equal hashes are in near pairs.
+    near: of `find_pairs`: a < b, and only the first row with equal hashes is in it. So
+    an image and another one with equal hashes are the pair of a row with itself.
     """
     swapped = near.rename(columns={"a": "b", "b": "a"})
     equal = pd.DataFrame(

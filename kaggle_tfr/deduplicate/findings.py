@@ -35,9 +35,13 @@ class Found:
 
 
 def note_findings(found: Found, others: pd.DataFrame) -> None:
-    """Note the copies, conflicts and leaks. others: of `read_datasets`."""
+    """Note the copies, conflicts, leaks and overlaps with `others`.
+
+    Rejected images do not count. others: of `read_datasets`.
+    """
     images = found.images.query("problem == ''")
     total = count_of(len(images), "image")
+    # A cluster of one has an image that LEAKS or the user drops, not a copy.
     size = found.clusters.groupby("cluster")["keep"].transform("size")
     copied = found.clusters[size > 1].join(images["label"])
     counted = count_of(copied["cluster"].nunique(), "cluster")
@@ -54,7 +58,9 @@ def note_findings(found: Found, others: pd.DataFrame) -> None:
 def _note_conflicts(copied: pd.DataFrame, counted: str) -> None:
     """Note the clusters whose labels disagree, also with those of test images.
 
-    counted: the number of all clusters.
+    copied: a row for each image in a cluster of two or more; columns cluster, label (-1
+    for none) and reason. counted: the number of all clusters, as "12 clusters".
+    Nothing is noted if no image has a label.
     """
     has_vote = (copied["label"] >= 0) & (copied["reason"] != "override: dropped")
     n_labels = copied[has_vote].groupby("cluster")["label"].transform("nunique")
@@ -74,7 +80,11 @@ def _note_conflicts(copied: pd.DataFrame, counted: str) -> None:
 
 
 def _note_leaks(leaks: pd.DataFrame, n_images: pd.Series) -> None:
-    """Note the copies in each two splits. n_images: of each split."""
+    """Note the copies in each two splits; "!" if labelled copies of test images stay.
+
+    leaks: of `find_leaks`: a row for each pair of images in two splits. n_images: of
+    each split, by its name.
+    """
     counts = leaks.groupby(["split_a", "split"], as_index=False).agg(
         n_copied=("image_id_a", "nunique"),
         n_others=("image_id", "nunique"),
@@ -94,7 +104,12 @@ def _note_leaks(leaks: pd.DataFrame, n_images: pd.Series) -> None:
 
 
 def _note_overlap(overlap: pd.DataFrame, others: pd.DataFrame, total: str) -> None:
-    """Note for each other dataset how many images are also in it."""
+    """Note for each other dataset how many images are also in it; "!" if some are kept.
+
+    overlap: a row for each of our images in each dataset that contains it; columns
+    dataset, its name, and keep, whether 02 keeps our image. others: a row for each
+    image of the other datasets. total: the number of our images, as "406 images".
+    """
     for dataset, n_there in others["dataset"].value_counts(sort=False).items():
         kept = overlap["keep"][overlap["dataset"] == dataset]
         note(

@@ -34,9 +34,10 @@ def verify_geometry(
     settings: DuplicateSettings,
     work_dir: str = "",
 ) -> pd.DataFrame:
-    """Return the pairs with the columns inliers (int64), verdict and accepted.
+    """Return the pairs with the columns inliers (int64), verdict and accepted (bool).
 
-    images: columns path and n_bytes; `pairs` contains its row numbers.
+    images: columns path and n_bytes. pairs: of `find_candidates`; a and b are row
+    numbers of `images`.
     verdict: "hash" within MAX_BITS (see `are_near`), "geometry" with 12 inliers, else
     "rejected". With SECOND_LOOK, the first 500 near pairs are compared, too, as a
     second witness; the others and mirrored ones have -1 inliers. The orientation of a
@@ -46,6 +47,7 @@ def verify_geometry(
     """
     is_near = are_near(pairs, settings)
     n_witnessed = MAX_WITNESSED if settings.second_look else 0
+    # Not pairs of mirrored images: a transform cannot mirror.
     is_compared = ~is_near | (np.cumsum(is_near) <= n_witnessed)
     compared = pairs[is_compared & pairs["orientation"].isin(ROTATED)]
     verified = _compare_places(images, compared, work_dir).reindex(pairs.index)
@@ -66,9 +68,10 @@ def _compare_places(
     pairs: pd.DataFrame,
     work_dir: str,
 ) -> pd.DataFrame:
-    """Return inliers and orientation of each pair; known ones are read from the file.
+    """Return the table of pairs with inliers and orientation, as `_compare_block` does.
 
-    A pair of the same files needs no second comparison.
+    Its index is that of `pairs`. Known pairs are read from geometry.parquet: those
+    whose paths and numbers of bytes are the same.
     """
     files = pd.DataFrame(
         {
@@ -90,7 +93,10 @@ def _compare_places(
 
 
 def _compare_block(table: pd.DataFrame) -> list[tuple[int, int]]:
-    """Return inliers and orientation of each pair."""
+    """Return inliers and orientation of each pair of the columns path_a and path_b.
+
+    orientation: of EXIF, by which b is rotated as a is, to a quarter turn.
+    """
     results = []
     paths = table[["path_a", "path_b"]]
     for path_a, path_b in paths.itertuples(index=False):
@@ -108,7 +114,8 @@ def _compare_block(table: pd.DataFrame) -> list[tuple[int, int]]:
 def find_features(path: str) -> Features:
     """Return at most 400 features of an image, none if it cannot be read.
 
-    Their places are those in the image with a short side of `SIDE` pixels.
+    Their places are those in the image with a short side of `SIDE` pixels; narrow ones
+    are smaller.
     """
     # Half of OpenCV's contrast threshold, because small images have few features.
     sift = cv2.SIFT.create(400, contrastThreshold=0.02)
@@ -120,7 +127,10 @@ def find_features(path: str) -> Features:
 
 
 def _load_grey(path: str) -> np.ndarray:
-    """Return an image in grey, uint8 (h, w); one shade if it cannot be read."""
+    """Return an image in grey, uint8 (h, w); one shade if it cannot be read.
+
+    Its short side has `SIDE` pixels, but its long side at most four times as many.
+    """
     pixels = load_pixels(path, SIDE)
     grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
     # Without the limit a narrow strip would become a huge image.
@@ -137,18 +147,19 @@ def find_transform(path_a: str, path_b: str) -> tuple[np.ndarray, int]:
     `cv2.warpAffine`, in images with a short side of `SIDE` pixels; it is 0 where none
     is found.
     """
-    features = find_features(path_a)
+    features = find_features(path_a)  # places, and their descriptors
     others = find_features(path_b)
     transform = None
     if len(others[0]):
         places, other_places = _match(features, others)
-        if len(places) > 2:
+        if len(places) > 2:  # any two fit a transform exactly
             transform, is_inlier = cv2.estimateAffinePartial2D(
                 places,
                 other_places,
                 ransacReprojThreshold=4,
             )
-    # Copies are at most twice as large as the other image.
+    # The scale, which is the length of the first column: copies are at most twice as
+    # large as the other image, or half as large.
     if transform is None or not 0.5 <= np.hypot(*transform[:, 0]) <= 2:
         return np.zeros((2, 3)), 0
     return transform, int(is_inlier.sum())
@@ -162,9 +173,11 @@ def _match(features: Features, others: Features) -> tuple[np.ndarray, np.ndarray
     nearest = cosine.argmax(axis=1)
     # Half the squared distance of unit vectors.
     distance = 1 - cosine.max(axis=1)
+    # Without the best match of each feature, the maximum is the second best.
     np.put_along_axis(cosine, nearest[:, None], -1, axis=1)
     second_distance = 1 - cosine.max(axis=1)
-    # Lowe's ratio test: the best match must be clearly nearer than the second best.
+    # Lowe's ratio test: the best match must be clearly nearer than the second best. The
+    # ratio of 0.8 is squared as the distances are.
     matched = np.flatnonzero(distance < 0.8**2 * second_distance)
     # Each feature of the other image is matched once, or it would count several times.
     order = np.argsort(distance[matched], kind="stable")
@@ -175,6 +188,9 @@ def _match(features: Features, others: Features) -> tuple[np.ndarray, np.ndarray
 
 
 def _to_vectors(descriptors: np.ndarray) -> np.ndarray:
-    """Return the roots of descriptors of sum 1, which are unit vectors (RootSIFT)."""
+    """Return descriptors as unit vectors, float32 (n, 128): RootSIFT.
+
+    They are the square roots of the descriptors divided by their sums.
+    """
     sums = descriptors.sum(axis=1, dtype=np.float32, keepdims=True)
     return np.sqrt(descriptors / np.maximum(sums, 1))

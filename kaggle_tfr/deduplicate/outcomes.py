@@ -35,7 +35,9 @@ LEAK_COLUMNS = [
 class DuplicateSettings(JsonDataclass):
     """The parameters of 02, as saved in duplicates.json. Radii are in bits of 256.
 
-    second_look: the parameter; in the file, what `find_candidates` did.
+    second_look: the parameter (True, False, "auto"); in the file, what
+    `find_candidates` did ("all", "nearest", ""). keep: "largest", "first" or "all".
+    conflicts: "drop", "majority" or "keep". leaks: "report" or "drop".
     """
 
     max_bits: int = 25
@@ -61,9 +63,11 @@ def save_clusters(
     settings: DuplicateSettings,
     work_dir: str,
 ) -> None:
-    """Write leaks.csv, duplicates.json, and last duplicates.parquet.
+    """Write leaks.csv, duplicates.json (the settings), and last duplicates.parquet.
 
+    clusters: of `find_clusters`; their index becomes the column row.
     leaks: of `find_leaks`, and of `find_overlap` with columns of this dataset's images.
+    Columns with _a become test_id and test_split, also for pairs without a test image.
     """
     leaks = leaks.rename(columns={"image_id_a": "test_id", "split_a": "test_split"})
     text = storage.format_csv(leaks[LEAK_COLUMNS])
@@ -74,8 +78,9 @@ def save_clusters(
 
 
 def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
-    """Read what `save_clusters` wrote; the index has the rows of images.parquet.
+    """Return the clusters and settings that `save_clusters` wrote.
 
+    The index of the clusters has the row numbers of images.parquet.
     Raises: ValueError: 02_deduplicate has not run.
     """
     path = f"{work_dir}/duplicates.json"
@@ -88,7 +93,8 @@ def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
 def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
     """Return the good rows that are kept, with their `cluster` (-1: none).
 
-    They have the index of `images`. Rows of one cluster must share a fold.
+    They have the index of `images`, without the columns `NOT_OF_RECORDS`. Rows of one
+    cluster must share a fold. An image without a cluster is kept.
     Raises: ValueError: no row is left.
     """
     table = match_clusters(images, clusters)
@@ -102,19 +108,21 @@ def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
 
 
 def match_clusters(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with columns cluster (-1: none), keep and reason (NA: none).
+    """Return the images with their columns of clusters; those without a cluster, too.
 
-    images, clusters: have the same index.
+    New columns: cluster (-1: none), keep (bool, True without a cluster) and reason (NA:
+    none). images, clusters: the index of both has row numbers of images.
     """
     table = images.join(clusters[["cluster", "keep", "reason"]])
     table["cluster"] = table["cluster"].fillna(-1).astype("int64")
-    table["keep"] = table["keep"].ne(False)
+    table["keep"] = table["keep"].ne(False)  # NA, without a cluster, is kept
     return table
 
 
 def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, int]:
     """Count the images by outcome, the most frequent first; each image counts once.
 
+    Of the outcomes that fit an image, the first in this order counts.
     Keys: labelled records, test records, in earlier parts, rejected (labelled and test
     images), and those of `REASONS`; none is 0. Records are images to be written.
     """
@@ -127,5 +135,6 @@ def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, in
     }
     conditions = list(outcomes.values())
     dropped = table["reason"].map(REASONS)
+    # The first true condition decides; without one, the reason of a dropped image.
     outcome = np.select(conditions, list(outcomes), dropped)
     return dict(Counter(outcome).most_common())

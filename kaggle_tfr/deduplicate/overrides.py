@@ -34,8 +34,8 @@ def read_overrides(file: str, images: pd.DataFrame, labels: Labels) -> pd.DataFr
     """Return the decisions of OVERRIDES, checked against the images of 01.
 
     file: the parameter, "" for none. images, labels: of `explore.load_images`.
-    Columns: `COLUMNS`; a <= b, the row numbers of the image and of the other image of a
-    pair.
+    Columns: image_id, action, value (text); a <= b, the row numbers of the image and of
+    the other image of a pair; for other actions, both are that of the image.
     Raises: OSError: the file cannot be read. ValueError: it lists the wrong rows.
     """
     rows = _read_rows(file) if file else pd.DataFrame(columns=COLUMNS, dtype=str)
@@ -52,7 +52,11 @@ def read_overrides(file: str, images: pd.DataFrame, labels: Labels) -> pd.DataFr
 
 
 def _check_rows(rows: pd.DataFrame, labels: Labels, file: str) -> None:
-    """Raise a ValueError that lists the rows that cannot be applied."""
+    """Raise a ValueError that lists the rows that cannot be applied.
+
+    rows: with a and b; a, the smaller one, is -1 if an image is not found. file: for
+    the error. Only a dataset with one class per image takes the action label.
+    """
     classes = number_names(labels.classes) if labels.kind == "single" else ()
     is_label = rows["action"] == "label"
     is_class = rows["value"].isin(classes) | ~is_label
@@ -69,7 +73,10 @@ def _check_rows(rows: pd.DataFrame, labels: Labels, file: str) -> None:
 
 
 def _find_rows(ids: pd.Series, images: pd.DataFrame) -> pd.Series:
-    """Return the row of each id; -1 if no image that can be read has it, or two."""
+    """Return the row of each id; -1 if no image that can be read has it, or two.
+
+    ids: an image_id, or split/image_id, such as "train/1.jpg". The index has the ids.
+    """
     good = images.query("problem == ''")
     full_names = good["split"] + "/" + good["image_id"]
     names = pd.concat([full_names, good["image_id"]]).drop_duplicates(keep=False)
@@ -77,7 +84,11 @@ def _find_rows(ids: pd.Series, images: pd.DataFrame) -> pd.Series:
 
 
 def _read_rows(file: str) -> pd.DataFrame:
-    """Return the columns of a CSV as text."""
+    """Return the rows of the CSV of OVERRIDES: image_id, action and value, all text.
+
+    Other columns and blank rows are left out. file: a path, also in a Kaggle input.
+    Raises: OSError: the file cannot be read. ValueError: a column is missing.
+    """
     table = parse_text(storage.read_bytes(find_file(file)))
     if not set(COLUMNS).issubset(table):
         raise ValueError(
@@ -95,7 +106,8 @@ def correct_images(
     """Return the images with the labels of the user; records keep theirs.
 
     New columns: decision ("keep", "drop" or ""); if there are groups, override_group
-    has them, NA for other images.
+    has them, NA for other images. Of decisions that contradict each other, the last one
+    counts. decisions: of `read_overrides`; column a has the row number of the image.
     """
     images = images.assign(decision="")
     is_recorded = mark_recorded(images)
@@ -104,7 +116,7 @@ def correct_images(
     for row, action, value in actions.itertuples(index=False):
         if action in ("keep", "drop"):
             images.loc[row, "decision"] = action
-        elif action == "group":
+        elif action == "group":  # the column is added by the first one
             images.loc[row, OVERRIDE_GROUP] = value
         elif action == "label" and not is_recorded[row]:
             images.loc[row, "label_name"] = value
@@ -119,7 +131,10 @@ def correct_pairs(
 ) -> pd.DataFrame:
     """Return the pairs with those that the user adds and cuts: verdict "user".
 
-    pairs: columns a < b, distance, orientation, inliers, verdict, accepted.
+    Such a pair replaces that of the same images; it is accepted if the user calls them
+    the same. Sorted by a and b.
+    pairs: columns a < b, distance, orientation, inliers, verdict, accepted. decisions:
+    of `read_overrides`. codes: of `read_codes`.
     """
     is_pair = decisions["action"].isin(PAIR_ACTIONS)
     decided = decisions[is_pair].drop_duplicates(["a", "b"], keep="last")
@@ -131,14 +146,15 @@ def correct_pairs(
         accepted=decided["action"] == "same",
     )
     pairs = pd.concat([table, pairs])
-    pairs = pairs.drop_duplicates(["a", "b"])
+    pairs = pairs.drop_duplicates(["a", "b"])  # the user's rows are first
     return pairs.sort_values(["a", "b"], ignore_index=True)
 
 
 def load_corrected(work_dir: str) -> tuple[pd.DataFrame, Labels, np.ndarray]:
-    """Return images and labels of 01 as 02 has corrected them.
+    """Return images and labels of 01, with the corrections of OVERRIDES, and cut rows.
 
-    Also the rows of images that the user calls different from another one.
+    The cut rows, int64 (n,), are the row numbers of images that the user calls
+    different from another one.
     Raises: FileNotFoundError: 01 or 02 has not run.
     """
     images, labels = load_images(work_dir)

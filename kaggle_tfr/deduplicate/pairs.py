@@ -46,8 +46,9 @@ def find_candidates(
     hashes: of `load_hashes`.
     Return the pairs, as `find_pairs` does, and the settings, whose second_look is which
     pairs beyond MAX_BITS are among them: "all" within 70 bits, "nearest" for the
-    likeliest of them, "" for none.
-    Raises: TooManyPairs.
+    likeliest of them, "" for none. "auto" verifies none of over 50,000 images, and none
+    of over 10 million pairs.
+    Raises: TooManyPairs: over 10 million pairs within MAX_BITS, or for True within 70.
     """
     radius = max(settings.max_bits, CANDIDATE_BITS)
     search = partial(find_pairs, hashes, rotated_bits=settings.rotated_bits)
@@ -60,8 +61,8 @@ def find_candidates(
                 return _choose_likeliest(search(radius), hashes, settings)
         print(
             f'SECOND_LOOK = "auto" verifies nothing: {len(hashes):,} images have too '
-            "many candidates. Set SECOND_LOOK = True to verify all, however long it "
-            "takes."
+            "many candidates. For over 50,000 images, SECOND_LOOK = True verifies up "
+            "to 10 million pairs, however long it takes."
         )
     return search(settings.max_bits), replace(settings, second_look="")
 
@@ -73,10 +74,13 @@ def _choose_likeliest(
 ) -> tuple[pd.DataFrame, DuplicateSettings]:
     """Return the near pairs and the likeliest others, as `find_candidates` does.
 
-    These have the lowest distance, of which the fine hash is a third.
+    The likeliest are the `MAX_VERIFIED` pairs with the lowest sum of the bits between
+    their fine hashes and twice the distance, which is that of the other four hashes.
+    pairs: of `find_pairs`, which have row numbers of `hashes`.
     """
     far_pairs = pairs[~are_near(pairs, settings)]
     fine_words = hashes[[*FINE_HASH]].to_numpy(np.uint64)
+    # uint64 (n, 4), whose bits are 1 where the fine hashes differ.
     differing = fine_words[far_pairs["a"]] ^ fine_words[far_pairs["b"]]
     fine_distance = np.bitwise_count(differing).sum(axis=1)
     bits = 2 * far_pairs["distance"] + fine_distance
@@ -90,7 +94,10 @@ def _choose_likeliest(
 
 
 def are_near(pairs: pd.DataFrame, settings: DuplicateSettings) -> np.ndarray:
-    """Return which pairs count without verification: bool (n,)."""
+    """Return which pairs count without verification: bool (n,).
+
+    They are within MAX_BITS, or, if b is mirrored or rotated, within a smaller radius.
+    """
     is_rotated = pairs["orientation"] != 1
     radius = np.where(is_rotated, settings.rotated_bits, settings.max_bits)
     return pairs["distance"].to_numpy() <= radius
@@ -115,16 +122,19 @@ def find_pairs(
     """
     codes = read_codes(hashes)
     rows = np.arange(len(hashes))
-    first = find_first(hashes)
+    first = find_first(hashes)  # -1 for unreadable images, which have no pairs
     is_copy = (first >= 0) & (first < rows)
     copies = np.stack([first[is_copy], rows[is_copy]])
     tables = [_list_pairs(codes, copies, 1)]
 
+    # The first images with equal hashes, without those of almost no texture.
     searched = rows[(first == rows) & (hashes["texture"] >= FLAT)]
+    # Orientation 1 alone, or all eight.
     for orientation in range(1, 2 if rotated_bits < 0 else 9):
         radius = max_bits if orientation == 1 else rotated_bits
         near = _search(codes, searched, orientation, radius)
         tables.append(_list_pairs(codes, near, orientation))
+    # Of several orientations of one pair, the nearest counts.
     pairs = pd.concat(tables).sort_values(["a", "b", "distance", "orientation"])
     return pairs.drop_duplicates(["a", "b"], ignore_index=True)
 
@@ -135,10 +145,16 @@ def _search(
     orientation: int,
     radius: int,
 ) -> np.ndarray:
-    """Find pairs a < b of these rows that are near when b is rotated: int64 (2, n)."""
+    """Find pairs a < b of these rows that are near when b is rotated: int64 (2, n).
+
+    codes: of `read_codes`, of all images. rows: row numbers, ascending. orientation:
+    EXIF's, 1 to 8; 1 does not rotate.
+    """
     plain = _rotate(codes[rows], 1)
     if orientation == 1:
         return rows[near_pairs(plain, radius)]
+    # One search of both. Below, b counts from the first rotated code: a pair of two
+    # plain codes has b < 0, one of two rotated codes b < a, so a < b leaves mixed ones.
     both = np.concatenate([plain, _rotate(codes[rows], orientation)])
     a, b = near_pairs(both, radius)
     b -= len(plain)
@@ -146,27 +162,36 @@ def _search(
 
 
 def _list_pairs(codes: np.ndarray, ends: np.ndarray, orientation: int) -> pd.DataFrame:
-    """Return the table of pairs in an orientation. ends: int64 (2, n)."""
+    """Return pairs as a table: a, b, distance (bits), and orientation, which all share.
+
+    ends: int64 (2, n), the row numbers in `codes` of both images of each pair.
+    """
     pairs = pd.DataFrame(ends.T, columns=["a", "b"])
     distance = _count_differing(codes, ends[0], ends[1], orientation)
     return pairs.assign(distance=distance, orientation=orientation)
 
 
 def read_codes(hashes: pd.DataFrame) -> np.ndarray:
-    """Return the hashes and the bits for their rotations: uint8 (n, 80)."""
+    """Return the hashes and the bits for their rotations: uint8 (n, 80).
+
+    The first 32 columns are the four hashes, which `max_bits` counts. hashes: of
+    `load_hashes`, a row per image.
+    """
     words = hashes[[*HASHES, *ROTATION_BITS]].to_numpy(np.uint64)
     return words.astype(">u8", order="C").view(np.uint8)
 
 
 def find_first(hashes: pd.DataFrame) -> np.ndarray:
-    """Return the first row with equal hashes, int64 (n,); -1 for unreadable images.
+    """Return for each row the first row with equal hashes, int64 (n,).
 
-    For images of almost no texture it is the first row with an equal file.
+    It is the row itself if there is no earlier one, and -1 for unreadable images. For
+    images of almost no texture it is the first row with an equal file.
+    hashes: of `load_hashes`.
     """
-    codes = read_codes(hashes).view("S80").ravel()
+    codes = read_codes(hashes).view("S80").ravel()  # one value per image
     is_flat = hashes["texture"] < FLAT
     key = np.where(is_flat, hashes["digest"], codes.astype(object))
-    key[hashes["problem"] != ""] = None
+    key[hashes["problem"] != ""] = None  # in no group, so NaN below
     rows = pd.Series(range(len(hashes)))
     first = rows.groupby(key, sort=False).transform("first")
     return first.fillna(-1).to_numpy(np.int64)
@@ -175,8 +200,8 @@ def find_first(hashes: pd.DataFrame) -> np.ndarray:
 def count_bits(codes: np.ndarray, a: Rows, b: Rows) -> np.ndarray:
     """Return the bits between the images in rows a and b: int64 (n,).
 
-    codes: of `read_codes`; the nearest orientation of b counts. Of its first 32
-    columns, the first orientation counts.
+    codes: of `read_codes`, uint8 (n, 80): the nearest of eight orientations of b
+    counts. If it has only the first 32 columns, b is not rotated.
     """
     orientations = range(1, 2 if codes.shape[1] == 32 else 9)
     distances = [_count_differing(codes, a, b, number) for number in orientations]
@@ -189,7 +214,10 @@ def _count_differing(
     b: Rows,
     orientation: int,
 ) -> np.ndarray:
-    """Return the bits between rows a and rows b in this orientation: int64 (n,)."""
+    """Return the bits between rows a and rows b in this orientation: int64 (n,).
+
+    codes: of `read_codes`. The images b are mirrored or rotated, the images a are not.
+    """
     codes_a = _rotate(codes[a], 1)
     codes_b = _rotate(codes[b], orientation)
     differing = codes_a ^ codes_b
@@ -197,9 +225,13 @@ def _count_differing(
 
 
 def _rotate(codes: np.ndarray, orientation: int) -> np.ndarray:
-    """Return the hashes that the images have when rotated: uint8 (n, 32)."""
+    """Return the four hashes that the images have when rotated: uint8 (n, 32).
+
+    codes: of `read_codes`; the first 32 columns suffice for orientation 1.
+    """
     if orientation == 1:
         return np.ascontiguousarray(codes[:, :32])
+    # Of the 640 bits of `codes`, the 256 that are the hashes in this orientation.
     positions = BITS_BY_ORIENTATION[orientation - 1]
     bits = np.unpackbits(codes, axis=1)
     return np.packbits(bits[:, positions], axis=1)

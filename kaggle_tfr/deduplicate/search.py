@@ -40,7 +40,7 @@ def near_pairs(codes: np.ndarray, radius: int) -> np.ndarray:
     """Find all pairs of codes within `radius` bits: int64 (2, m), rows a < b, sorted.
 
     codes: uint8 (n, 32).
-    Raises: TooManyPairs: more than `MAX_PAIRS`.
+    Raises: TooManyPairs: more than `MAX_PAIRS`, 10 million.
     """
     n_codes = max(1, len(codes))
     tables = parallel.run(
@@ -50,7 +50,7 @@ def near_pairs(codes: np.ndarray, radius: int) -> np.ndarray:
         local_only=True,  # every task reads all codes, too much for a cluster
     )
     found = np.empty(0, np.int64)
-    for a, b in tables:
+    for a, b in tables:  # a pair of rows as one number; a pair may be in several tables
         found = np.union1d(found, a * n_codes + b)
         if len(found) > MAX_PAIRS:
             raise TooManyPairs(
@@ -61,9 +61,11 @@ def near_pairs(codes: np.ndarray, radius: int) -> np.ndarray:
 
 
 def choose_keys(n_codes: int, radius: int) -> list[list[int]]:
-    """Return the numbers of the bits that are the key of each table.
+    """Return the numbers of the bits (0 to 255) that are the key of each table.
 
-    A bucket would have four to eight codes if all keys were equally frequent.
+    Codes within `radius` bits have the same key in one table at least. The design with
+    the fewest tables is chosen: one with an empty key, or keys of two to five blocks. A
+    bucket would have four to eight codes if all keys were equally frequent.
     """
     key_bits = (n_codes // 8 + 1).bit_length()
     # To sort a table takes as long as to compare each code with about 100 others. The
@@ -71,27 +73,32 @@ def choose_keys(n_codes: int, radius: int) -> list[list[int]]:
     designs = [(n_codes // 100, 0, 1, [range(1)])]
     for key_size in range(2, 6):
         n_blocks = BITS * key_size // key_bits
-        # n_blocks - n_groups * (key_size - 1) > radius: see above.
+        # n_blocks - n_groups * (key_size - 1) > radius: more blocks agree than groups
+        # can hold with less than `key_size` in each, so a group has a whole key.
         n_groups = (n_blocks - radius - 1) // (key_size - 1)
         groups = [range(first, n_blocks, n_groups) for first in range(n_groups)]
         n_tables = sum(comb(len(group), key_size) for group in groups)
         if groups:
             designs.append((n_tables, key_size, n_blocks, groups))
 
-    _, key_size, n_blocks, groups = min(designs)
+    _, key_size, n_blocks, groups = min(designs)  # by the number of tables
     keys = [key for group in groups for key in combinations(group, key_size)]
     return [_list_bits(key, n_blocks) for key in keys]
 
 
 def _list_bits(blocks: Sequence[int], n_blocks: int) -> list[int]:
-    """Return the numbers of the bits in some of `n_blocks` blocks."""
+    """Return the numbers of the bits (0 to 255) in these of `n_blocks` blocks.
+
+    Block i has each `n_blocks`-th bit from i on.
+    """
     return [bit for block in blocks for bit in range(block, BITS, n_blocks)]
 
 
 def search_table(codes: np.ndarray, key_bits: list[int], *, radius: int) -> np.ndarray:
     """Find pairs in the radius with equal bits of the key: int64 (2, m), a < b.
 
-    If there are more pairs than `MAX_PAIRS`, some of them are missing.
+    If there are more pairs than `MAX_PAIRS`, some of them are missing, but more than
+    `MAX_PAIRS` are found. codes: uint8 (n, 32). key_bits: numbers of bits, 0 to 255.
     """
     key = np.zeros(len(codes), np.uint32)
     for bit in key_bits:
@@ -102,7 +109,7 @@ def search_table(codes: np.ndarray, key_bits: list[int], *, radius: int) -> np.n
     size = np.bincount(key)[key]
     bucket = key - (size << 32)
     order = np.argsort(bucket)
-    words = codes.view(np.uint64)[order].T.copy()
+    words = codes.view(np.uint64)[order].T.copy()  # (4, n), ordered by buckets
     pairs = order[_compare_neighbours(words, bucket[order], radius)]
     return np.sort(pairs, axis=0)
 
@@ -115,7 +122,8 @@ def _compare_neighbours(
     """Find pairs in the radius that share a bucket: int64 (2, m) of places.
 
     Each code is compared with the next one, then with the one after that, and so on, as
-    far as the largest bucket reaches.
+    far as the largest bucket reaches. If more than `MAX_PAIRS` are found, it stops.
+    words: the codes, uint64 (4, n), ordered by `bucket`.
     bucket: the bucket's number minus 2**32 times its size, ascending.
     """
     found = [np.empty((2, 0), np.int64)]
@@ -139,7 +147,10 @@ def _compare_at_offset(
     offset: int,
     radius: int,
 ) -> np.ndarray:
-    """Return the places of codes near the code `offset` places later in the bucket."""
+    """Return the places of codes near the code `offset` places later in the bucket.
+
+    words: uint64 (4, n). bucket: of each code, or longer. radius: in bits.
+    """
     # Two words of 64 bits rule out most pairs of a radius up to 47, three up to 71.
     first_words = words[: 1 + radius // 24]
     # 256 overflows to 0: the distance of all words decides.

@@ -29,6 +29,7 @@ FACTS = ["image_id", "label_name", "split", "path"]  # of both images of a pair
 def run(values: Values) -> Found:
     """Find near-duplicates, decide which images to keep, and save the files for 03.
 
+    These are decisions.parquet, leaks.csv, duplicates.json and duplicates.parquet.
     values: the parameters of 02 by name, for example a notebook's `globals()`.
     Raises: FileNotFoundError: 01_explore has not run; ValueError: OVERRIDES or
     COMPARE_WITH cannot be applied.
@@ -36,13 +37,15 @@ def run(values: Values) -> Found:
     work = notebook.begin("02_deduplicate", values)
     settings = make_settings(DuplicateSettings, values)
     images, labels = explore.load_images(work)
-    # The last two have the files of the bundled sample, such as sample/overrides.csv.
+    # Where files are looked for; the last two have those of the bundled sample, such as
+    # sample/overrides.csv.
     folders = ("", work, KAGGLE_TEMP)
     file = find_beside(values["OVERRIDES"], *folders)
     decisions = read_overrides(file, images, labels)
     parts = [find_beside(part, *folders) for part in values["COMPARE_WITH"]]
     others = read_datasets(parts)
     hashes = explore.load_hashes(images, work)
+    # With all 80 columns, distances are those of the nearest orientation.
     codes = read_codes(hashes)[:, : 80 if settings.mirrored else 32]
 
     pairs, settings = find_candidates(hashes, settings)
@@ -74,7 +77,11 @@ def run(values: Values) -> Found:
 
 
 def _describe_pairs(pairs: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
-    """Return `Found.pairs`."""
+    """Return the pairs as in `Found.pairs`: nearest first, with facts of both images.
+
+    Columns distance and inliers become bits and matches; `FACTS` are added with the
+    endings _a and _b. a, b: row numbers of `images`.
+    """
     pairs = pairs.sort_values("distance", kind="stable", ignore_index=True)
     pairs = pairs.rename(columns={"distance": "bits", "inliers": "matches"})
     for end in ("a", "b"):

@@ -9,8 +9,10 @@ from kaggle_tfr.storage import real_path
 def input_or_sample(input_dir: str, work: str) -> str:
     """Return the input folder; for "", that of the sample, which is written to `work`.
 
-    On Kaggle the sample is outside of `work`, which is the output of the session there.
-    Raises: ValueError: the input folder is `work`.
+    On Kaggle it is written to /kaggle/temp, because the files in `work` are the output
+    of the session there.
+    input_dir: a path, a gs:// address or a Kaggle slug.
+    Raises: FileNotFoundError: there is no such input; ValueError: it is `work`.
     """
     if not input_dir:
         from kaggle_tfr_sample import write_sample

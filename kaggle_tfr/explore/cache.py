@@ -24,16 +24,18 @@ def compute_columns(
 ) -> pd.DataFrame:
     """Return the table with its columns `names` computed, or read from the file.
 
-    compute: picklable; takes rows, returns the values of `names` of each, as a tuple or
-    a mapping.
+    The order of the rows stays.
+    compute: picklable; takes up to `BLOCK` rows, returns the values of `names` of each,
+    as a tuple or a mapping.
     table: its index counts from 0; the columns `names` have their dtypes already.
     key: rows of the file with the same values in these columns are not computed again.
     path: the parquet file, "" for none. It is replaced whenever 2,000 rows, and a fifth
-    of those in it, are new.
+    of those in it, are new, and at the end; then it has the rows of this table alone.
     """
     done = _read_known(table, names, key, path)
     # Sorted, so that rows that need the same file are computed together.
     missing = table.drop(done.index).sort_values(key)
+    # Lists, one for each block, in the order of `missing`.
     results = run(
         compute,
         blocks(missing, BLOCK),
@@ -48,6 +50,7 @@ def compute_columns(
         missing = missing[n_rows:]
         computed = pd.DataFrame(list(islice(values, n_rows)), rows.index, names)
         computed = computed.astype(table.dtypes[names])
+        # The columns of `computed` replace those of the same names.
         done = pd.concat([done, rows.assign(**computed)]).sort_index()
         if path:
             storage.write_parquet(done, path)
@@ -57,11 +60,15 @@ def compute_columns(
 def _read_known(
     table: pd.DataFrame, names: list[str], key: list[str], path: str
 ) -> pd.DataFrame:
-    """Return the rows whose columns are in the file."""
+    """Return the rows of the table that are in the file, with `names` from the file.
+
+    They are found by the columns `key`, and have the index of the table. There are none
+    if the file is missing, or `path` is "".
+    """
     try:
         saved = storage.read_parquet(path).drop_duplicates(key)
         known = table[key].reset_index().merge(saved, on=key)
-        known = known.set_index("index")[names]
+        known = known.set_index("index")[names]  # the index of the table
     except (FileNotFoundError, KeyError):  # or it is of an earlier version
         return table.iloc[:0]
     return table.loc[known.index].assign(**known)

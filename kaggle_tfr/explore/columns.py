@@ -21,10 +21,12 @@ Columns = defaultdict[str, list[str]]  # their names by what they contain
 
 
 def sort_columns(rows: pd.DataFrame) -> Columns:
-    """Return the columns by what they contain.
+    """Return the names of a CSV's columns by what they contain; [] for a missing key.
 
-    The keys are "code" of masks, "label", "single" value, "split", "flag" (0 and 1),
-    "group", "other".
+    Keys: "code" (run-length codes of masks), "label" (called like labels), "single"
+    (one value in all rows), "split" (train, test …), "flag" (0 and 1), "group" (called
+    like subjects or sites), "other". Each column has the first key that fits.
+    rows: every cell is text.
     """
     columns = Columns(list)
     for name in map(str, rows):
@@ -36,8 +38,8 @@ def _sort_column(cells: pd.Series) -> str:
     """Return what a column contains, as a key of `sort_columns`."""
     name = str(cells.name)
     cells = cells.str.strip().str.lower().str.removesuffix(".0")
-    values = set(cells).difference(MISSING)
-    codes = values.difference(EMPTY_CODES)
+    values = set(cells).difference(MISSING)  # without "", "nan" …
+    codes = values.difference(EMPTY_CODES)  # nor "-1", which also means no mask
     if codes and all(re.fullmatch(RUNS, code) for code in codes):
         return "code"
     if LABEL_NAME.fullmatch(name):
@@ -46,6 +48,7 @@ def _sort_column(cells: pd.Series) -> str:
         return "single"
     if all(map(name_split, values)):
         return "split"
+    # Besides 0, 1, true and false, -1 for an uncertain label.
     if values.issubset([*FLAGS, "-1"]):
         return "flag"
     if SUBJECT_NAME.fullmatch(name) or SITE_NAME.fullmatch(name):
@@ -54,8 +57,12 @@ def _sort_column(cells: pd.Series) -> str:
 
 
 def find_labels(rows: pd.DataFrame) -> list[str]:
-    """Return the columns of labels: that of masks, one called so, or the only others.
+    """Return the names of the label columns in a CSV, by their names and values.
 
+    With run-length codes: the first column called like labels, if there is one, and
+    that of the codes. Otherwise the only column called like labels. If none is called
+    so, columns of splits, of groups and with one value are left out: the only one left,
+    or all that are left if they have only 0 and 1.
     Raises: ValueError: it is not clear which columns they are.
     """
     columns = sort_columns(rows)
@@ -74,16 +81,23 @@ def find_labels(rows: pd.DataFrame) -> list[str]:
 
 
 def find_kind(cells: pd.Series) -> dict[str, str]:
-    """Return LABEL_KIND of a quantity, LABEL_SEPARATOR of lists, {} for classes."""
+    """Return the parameters for a column of labels: {} if each cell is a class.
+
+    LABEL_KIND for a quantity: more different numbers than `MANY` and a quarter of the
+    cells. LABEL_SEPARATOR for lists of labels.
+    """
     values = cells[~cells.isin(MISSING)].drop_duplicates()
     numbers = pd.to_numeric(values, errors="coerce")
     is_quantity = numbers.nunique() > max(MANY, len(cells) / 4)
     if is_quantity and not LABEL_NAME.fullmatch(str(cells.name)):
         return {"LABEL_KIND": "number"}
-    for separator in "|;, ":
+    for separator in "|;, ":  # each of the four characters
+        # All parts of all cells, one a row.
         words = values.str.split(separator, regex=False).explode().str.strip()
-        # Names of classes can have commas and blanks, but few words are names, too.
+        # Names of classes can have commas and blanks. In lists, each word is also the
+        # only one of some cell, or there are few different words.
         is_list = words.isin(values).all() or 2 * words.nunique() < len(values)
+        # More words than values: the separator is in some of them.
         if len(words) > len(values) and (is_list or separator == "|"):
             return {"LABEL_SEPARATOR": separator}
     return {}

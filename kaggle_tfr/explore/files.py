@@ -58,7 +58,8 @@ class Files:
 
     folder: that was listed. images: with a "/" at the end for links to folders outside.
     others: CSVs, archives, shards, texts. outside: links out of INPUT_DIR.
-    splits, classes: of the folders of images; "" for none.
+    splits, classes: the split and the class of each folder of images; "" for none.
+    _named: the files by the last n names of their paths, for each n that was needed.
     """
 
     folder: str
@@ -70,18 +71,18 @@ class Files:
     _named: dict[int, Named] = field(default_factory=dict)
 
     def split_of(self, image: str) -> str:
-        """Return the split of an image by its folders, "" for none."""
+        """Return the split by an image's folders: "train", "val" …, "" for none."""
         return self.splits.get(os.path.dirname(image), "")
 
     def class_of(self, image: str) -> str:
-        """Return the folder of the class of an image, "" for none."""
+        """Return the class of an image: the name of a folder above it, "" for none."""
         return self.classes.get(os.path.dirname(image), "")
 
     def join(self, ids: Iterable[str]) -> list[Found]:
         """Return the files of each id: none, one, or several with its name.
 
         ids: paths, ends of paths, names or names without ending. They may begin with
-        folders that INPUT_DIR lacks.
+        folders that INPUT_DIR lacks. Case and zeros in front of a number do not count.
         """
         ends = list(map(_clean, ids))
         found: list[Found] = [()] * len(ends)
@@ -93,18 +94,20 @@ class Files:
             # id of a missing folder would get a file of its name elsewhere.
             if sum(map(bool, found)) > 0.05 * len(found):
                 break
+            # Without their first folders; "" if nothing is left.
             ends = [end.partition("/")[2] for end in ends]
         return found
 
     def _find(self, end: str) -> Found:
-        """Return the files whose paths end so.
+        """Return the files whose paths end with this path, compared as by `loosen`.
 
-        The whole path of a file comes before the end of one, and equal names before
-        similar ones.
+        Of several files, only those with exactly this whole path; if there are none,
+        only those that end with exactly this text; else all.
         """
         if not end:
             return ()
         depth = end.count("/") + 1
+        # As many names of a file's path are compared.
         if depth not in self._named:
             self._named[depth] = _index_names([*self.images, *self.others], depth)
         alike = self._named[depth].get(loosen(end), ())
@@ -117,35 +120,42 @@ class Files:
 
 
 def _index_names(files: Iterable[str], depth: int) -> Named:
-    """Return the files by the last names of their paths, in the loose form."""
+    """Return the files by the last `depth` names of their paths, as of `loosen`."""
     files_of = Named()
     for file in files:
         names = _clean(file).split("/")
         key = loosen("/".join(names[-depth:]))
-        # More than 100 files of one name would take long for as many ids.
+        # At most 100, because as many ids would each go through all files of a name.
         files_of[key] = (*files_of.get(key, ()), file)[:100]
     return files_of
 
 
 def _clean(text: str) -> str:
-    """Return a path with composed letters and with slashes."""
+    """Return a path in Unicode's form NFC, with "/" between names, none around it."""
     path = unicodedata.normalize("NFC", text).replace("\\", "/")
     return path.strip("/").removeprefix("./")
 
 
 def list_texts(value: str | Sequence[str]) -> list[str]:
-    """Return the texts of a parameter that takes one or several, none for ""."""
+    """Return the list of texts of a parameter that takes one or several; [] for ""."""
     listed = [value] if isinstance(value, str) else value
     return list(filter(None, listed))
 
 
 def remove_ending(text: str) -> str:
-    """Return a name without the ending of an image."""
+    """Return a name without the ending of an image, such as ".jpg"; others stay."""
     return IMAGE_NAME.sub("", text)
 
 
 def loosen(text: str) -> str:
-    """Return a path in lower case without ending and zeros that begin its number."""
+    """Return a path in the form in which ids and files are compared.
+
+    It is in lower case, without the ending of an image, and if the last name is a
+    number, without zeros in front of it.
+
+    >>> loosen("Train/Cats/0017.JPG"), loosen("a_0017.png")
+    ('train/cats/17', 'a_0017')
+    """
     return ZEROS.sub("", remove_ending(text.casefold().strip()))
 
 
@@ -156,14 +166,16 @@ def list_files(
 ) -> Files:
     """Return the files of a folder, without hidden ones and those of the system.
 
-    patterns: images that match none of them are left out; "*" also matches "/".
-    excluded: folders of output.
+    patterns: images that match none of them are left out; "*" also matches "/". Without
+    patterns, masks of other images are left out.
+    excluded: folders of output, which are not listed.
     """
     skipped = {f"{storage.real_path(output)}/" for output in excluded}
     is_outside = _walk(storage.real_path(folder), skipped)
+    # By the ending of the name; links to folders outside, which end with "/", as well.
     images = sorted(filter(IMAGE.search, is_outside))
     others = sorted(is_outside.keys() - images)
-    outside = set(filter(is_outside.get, is_outside))
+    outside = set(filter(is_outside.get, is_outside))  # the paths with True
     if patterns:
         regex = "|".join(map(fnmatch.translate, patterns))
         images = list(filter(re.compile(regex).match, images))
@@ -176,11 +188,13 @@ def list_files(
 def _walk(folder: str, skipped: set[str]) -> dict[str, bool]:
     """Return the paths of all files, and whether each is a link that leads outside.
 
-    A link to a folder in INPUT_DIR is left out, since that is listed anyway.
-    skipped: folders that are not listed, with a "/" at their ends.
+    A link to a folder in INPUT_DIR is left out, since that is listed anyway. So are
+    folders with `PRODUCTS` (a WORK_DIR or an audit), hidden and system files. A link to
+    a folder outside has a "/" at the end; that folder is not listed.
+    skipped: absolute paths of folders that are not listed, with a "/" at their ends.
     """
     is_outside = {}
-    pending = [""]
+    pending = [""]  # folders to list: paths below `folder`, with a "/" at their ends
     while pending:
         parent = pending.pop()
         is_link = _scan(f"{folder}/{parent}")
@@ -203,7 +217,7 @@ def _scan(folder: str) -> dict[str, bool]:
     Names of folders, and of links to folders, have a "/" at the end.
     """
     if storage.is_remote(folder):
-        return dict.fromkeys(storage.list_names(folder), False)
+        return dict.fromkeys(storage.list_names(folder), False)  # buckets have no links
     names = {}
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -222,6 +236,7 @@ def _leave_out_masks(images: Sequence[str]) -> list[str]:
     and called like an image elsewhere.
     """
     stems = set(map(_read_stem, filterfalse(MASK.search, images)))
+    # Of x_mask.png and masks/x.png, `MASK` matches "_mask" and "masks/".
     masks = [
         image
         for image in filter(MASK.search, images)
@@ -241,7 +256,11 @@ def _read_stem(image: str) -> str:
 
 
 def is_generic(folder: str) -> bool:
-    """Return whether a folder's name is that of a split or a folder of all images."""
+    """Return whether a folder's name is that of a split or a folder of all images.
+
+    >>> is_generic("train_images"), is_generic("images2"), is_generic("cats")
+    (True, True, False)
+    """
     return GENERIC.fullmatch(folder) is not None
 
 
@@ -256,7 +275,7 @@ def name_split(word: str) -> str:
     ('validation', '')
     """
     match = re.fullmatch(SPLIT, word.strip().lower())
-    split = match[2] if match else ""
+    split = match[2] if match else ""  # the word without what is around it
     return "validation" if split.startswith("eval") else split
 
 
@@ -264,13 +283,17 @@ def read_folders(folders: Iterable[str]) -> tuple[ByFolder, ByFolder]:
     """Return the split and the class of each folder of images, "" for none.
 
     The folders in a folder are classes unless at least half of them are called like
-    splits, like folders of all images or, in a class, like subjects.
+    splits, like folders of all images or, in a class, like subjects. A folder that is
+    not a class has the class of the folder above it. The topmost folder that is called
+    like a split, and is not a class, gives the split.
     """
     children = _list_children(folders)
     splits = {"": ""}
     classes = {"": ""}
     # A folder comes after the one above it.
     for parent, names in sorted(children.items()):
+        # Regular expressions for names that are not classes. IN_CLASS adds subjects,
+        # such as patient12; a class without siblings may only look like one.
         siblings = children[os.path.dirname(parent)]
         rule = IN_CLASS if classes[parent] and len(siblings) > 1 else GENERIC
         are_classes = 2 * len(list(filter(rule.fullmatch, names))) < len(names)
@@ -285,7 +308,7 @@ def read_folders(folders: Iterable[str]) -> tuple[ByFolder, ByFolder]:
 
 
 def _list_children(folders: Iterable[str]) -> dict[str, set[str]]:
-    """Return the names of the folders in each folder."""
+    """Return the names of the folders directly in each folder; "" is INPUT_DIR."""
     children = defaultdict[str, set[str]](set)
     for folder in folders:
         above = folder

@@ -31,12 +31,14 @@ def add_groups(images: pd.DataFrame, group_column: str) -> pd.DataFrame:
     """Return the images with the column of GROUP_COLUMN; "" is no group.
 
     group_column: a column, the rule "folder" or "names: REGEX", whose text is the name
-    of the column that is added; "exif_time" and "exif_camera" are known later.
+    of the column that is added. Nothing is added for "" and for columns of the steps
+    themselves (`RESERVED`), such as exif_time, which are known later.
     Raises: ValueError: there is no such column, or the rule fits no image.
     """
     if not group_column or group_column in RESERVED:
         return images
     paths = images.groupby("input_dir", observed=True)["path"]
+    # Paths below their input's folder, which is the name of the group.
     names = paths.transform(lambda paths: paths.str.removeprefix(f"{paths.name}/"))
     # The folder of an image is meant, even if a CSV has a column of this name.
     columns = images.drop(columns=FOLDER, errors="ignore")
@@ -48,15 +50,17 @@ def add_groups(images: pd.DataFrame, group_column: str) -> pd.DataFrame:
         parameter="GROUP_COLUMN",
     )
     groups = groups.fillna("").astype(str)
-    groups = groups.mask(groups.isin(MISSING), "")
+    groups = groups.mask(groups.isin(MISSING), "")  # of "nan" and the like
     return images.assign(**{group_column: groups})
 
 
 def find_groups(images: pd.DataFrame) -> str:
-    """Return the first column or rule of which enough images share groups, "" for none.
+    """Propose GROUP_COLUMN: the first column or rule with real groups, "" for none.
 
-    Columns of subjects precede those of sites, and fewer groups precede more. Most
-    classes have three groups or more: groups are not classes.
+    At least 5 % of the images are in groups of two or more, and most classes have three
+    such groups or more: groups are not classes. Columns of subjects precede those of
+    sites, and fewer groups precede more; `RULES` for paths come last.
+    images: of `read_table`.
     """
     images = images.sort_values("path").head(20_000)
     columns = images.nunique().sort_values().index
@@ -72,7 +76,7 @@ def find_groups(images: pd.DataFrame) -> str:
             continue
         # Groups of two or more images.
         shared = groups[(groups != "") & groups.duplicated(keep=False)]
-        n_groups = shared.groupby(images["label_name"]).nunique()
+        n_groups = shared.groupby(images["label_name"]).nunique()  # of each class
         if len(shared) >= 0.05 * len(images) and n_groups.median() >= 3:
             return rule
     return ""

@@ -49,9 +49,10 @@ def read_records(folds_from: str | Sequence[str], work_dir: str) -> pd.DataFrame
         dataset, as folders or slugs, or the folder that contains them; "" for none.
     work_dir: WORK_DIR, which must be another folder.
     Columns of the records: those of `read_fingerprints`; folder, of the part; path,
-        for a record without an image; and problem, which is "". Those of a CSV, which
-        has no plan, are image_id, split, fold, and part, which is -1.
-    Raises: FileNotFoundError, ValueError.
+        for a record without an image: "earlier:part-3/train/7.jpg", which no file has;
+        and problem, which is "". Those of a CSV, which has no plan, are image_id,
+        split, fold, and part, which is -1.
+    Raises: FileNotFoundError, ValueError: also if a part of the dataset is missing.
     """
     names = list_texts(folds_from)
     if not names:
@@ -73,19 +74,26 @@ def read_records(folds_from: str | Sequence[str], work_dir: str) -> pd.DataFrame
     records["path"] = place + "/" + records["image_id"]
     records["problem"] = ""
     records.attrs["plan"] = _load_plan(records)
+    # A work folder also has the records of the parts that it continues.
     return records.drop_duplicates("path", ignore_index=True)
 
 
 def _load_plan(records: pd.DataFrame) -> dict[str, Any]:
-    """Return the newest plan.json. Raises: ValueError: records are missing."""
+    """Return the content of the newest part's plan.json.
+
+    records: with their part (number) and its folder.
+    Raises: ValueError: they are of two datasets, or a part is missing.
+    """
     folders = records["folder"]
     check_one_dataset(
         folders.unique(),
         advice="Name parts of one dataset in FOLDS_FROM.",
     )
     parts = records["part"].unique()
+    # In the folder of the part with the highest number.
     path = f"{folders[records['part'].argmax()]}/plan.json"
     plan = storage.parse_json(storage.read_text(path), path, "Copy it again.")
+    # The number of the plan's last part, since parts are numbered on from 1.
     if len(parts) != PlanId.from_dict(plan).part_numbers.stop - 1:
         raise ValueError(
             f"FOLDS_FROM has records of the parts {parts.tolist()}, but needs those of "
@@ -96,7 +104,12 @@ def _load_plan(records: pd.DataFrame) -> dict[str, Any]:
 
 
 def _read_csv(name: str) -> pd.DataFrame:
-    """Return the folds in a CSV, whose images have no records."""
+    """Return image_id, split, fold and part of each row of a CSV; part is -1.
+
+    That means that the images have no records. Without a column of splits, all are in
+    train.
+    Raises: FileNotFoundError; ValueError: a column is missing.
+    """
     text = io.BytesIO(storage.read_bytes(find_file(name)))
     rows = pd.read_csv(text, dtype={"image_id": str}, keep_default_na=False)
     if not {"image_id", "fold"}.issubset(rows):
@@ -110,7 +123,11 @@ def _read_csv(name: str) -> pd.DataFrame:
 
 
 def _read_folder(folder: str) -> Iterator[pd.DataFrame]:
-    """Yield the records of a part, or of the parts in a folder and earlier ones."""
+    """Yield tables of records: of a part, or of each part in a folder.
+
+    A work folder that continues parts also has their records, in earlier.parquet.
+    Column folder: that of the part.
+    """
     for part in list_parts(folder, FINGERPRINTS_FILE) or [folder]:
         yield read_fingerprints(part).assign(folder=part)
     earlier = f"{folder}/{RECORDS}"
@@ -127,14 +144,20 @@ def join_records(
 
     images, labels: of 01. records: of `read_records`.
     New columns: part, the number of the part with the record (0: none, -1: a CSV gives
-    the fold), and fold (-1: none). Records without an image follow.
+    the fold), and fold (-1: none). Records of parts without an image follow. An image
+    with a record keeps its split, label_name and fold. If its file is rejected or has
+    another digest now, it has the path of a record without an image: it is not read.
     Raises: ValueError: the input has other labels.
     """
+    # The index of `found` has the rows of the images; `gone` are without an image.
     found, gone = _match(images, records)
     joined = images.assign(part=0, fold=-1)
+    # What replaces the image's: image_id, split, label_name, fold, part, digest, path
+    # and problem. A CSV has some of them.
     columns = records.columns.intersection(KEPT)
     joined.loc[found.index, columns] = found[columns]
 
+    # `joined` has what the records contain, `images` what the input contains.
     is_changed = joined["digest"] != images["digest"]
     is_relabelled = joined["label_name"] != images["label_name"]
     joined["path"] = images["path"].mask(is_changed, joined["path"])
@@ -157,44 +180,54 @@ def _add_gone(
     labels: Labels,
     plan: dict[str, Any],
 ) -> Table:
-    """Return the images and the records without one, with the labels of the plan."""
+    """Return the images and the records without one, with the labels of the plan.
+
+    plan: the newest plan.json. `label` is numbered again for all rows.
+    Raises: ValueError: as `_keep_labels`.
+    """
     labels = _keep_labels(labels, Labels.from_dict(plan["labels"]))
-    # The input may lack a class of the records.
+    # Columns of classes that only records have are blank; those of the input stay.
     images = images.assign(**labels.blanks() | dict(images))
     rows = _list_gone(images, gone, plan["settings"]["group_column"])
     images = pd.concat([images, rows], ignore_index=True)
     if labels.kind == "multi":
         columns = list(labels.label_columns)
+        # label_name has all labels of an image, with "|" between them.
         flags = images["label_name"].str.get_dummies("|")
         flags = flags.reindex(columns=columns, fill_value=0)
         images[columns] = flags.astype(np.int8)
-    numbered, _ = number_labels(images, labels)
+    numbered, _ = number_labels(images, labels)  # the labels stay those of the plan
     return numbered, labels
 
 
 def _match(
     images: pd.DataFrame, records: pd.DataFrame
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the records by the rows of their images, and those without an image.
+    """Return the records of images, by the rows of these, and those without an image.
 
     The id decides, then the content: in class folders, an image that moves to another
-    class has another id. A test image may have the id of another one.
+    class has another id. A test image may have the id of another one: it matches only
+    records of test images. An image has one record at most.
     """
     row = pd.Series(np.nan, records.index)
     for column in records.columns.intersection(["image_id", "digest"]):
         is_taken = images.index.isin(row)
         is_free = (images[column] != "") & ~is_taken
+        # The first free image of each id or digest.
         names = _name_rows(images, column)[is_free].drop_duplicates()
         row_of = pd.Series(names.index, names)
         found = _name_rows(records, column)[row.isna()].map(row_of)
-        row = row.fillna(found.drop_duplicates())
+        row = row.fillna(found.drop_duplicates())  # of equal records, the first
     is_found = row.notna()
     rows = row[is_found].astype(int)
     return records[is_found].set_index(rows), records[~is_found]
 
 
 def _name_rows(table: pd.DataFrame, column: str) -> pd.Series:
-    """Return the values of a column, with a mark at those of test images."""
+    """Return the values of a column, with "?" after those of test images.
+
+    So a test image and a labelled one with the same id or digest differ.
+    """
     is_test = table["split"] == "test"
     return table[column] + np.where(is_test, "?", "")
 
@@ -204,11 +237,15 @@ def _list_gone(
     records: pd.DataFrame,
     group_column: str,
 ) -> pd.DataFrame:
-    """Return rows with the columns of `images` for records without an image."""
+    """Return rows with the columns and dtypes of `images` for records without an image.
+
+    What a record does not contain is 0 or "". group_column: GROUP_COLUMN of the plan.
+    """
     gone = records.reindex(columns=images.columns)
     gone["input_dir"] = images["input_dir"].iloc[0]
     if group_column in images:
-        # Parts have digests of the groups' names, which the input may have.
+        # Parts have digests of the groups' names: where the input has the group, its
+        # name replaces the digest, so that both are one group.
         names = images[group_column].drop_duplicates()
         name_of = pd.Series(names.to_numpy(), digest_groups(names))
         digests = records[GROUP]
@@ -219,7 +256,10 @@ def _list_gone(
 
 
 def _keep_labels(labels: Labels, before: Labels) -> Labels:
-    """Return the earlier labels; those of the input must be among them."""
+    """Return the earlier labels, with the name and bit_depth of the new ones.
+
+    Raises: ValueError: the input has labels of another kind, or a new class.
+    """
     names_before = map(str, before.classes)
     new_names = set(map(str, labels.classes)).difference(names_before)
     if new_names or labels.kind != before.kind:

@@ -77,7 +77,8 @@ def read_table(
         "EXCLUDED": list(map(output_dir, filter(None, excluded))),
     }
     images, labels = number_labels(*_read_inputs(settings, files))
-    # All have the first of their names: output files use it.
+    # Validation images of folders "val" and "dev" become one split, called like that
+    # of the first one: the names of output files have it.
     is_validation = images["split"].map(SPLIT_NAMES) == "validation"
     images.loc[is_validation, "split"] = next(iter(images["split"][is_validation]), "")
     limit = settings["LIMIT"]
@@ -91,11 +92,16 @@ def read_table(
 
 
 def _read_inputs(settings: Values, files: Files | None) -> Table:
-    """Return the rows of the main input and of the further ones, and the labels."""
+    """Return the rows of the main input and of the further ones, and the labels.
+
+    A further input has the settings of the main one but LABEL_MAP, SPLIT_COLUMN and
+    TEST_CSV, changed by its own in MORE_INPUTS. Its labels are of the same kind.
+    """
     further = [
         _find_further(more["INPUT_DIR"], settings["INPUT_DIR"])
         for more in settings["MORE_INPUTS"]
     ]
+    # Folders whose files are not images of the main input, where they are in it.
     excluded = [*settings["EXCLUDED"], *further]
     main = {**settings, "EXCLUDED": excluded}
     images, labels = _read_input(main, files=files)
@@ -114,8 +120,9 @@ def _read_inputs(settings: Values, files: Files | None) -> Table:
 
 
 def _find_further(folder: str, input_dir: str) -> str:
-    """Return the folder of a further input, which may be below INPUT_DIR.
+    """Return the folder of a further input: below INPUT_DIR, else as `find_input`.
 
+    folder: a path, an address or a Kaggle slug.
     Raises: FileNotFoundError: it names the place below INPUT_DIR if the first folder of
     the path is there.
     """
@@ -134,6 +141,8 @@ def _add_further(
     """Return the rows with those of a further input, whose test images are not used.
 
     A file that both inputs have is the row of the first one whose CSV lists it.
+    images: of the inputs before. more: of the further one, changed in place. number: of
+    the further input, from 1: its `source`, and in front of ids that repeat.
     """
     is_test = (more["split"] == "test") & (more["problem"] == "")
     more.loc[is_test, "problem"] = "test image of a further input"
@@ -143,6 +152,8 @@ def _add_further(
 
     images = pd.concat([images, more], ignore_index=True)
     is_unlisted = images["problem"].str.startswith(NO_ROW)
+    # NO_ROW begins the problem of files that no CSV lists. They come last, so
+    # `duplicated` finds them if the file is also in an earlier row.
     paths = images["path"][is_unlisted.sort_values(kind="stable").index]
     is_again = paths.duplicated() & (paths != "")
     return images.drop(paths.index[is_again]).reset_index(drop=True)
@@ -155,7 +166,8 @@ def _read_input(
 ) -> Table:
     """Return a row for each image of one input, and its labels.
 
-    known: the labels of the main input, for a further one. Raises: as `read_table`.
+    known: the labels of the main input, for a further one. files: those of INPUT_DIR,
+    if they are listed already. `source` is 0. Raises: as `read_table`.
     """
     input_dir = settings["INPUT_DIR"]
     patterns = list_texts(settings["PATTERN"])
@@ -193,9 +205,13 @@ def _read_files(
     settings: Values,
     known: Labels | None,
 ) -> Table:
-    """Return a row for each image in files, and the labels."""
+    """Return a row for each image that is a file or in a CSV, and the labels.
+
+    known: the labels of the main input, for a further one. Raises: as `read_table`.
+    """
     rows = list_rows(files, settings)
     text = _read_text(rows, files, settings)
+    # Its last column has the codes of masks.
     if settings["LABEL_KIND"] == "masks" and not text.empty:
         _accept_unlisted(rows, text.iloc[:, -1])
     return label_rows(rows, text, settings, known)
@@ -206,10 +222,16 @@ def _read_text(
     files: Files,
     settings: Values,
 ) -> pd.DataFrame:
-    """Return the text of the columns or rules in LABEL_COLUMN."""
+    """Return the text of the columns or rules in LABEL_COLUMN, one column for each.
+
+    If it is "": that of the columns by `find_labels`, or of class folders without a
+    CSV. Labels that end the ids of masks are in front, as the column `TAIL`.
+    rows: of `list_rows`.
+    Raises: ValueError: there is no such column, or LABEL_COLUMN is needed.
+    """
     label_column = settings["LABEL_COLUMN"]
     columns = list_texts(label_column)
-    cells = rows.filter(regex=OF_CSV)
+    cells = rows.filter(regex=OF_CSV)  # without the columns of `list_rows`
     if label_column == "":
         columns = [FOLDER] if cells.columns.empty else find_labels(cells)
     if columns and TAIL in rows:
@@ -228,7 +250,11 @@ def _read_text(
 
 
 def _accept_unlisted(rows: pd.DataFrame, codes: pd.Series) -> None:
-    """Accept images without a row if the CSV lists only images with masks."""
+    """Remove the problem of images without a row if the CSV lists only masks.
+
+    That is so if the labelled images with an empty code are those without a row.
+    rows: of `list_rows`, changed in place. codes: the run-length code of each row.
+    """
     has_no_row = rows[PROBLEM].str.startswith(NO_ROW)
     is_train = rows[SPLIT] != "test"
     is_empty = codes.str.strip().isin(EMPTY_CODES) & is_train
@@ -243,11 +269,12 @@ def _accept_unlisted(rows: pd.DataFrame, codes: pd.Series) -> None:
 def check_table(images: pd.DataFrame) -> None:
     """Raise a ValueError if most images are unusable for one reason, or none is left.
 
-    Test images, files that no CSV lists and what LABEL_MAP leaves out do not count.
+    For the reason that several files have the name, 1 % are too many. Test images,
+    files that no CSV lists and what LABEL_MAP leaves out do not count.
     """
     is_left_out = images["problem"].str.startswith((NO_ROW, LEFT_OUT))
     counted = images[(images["split"] != "test") & ~is_left_out]
-    reasons = counted["problem"].str.split(":").str[0]
+    reasons = counted["problem"].str.split(":").str[0]  # without the details
     for reason, count in reasons[reasons != ""].value_counts().items():
         share = count / len(counted)
         if share > (0.01 if reason == SEVERAL_FILES else 0.5):
@@ -265,7 +292,7 @@ def check_table(images: pd.DataFrame) -> None:
 
 
 def note_rejects(images: pd.DataFrame) -> None:
-    """Note how many images are rejected, and why."""
+    """Note how many images are rejected, and why; "!" if more than 5 % are."""
     problem = images["problem"]
     counts = problem[problem != ""].str.split(":").str[0].value_counts()
     if counts.empty:
@@ -288,6 +315,8 @@ def note_doubts(
 ) -> None:
     """Note why the labels are probably wrong.
 
+    All images are of one class, there are more classes than half of the images, or a
+    class is called like a split or a folder of images. `note_combs` checks masks.
     label_column: LABEL_COLUMN; names of classes that it chooses are not doubted.
     """
     if labels.kind == "masks":

@@ -58,18 +58,23 @@ def label_rows(
 ) -> Table:
     """Return a row for each image, with its labels, and what the labels are.
 
-    rows: of `list_rows`, or of records. text, known: as in `read_labels`.
+    rows: of `list_rows`, or of records, with the columns `FILE`, `ID`, `SPLIT` and
+    `PROBLEM`; an image may have several. text, known: as in `read_labels`.
+    Columns of the result: those of `_list_columns`.
     Raises: ValueError: the text cannot be such labels.
     """
     file = rows[FILE]
     is_test = rows[SPLIT] == "test"
     facts = pd.DataFrame(
         {
+            # What rows of one image share: the file, or the id if it is missing.
             "image": file.where(file != "", rows[ID]),
+            # NO_ROW begins the problem of a file that no CSV lists.
             "is_optional": is_test | rows[PROBLEM].str.startswith(NO_ROW),
         }
     )
     labelled, labels = read_labels(text, facts, settings, known)
+    # One row of each image, or all; without the columns that were read as labels.
     rows = rows.loc[labelled.index].drop(columns=list(text), errors="ignore")
     labelled["problem"] = first_problem(rows[PROBLEM], labelled["problem"])
     images = _list_columns(rows, labelled, settings["INPUT_DIR"])
@@ -81,15 +86,20 @@ def _list_columns(
     labelled: pd.DataFrame,
     input_dir: str,
 ) -> pd.DataFrame:
-    """Return the columns of images: their place, labels, and others of the CSV."""
+    """Return the columns of images: image_id, path, split, labels, others of the CSV.
+
+    rows: of `list_rows`. labelled: of `read_labels`, with the same index.
+    A column of the CSV with the name of one that the steps add becomes "csv_" + name.
+    """
     names = {name: f"csv_{name}" for name in RESERVED}
+    # Names of helper columns, such as `FILE`, begin with "/"; OF_CSV matches others.
     others = rows.filter(regex=OF_CSV).rename(columns=names)
     others = others.drop(columns=list(labelled), errors="ignore")
     file = rows[FILE]
     places = pd.DataFrame(
         {
             "image_id": rows[ID],
-            "path": file.where(file == "", f"{input_dir}/" + file),
+            "path": file.where(file == "", f"{input_dir}/" + file),  # "" stays
             "split": rows[SPLIT],
         }
     )
@@ -102,13 +112,16 @@ def read_labels(
     settings: Values,
     known: Labels | None = None,
 ) -> Table:
-    """Return the labels of each image, by the index of its first row, and their kind.
+    """Return the labels of images, by the index of `rows`, and what the labels are.
 
     text: the cells of LABEL_COLUMN; without a column, images have no labels.
     rows: image, which all rows of an image share; is_optional, whether the image needs
     no label, as a test image. known: the labels of the main input.
-    Column `label` of the result is 0 for an image with labels, -1 for one without;
-    `number_labels` numbers them.
+    Columns of the result: label, 0 for an image with labels, -1 for one without, which
+    `number_labels` numbers; label_name; problem, "" for none; and, for several labels,
+    masks and quantities, one for each label. Several labels and masks have the first
+    row of each image. A class and a quantity have all rows, the later ones of an image
+    with a problem.
     Raises: ValueError: the cells cannot be such labels.
     """
     if text.columns.empty:
@@ -125,6 +138,7 @@ def read_labels(
     cells, classes = _map_cells(text, is_optional, settings, known)
     table, labels = _read_cells(cells, rows, settings, classes)
     if labels.kind == "single":
+        # LABEL_MAP has made "" of the class of an image.
         names = cells.iloc[:, 0]
         is_left_out = (names == "") & (names != text.iloc[:, 0])
         table.loc[is_left_out, "problem"] = LEFT_OUT
@@ -139,7 +153,12 @@ def _map_cells(
     settings: Values,
     known: Labels | None,
 ) -> tuple[pd.DataFrame, Classes]:
-    """Return the cells and columns that LABEL_MAP renames, and the known classes."""
+    """Return the cells and columns as LABEL_MAP renames them, and the known classes.
+
+    A map {"class": index} for one column renames nothing: its classes in the order of
+    their indices are the known ones. Otherwise they are those of `known`, () for any.
+    is_optional: whether the image of each row needs no label.
+    """
     label_map = _load_label_map(settings)
     order = _list_order(label_map)
     if order and not known and len(text.columns) == 1:
@@ -147,12 +166,17 @@ def _map_cells(
     # The label that LABEL_MAP gives to an empty cell is not that of a test image.
     is_blank = is_optional[text.index] & (text == "").all(axis=1)
     cells = text.where(is_blank, text.replace(label_map))
+    # For labels that are the names of columns.
     cells = cells.rename(columns=label_map)
     return cells, known.classes if known else ()
 
 
 def _load_label_map(settings: Values) -> dict[str, str]:
-    """Return LABEL_MAP, from the JSON file in INPUT_DIR if it is a file's name."""
+    """Return LABEL_MAP with names and labels as text, {} for none.
+
+    If it is a file's name, it is read from that JSON file in INPUT_DIR.
+    Raises: FileNotFoundError; ValueError: the file is not a JSON mapping.
+    """
     label_map: Any = settings["LABEL_MAP"] or {}
     if isinstance(label_map, str):
         path = storage.resolve(settings["INPUT_DIR"], label_map)
@@ -162,14 +186,21 @@ def _load_label_map(settings: Values) -> dict[str, str]:
 
 
 def _list_order(label_map: dict[str, str]) -> Classes:
-    """Return the classes in the order of their labels; () if the map renames them."""
+    """Return the classes in the order of their labels; () if the map renames them.
+
+    label_map: it gives an order if its labels are "0", "1" … without a gap.
+    """
     name_of = {label: name for name, label in label_map.items()}
     names = [name_of.get(str(label), "") for label in range(len(label_map))]
     return _parse_names(names) if all(names) else ()
 
 
 def _split_cells(text: pd.DataFrame, separator: str) -> pd.DataFrame:
-    """Return a row for each label of a cell, tidied by columns."""
+    """Return a row for each label of a cell, tidied by columns.
+
+    Labels of one cell have its index. separator: "" does not split cells; only the
+    first column is split.
+    """
     if separator:
         lists = text.iloc[:, 0].str.split(separator, regex=False)
         text = lists.explode().str.strip().to_frame()
@@ -177,7 +208,10 @@ def _split_cells(text: pd.DataFrame, separator: str) -> pd.DataFrame:
 
 
 def _tidy(cells: pd.Series) -> pd.Series:
-    """Return the cells with composed letters; if all are numbers, 1.0 is 1."""
+    """Return the cells in Unicode's form NFC, "" for missing ones such as "nan".
+
+    If all are numbers, "1.0" becomes "1".
+    """
     cells = cells.str.normalize("NFC")
     is_missing = cells.str.strip().isin(MISSING)
     cells = cells.mask(is_missing, "")
@@ -195,13 +229,15 @@ def _read_cells(
     """Return the labels of cells, whatever form they have; label -1 is a missing one.
 
     cells: their columns are called like the labels, "" for one that is left out.
+    rows: as in `read_labels`. classes: those that labels must be, () for any.
+    Raises: ValueError: as `_list_classes`, `_spread`.
     """
     kind = settings["LABEL_KIND"]
-    names = cells.iloc[:, 0]
+    names = cells.iloc[:, 0]  # of the labels; codes of masks are in the last column
     if kind == "masks":
         codes = cells.iloc[:, -1].str.strip().replace(list(EMPTY_CODES), "")
         is_labelled = ~rows["is_optional"] | (codes != "")
-        if len(cells.columns) == 1:
+        if len(cells.columns) == 1:  # its name is that of the only class
             names = pd.Series(names.name, names.index)
         return _spread(names, codes, rows.index[is_labelled], rows, classes)
     if kind == "number":
@@ -245,7 +281,7 @@ def _list_classes(
 
 
 def number_names(classes: Classes) -> dict[str, int]:
-    """Return the label of each class by its name."""
+    """Return the label of each class, its number from 0, by its name."""
     return {str(name): label for label, name in enumerate(classes)}
 
 
@@ -254,16 +290,24 @@ def _label_classes(
     rows: pd.DataFrame,
     classes: Classes,
 ) -> Table:
-    """Return one class for each image, "" for none."""
+    """Return one class for each row, "" for none, and the labels.
+
+    names: the text of the class. A class that only images without need of a label have
+    becomes "".
+    """
     classes = _list_classes(names, rows, classes)
     names = names.where(names.isin(number_names(classes)), "")
     return _describe(names, rows), Labels("single", tuple(classes))
 
 
 def _label_numbers(cells: pd.Series, rows: pd.DataFrame) -> Table:
-    """Return a quantity for each image; `number_labels` makes classes of it."""
+    """Return a quantity for each row, and its labels without classes.
+
+    It is a float, NaN for text that is not a number, in the column of the cells' name,
+    or "target" if that cannot be one. `number_labels` makes classes of it.
+    """
     column = str(cells.name)
-    if column in RESERVED or ":" in column:
+    if column in RESERVED or ":" in column:  # of the steps, or a rule "names: REGEX"
         column = "target"
     cells = cells.where(cells.str.fullmatch(NUMBER), "")
     table = _describe(cells, rows)
@@ -272,7 +316,11 @@ def _label_numbers(cells: pd.Series, rows: pd.DataFrame) -> Table:
 
 
 def _describe(names: pd.Series, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return label, label_name and problem of each row, which has one name or none."""
+    """Return label, label_name and problem of each row, which has one name or none.
+
+    label: 0 with a name, -1 without. A second row of an image always has a problem, and
+    all rows of an image with different names.
+    """
     image = rows["image"]
     n_names = names.groupby(image).transform("nunique")
     problem = np.select(
@@ -293,7 +341,8 @@ def number_labels(images: pd.DataFrame, labels: Labels) -> Table:
     """Return the images of all inputs with `label`, and labels with classes.
 
     `label` is the number of a class, of a combination of labels, or of one of ten bins
-    of a quantity with equal counts, which are its classes; -1 for none.
+    of a quantity with equal counts, which are its classes; -1 for none. label_name of a
+    quantity becomes that of its bin.
     """
     if labels.kind == "number":
         (column,) = labels.label_columns
@@ -308,6 +357,7 @@ def number_labels(images: pd.DataFrame, labels: Labels) -> Table:
         names = names.where(images["label"] >= 0)
     else:
         categories = list(number_names(labels.classes))
+    # -1 for NaN, and for a name that is not a category.
     label = pd.Categorical(names, categories).codes
     return images.assign(label=label.astype(np.int64)), labels
 
@@ -318,20 +368,26 @@ def _label_flags(
     kind: str,
     classes: Classes,
 ) -> Table:
-    """Return the labels of columns of 0 and 1; a row with other cells has none."""
+    """Return the labels of columns of 0 and 1; a row with other cells has none.
+
+    Such a row has a problem, unless its image needs no label.
+    kind: "single", "multi", or "auto" for that which fits the rows. By "single", rows
+    without exactly one 1 have no label.
+    """
     flags = _read_flags(cells)
-    columns = list(dict.fromkeys(map(str, flags)))
+    columns = list(dict.fromkeys(map(str, flags)))  # LABEL_MAP may make equal names
     is_required = ~rows["is_optional"]
     if kind == "auto":
         kind = _choose_kind(flags[is_required[flags.index]])
 
     if kind == "single":
-        is_one = flags.sum(axis=1) == 1
+        is_one = flags.sum(axis=1) == 1  # else the image has no label
         names = flags.idxmax(axis=1).where(is_one, "")
         names = names.reindex(cells.index, fill_value="")
         classes = classes or sorted(_parse_names(columns))
         table, labels = _label_classes(names, rows, classes)
     else:
+        # A row for each cell: variable, the name of its column, and value, 0 or 1.
         marks = flags.melt(ignore_index=False)
         names = marks["variable"][marks["value"] == 1]
         table, labels = _spread(names, names, flags.index, rows, classes or columns)
@@ -341,7 +397,10 @@ def _label_flags(
 
 
 def _read_flags(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that have only 0 and 1, without columns that are left out."""
+    """Return the rows that have only 0 and 1, as numbers; true is 1, false is 0.
+
+    Columns with the name "", which LABEL_MAP leaves out, are dropped.
+    """
     cells = cells.drop(columns="", errors="ignore")
     flags = cells.apply(lambda column: column.str.strip().str.lower().map(FLAGS))
     return flags.dropna()
@@ -368,9 +427,11 @@ def _spread(
 ) -> Table:
     """Return a row for each image, with its value in the column of each name.
 
-    values: run-length codes, of which those of one image and name become one, or the
-    names, which become 1. labelled: the rows whose images have labels, if only none of
-    them.
+    names: the label in each row, "" for none; an index may repeat. values: run-length
+    codes, of which those of one image and name become one, or the same object as
+    `names` for several labels: 1 for a label that the image has, else 0.
+    labelled: index of the rows whose images have labels, even if without any of them.
+    Raises: ValueError: a label is called like a column of the steps.
     """
     kind = "multi" if values is names else "masks"
     classes = tuple(_list_classes(names, rows, classes))
@@ -389,6 +450,7 @@ def _spread(
     marks = marks[(values != "") & names.isin(labels.label_columns)]
     table = _widen(marks, image.drop_duplicates(), labels)
     is_labelled = image[table.index].isin(image[labelled])
+    # 0 with labels, -1 without.
     table.insert(0, "label", is_labelled.astype(np.int64) - 1)
     return table, labels
 
@@ -400,7 +462,10 @@ def _widen(
 ) -> pd.DataFrame:
     """Return label_name, problem and the columns of labels, a row for each image.
 
-    marks: image, name and value of each label.
+    marks: image, name and value of each label. images: the image of each row of the
+    result, by the index of its first row.
+    label_name: the names of all labels of the image in order, with "|" between them.
+    The columns of labels have 0 or 1 (int8), or a run-length code, "" for none.
     """
     join: Any = "first" if labels.kind == "multi" else join_codes
     table = marks.pivot_table(

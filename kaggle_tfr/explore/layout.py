@@ -55,11 +55,13 @@ def format_recipe(values: Mapping[str, Any], comments: Sequence[str]) -> str:
     """
     lines = [f"# {to_line(comment)}" for comment in comments]
     for name, value in values.items():
-        # JSON whose strings are printable is YAML, too.
+        # JSON whose strings are printable is YAML, too. `NO_TEXT` finds NUL and bytes
+        # that are not UTF-8.
         text = json.dumps(value, ensure_ascii=False)
         if NO_TEXT.search(text):
             raise ValueError(f"{name} cannot be {value!r}, which is not text.")
         setting = f"{name}: {to_line(text)}"
+        # Of the table of parameters; a few have none.
         description = PARAMETERS[name].description or "as in the data"
         lines.append(f"{setting:48} # {description}")
     return "\n".join(lines) + "\n"
@@ -68,7 +70,7 @@ def format_recipe(values: Mapping[str, Any], comments: Sequence[str]) -> str:
 def write_recipe(source: str, out: str | None = None) -> tuple[str, list[str]]:
     """Write a commented recipe for a folder or Kaggle slug; return its path, comments.
 
-    out: None for NAME.yaml.
+    out: the path of the recipe, None for NAME.yaml.
     Raises: OSError, of which FileExistsError: `out` exists; and as `propose_recipe`.
     """
     path = out or f"{locate(source)[1]}.yaml"
@@ -83,9 +85,9 @@ def write_recipe(source: str, out: str | None = None) -> tuple[str, list[str]]:
 
 
 def propose_recipe(source: str) -> Layout:
-    """Return the recipe for a folder or Kaggle slug.
+    """Return the recipe for a folder or Kaggle slug, and comments on it.
 
-    The comments tell the doubts, and what 01 would read.
+    The comments contain the doubts, and what 01 would read or why it would stop.
     Raises: FileNotFoundError: there are no images; ValueError: a name is not text.
     """
     folder, name, input_dir = locate(source)
@@ -97,7 +99,7 @@ def propose_recipe(source: str) -> Layout:
         **{parameter: DEFAULTS[parameter] for parameter in USUAL},
         **found,
     }
-    # Without labels, if they fail.
+    # If the labels cannot be read, `[]` reads the images without, for the comments.
     for label_column in (values.get("LABEL_COLUMN", ""), list[str]()):
         try:
             read = {**values, "LABEL_COLUMN": label_column}
@@ -109,7 +111,10 @@ def propose_recipe(source: str) -> Layout:
 
 
 def locate(source: str) -> tuple[str, str, str]:
-    """Return the folder of an input, and NAME and INPUT_DIR of its recipe."""
+    """Return the absolute folder of an input, and NAME and INPUT_DIR of its recipe.
+
+    source: a folder, a gs:// address or a Kaggle slug.
+    """
     folder = output_dir(find_input(source))
     # A path, or the slug as it is given.
     input_dir = folder if folder == output_dir(source) else source.strip("/")
@@ -120,7 +125,8 @@ def locate(source: str) -> tuple[str, str, str]:
 def detect_layout(files: Files) -> Layout:
     """Return the parameters of labels, splits and tests in a folder, and comments.
 
-    The first CSV that names images has the labels.
+    The first CSV that names images has the labels: those in the fewest folders come
+    first, of these those called train. CSVs called test or submission are TEST_CSV.
     Raises: as `propose_recipe`.
     """
     if are_shards(files):
@@ -139,14 +145,17 @@ def detect_layout(files: Files) -> Layout:
 
 
 def _detect_labels(names: Sequence[str], files: Files) -> Recipe:
-    """Return the parameters of labels in CSVs; if there are none, in folders."""
+    """Return the parameters of labels in CSVs; if there are none, in folders.
+
+    names: of CSVs; all with the columns of the first that names images are used.
+    """
     images = [image for image in files.images if files.split_of(image) != "test"]
     has_classes = len(set(map(files.class_of, images))) > 1
     labelled = {}
     for name in names[:20]:
         with suppress(ValueError):  # 01 will raise it, too, if the CSV is used
-            rows = read_csvs(name, files).filter(regex=OF_CSV)
-            column = find_ids(rows, files)
+            rows = read_csvs(name, files).filter(regex=OF_CSV)  # its own columns
+            column = find_ids(rows, files)  # "" if it does not name images
             # Beside class folders, a CSV of few images does not have the labels.
             is_small = has_classes and len(rows) < len(images) / 10
             if column and not is_small:
@@ -161,7 +170,10 @@ def _detect_labels(names: Sequence[str], files: Files) -> Recipe:
 
 
 def _detect_columns(rows: pd.DataFrame) -> Recipe:
-    """Return the parameters for the columns of a CSV."""
+    """Return the parameters for the columns of a CSV, whose index has the ids.
+
+    LABEL_COLUMN is "", at which 01 stops, if the labels are not clear.
+    """
     values: Recipe = {
         "ID_COLUMN": rows.index.name,
         "LABEL_COLUMN": "",
@@ -170,6 +182,7 @@ def _detect_columns(rows: pd.DataFrame) -> Recipe:
     if columns["split"]:
         values["SPLIT_COLUMN"] = columns["split"][0]
     if columns["code"]:
+        # Near-duplicates may have different masks, so 02 drops none of them.
         values |= {
             "LABEL_KIND": "masks",
             "KEEP": "all",
@@ -188,9 +201,14 @@ def _detect_folders(
     names: Sequence[str],
     files: Files,
 ) -> Recipe:
-    """Return the parameters of classes in folders or names; if unsure, 01 stops.
+    """Return LABELS_CSV and LABEL_COLUMN for classes in folders or names of images.
 
-    images: without those in test folders. names: of CSVs.
+    LABEL_COLUMN is "folder" for several class folders, "names: REGEX" if the names of
+    images begin with classes, [] for images without labels. It is "", for which 01
+    stops or notes a doubt, if a class is called like a split or a folder of images, or,
+    without classes, if labels may be in a table (CSV, JSON, XLSX …) or behind a link.
+    LABELS_CSV is then the first CSV, "" for none; otherwise always "".
+    images: without those in test folders. names: of CSVs, none of which has labels.
     """
     classes = set(map(files.class_of, images))
     label_column: str | list[str] = []
@@ -207,7 +225,11 @@ def _detect_folders(
 
 
 def _have_classes(images: Sequence[str]) -> bool:
-    """Return whether the names of images begin with those of a few classes."""
+    """Return whether the names of images begin with those of a few classes.
+
+    Each name is words and a number, as in cat_12.jpg. The words are at least two, with
+    five images or more, and none is called like a split or a folder of images.
+    """
     counts = pd.Series(images, dtype=str).str.extract(PREFIX)[0].value_counts()
     if len(counts) < 2 or counts.sum() < len(images) or counts.min() < 5:
         return False
@@ -220,7 +242,10 @@ def _add_table(
     images: pd.DataFrame,
     labels: Labels,
 ) -> None:
-    """Add groups, and comments on what 01 reads, to a recipe."""
+    """Add GROUP_COLUMN and N_FOLDS to a recipe, and comments on what 01 reads.
+
+    values, comments: changed in place. images, labels: of `read_table`.
+    """
     good = images[images["problem"] == ""].drop_duplicates("path")
     if group_column := find_groups(good):
         values["GROUP_COLUMN"] = group_column

@@ -38,7 +38,11 @@ def check_codes(
     labels: Labels,
     rle_order: str,
 ) -> None:
-    """Make the codes of images count by columns; one that does not fit is a problem."""
+    """Make the codes of images count by columns; one that does not fit is a problem.
+
+    images: changed in place; with a column of codes for each of labels.label_columns.
+    rle_order: how the codes count now, by "columns" or by "rows".
+    """
     for name in labels.label_columns:
         codes = images[[name, "height", "width"]].to_numpy()
         found = pd.Series([find_code_problem(*row) for row in codes], images.index)

@@ -52,8 +52,9 @@ def read_records(settings: Values, known: Labels | None = None) -> Table:
 
     No image is decoded. A damaged record is a row with a problem, and so is a shard
     that cannot be read.
-    image_id: that of the record, or its address below INPUT_DIR if there is none or if
-    it repeats. Features of other sources are columns.
+    image_id: that of the record, or its address below INPUT_DIR ("x.tfrec#17") if there
+    is none or if it repeats. Features other than image, label, id, size and split
+    become columns.
     known: the labels of the main input, for a further one.
     Raises: FileNotFoundError: no shard; ValueError: INPUT_SCHEMA is needed, or cannot
     be used.
@@ -69,6 +70,7 @@ def read_records(settings: Values, known: Labels | None = None) -> Table:
     tables = parallel.run(read_shard, listed, label="Reading shards")
     records = pd.concat(tables, ignore_index=True)
 
+    # The shards decide, not LABEL_KIND; LABEL_MAP may still rename.
     settings = {**settings, "LABEL_KIND": saved.kind, "LABEL_SEPARATOR": ""}
     if saved.classes and not settings["LABEL_MAP"]:
         known = known or saved
@@ -77,7 +79,12 @@ def read_records(settings: Values, known: Labels | None = None) -> Table:
 
 
 def _load_labels(folders: Iterable[str], schema: RecordSchema) -> Labels:
-    """Return the labels.json of the shards, or labels as the schema has them."""
+    """Return the labels.json of the shards, or labels as the schema has them.
+
+    Those of the schema count if labels.json has another kind, or is missing; they have
+    no classes but those of label columns.
+    folders: of parts.
+    """
     saved = share_labels(folders)
     kind = "multi" if schema.key_of("labels") else schema.kind
     columns = schema.label_columns
@@ -85,7 +92,12 @@ def _load_labels(folders: Iterable[str], schema: RecordSchema) -> Labels:
 
 
 def _name_rows(records: pd.DataFrame, saved: Labels) -> pd.DataFrame:
-    """Return records as rows with the column `ID`; other sources become columns."""
+    """Return records as rows, with their ids in the column `ID`.
+
+    records: of `_read_shard`; columns of `SOURCES` (image, label, id, size, split …)
+    and of labels are dropped, others stay. An id is the image_id of the record, or its
+    address if there is none or if it repeats.
+    """
     used = [*SOURCES, *saved.label_columns]
     rows = records.drop(columns=used, errors="ignore")
     rows = rows.convert_dtypes(convert_string=False, convert_floating=False)
@@ -96,9 +108,12 @@ def _name_rows(records: pd.DataFrame, saved: Labels) -> pd.DataFrame:
 
 
 def _read_text(records: pd.DataFrame, saved: Labels) -> pd.DataFrame:
-    """Return the text of the labels of records, and their names in front of codes.
+    """Return the text of the labels of records, "" for none.
 
-    saved: the labels.json of the shards.
+    Columns: the name of the class, or else its number; or one for each of several
+    labels; for masks the name of the label and "/code", with a row for each code, so
+    that the index repeats.
+    saved: the labels.json of the shards; its classes replace their numbers.
     """
     columns = list(saved.label_columns)
     if saved.kind == "single":
@@ -142,7 +157,11 @@ def list_shards(settings: Values) -> pd.DataFrame:
 
 
 def _place_shards(names: Sequence[str], input_dir: str) -> dict[str, tuple[str, str]]:
-    """Return split and part of each file, and of those that a shards.csv lists."""
+    """Return split and folder of the part of each file, and of those in a shards.csv.
+
+    names: paths below input_dir. A file that no shards.csv lists has the split in its
+    name, and input_dir as its part.
+    """
     places = {name: (parse_split(name), input_dir) for name in names}
     for listing in fnmatch.filter(names, "*shards.csv"):
         folder = os.path.dirname(listing)
@@ -160,6 +179,8 @@ def _choose_schema(
 ) -> RecordSchema:
     """Return INPUT_SCHEMA, the schema.json in a folder, or that of a known dataset.
 
+    The known dataset has most features of all those in `KNOWN` whose features are in
+    the first labelled record that is not damaged.
     Raises: as `read_records`.
     """
     schema = "" if settings["INPUT_SCHEMA"] == "auto" else settings["INPUT_SCHEMA"]
@@ -169,6 +190,7 @@ def _choose_schema(
     labelled = shards.query("split != 'test'")
     records = chain.from_iterable(map(walk, labelled["file"]))
     features = next((found for found, problem in records if not problem), {})
+    # Each of KNOWN is {feature: source}, as INPUT_SCHEMA is.
     known = [lines for lines in KNOWN if features.keys() >= lines.keys()]
     if not known:
         raise ValueError(
@@ -181,7 +203,10 @@ def _choose_schema(
 
 
 def _walk_records(shard: str, input_dir: str) -> Iterator[tuple[Features, str]]:
-    """Yield features and problem of each record; a problem means no features."""
+    """Yield features and problem ("") of each record; with a problem, no features.
+
+    A shard that cannot be read, is empty or leads outside input_dir is one problem.
+    """
     path = f"{input_dir}/{shard}"
     if not storage.is_inside(path, input_dir):
         yield {}, LINK_PROBLEM
@@ -206,10 +231,12 @@ def _read_shard(
     schema: RecordSchema,
     input_dir: str,
 ) -> pd.DataFrame:
-    """Return `FILE`, `SPLIT`, `PROBLEM` and the sources (object) of each record.
+    """Return a row for each record of a shard, also for a damaged one.
 
-    Lists other than labels, and bytes that are not text, are left out.
-    shard: file and split.
+    Columns (object): `FILE`, the address of the image, such as "x.tfrec#17"; `SPLIT`;
+    `PROBLEM`, "" for none; and the values of the features by their sources in the
+    schema, as `_read_values` returns them, NaN where a record has none.
+    shard: file, below input_dir, and split.
     """
     name, split = shard
     schema = schema.for_split(split)
@@ -219,8 +246,10 @@ def _read_shard(
         row = {FILE: f"{name}#{number}", SPLIT: split, PROBLEM: problem}
         if not problem:
             row |= _read_values(features, schema)
+            # A missing feature has no values.
             if not list_values(features[image_key]):
                 row[PROBLEM] = f"no image in the feature '{image_key}'"
+            # Without a feature in its address, the only one like an image is read.
             elif list_image_features(features) != [image_key]:
                 row[FILE] = f"{name}#{image_key}={number}"
         rows.append(row)
@@ -228,7 +257,11 @@ def _read_shard(
 
 
 def _read_values(features: Features, schema: RecordSchema) -> dict[str, Any]:
-    """Return the values of a record by their sources; a list of labels by its names."""
+    """Return the values of a record by their sources: text or numbers.
+
+    A list of 0 and 1 for several labels becomes a value for each label, by its name.
+    Other lists, missing values, and bytes that are not text are left out.
+    """
     row: dict[str, Any] = {}
     names = schema.label_columns
     for field in schema.fields:

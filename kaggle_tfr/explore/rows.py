@@ -36,11 +36,12 @@ NO_ROWS = pd.DataFrame(columns=[ID, FILE, SPLIT, PROBLEM], dtype=str)
 def list_rows(files: Files, settings: Values) -> pd.DataFrame:
     """Return the rows of LABELS_CSV and TEST_CSV, and of the files without a row.
 
-    Columns: `ID`; `FILE`, "" if it is missing; `SPLIT`; `PROBLEM`; `TAIL`, the labels
-    that end ids, for masks; and those of LABELS_CSV as text.
+    Columns: `ID`; `FILE`, below INPUT_DIR, "" if it is missing; `SPLIT`; `PROBLEM`, ""
+    for none; `TAIL`, the labels that end ids, for masks; and those of LABELS_CSV as
+    text. The first ones begin with "/", so that a CSV cannot have them.
     Raises: FileNotFoundError, ValueError: a setting does not fit the data.
     """
-    if settings["SPLIT_COLUMN"] == NONE:
+    if settings["SPLIT_COLUMN"] == NONE:  # "none": not even the splits of folders
         files = replace(files, splits={})
     labelled = _list_labelled(files, settings)
     listed = set(labelled[FILE]) - {""}
@@ -51,6 +52,7 @@ def list_rows(files: Files, settings: Values) -> pd.DataFrame:
     rows = pd.concat([labelled, unlisted, tests], ignore_index=True).fillna("")
     rows.loc[rows[FILE].isin(files.outside), PROBLEM] = LINK_PROBLEM
     of_folder = rows[FILE].map(files.split_of)
+    # The split of the CSV, or that of the folder, or train.
     rows[SPLIT] = first_problem(rows[SPLIT], of_folder).replace("", "train")
     return rows
 
@@ -60,7 +62,11 @@ def _list_unlisted(
     listed: set[str],
     problem: str,
 ) -> pd.DataFrame:
-    """Return the rows of the files that are not listed; in test folders they may be."""
+    """Return the rows of the images that no CSV lists, sorted, with their path as id.
+
+    listed: files with a row. problem: that of these rows, but images in test folders
+    need no row and have none.
+    """
     rest = sorted(set(files.images).difference(listed))
     problems = ["" if files.split_of(name) == "test" else problem for name in rest]
     columns = {
@@ -72,10 +78,13 @@ def _list_unlisted(
 
 
 def _list_labelled(files: Files, settings: Values) -> pd.DataFrame:
-    """Return the rows of LABELS_CSV. Raises: as `list_rows`."""
+    """Return the rows of LABELS_CSV, none if the file is missing and the default.
+
+    Columns: as `_join_csvs`. Raises: as `list_rows`, also if no column names images.
+    """
     cells = read_csvs(settings["LABELS_CSV"], files)
     rows = _join_csvs(cells, files, settings)
-    if rows.empty and CSV_FOLDER in cells:
+    if rows.empty and CSV_FOLDER in cells:  # a CSV was read
         raise ValueError(
             f"no column of LABELS_CSV '{settings['LABELS_CSV']}' contains the names of "
             f"images such as '{files.images[0]}'. Set ID_COLUMN to the column of "
@@ -92,24 +101,31 @@ def _list_tests(
 ) -> pd.DataFrame:
     """Return the rows of TEST_CSV whose files are not listed.
 
-    There are none if it does not exist or names no image.
+    Columns: `ID`, `FILE`, `SPLIT` ("test"), `PROBLEM`. There are none if TEST_CSV does
+    not exist or names no image. Of rows with one id, the first counts.
+    listed: files with a row in LABELS_CSV.
     """
     cells = read_csvs(test_csv, files)
     cells[SPLIT] = "test"
+    # ID_COLUMN, PATH_TEMPLATE and the like are of LABELS_CSV.
     rows = _join_csvs(cells, files, DEFAULTS)
     is_new = ~rows[FILE].isin(listed)
     return rows.loc[is_new, list(NO_ROWS)].drop_duplicates(ID)
 
 
 def read_csvs(names: str | Sequence[str], files: Files) -> pd.DataFrame:
-    """Return the rows of CSVs as text, with `CSV_FOLDER`, `SPLIT` and `LONG`.
+    """Return the rows of CSVs as text, and what the next steps fill in, as "".
 
+    Columns: `ID`, `FILE`, `SPLIT`, `PROBLEM`, all "" yet; those of the CSVs;
+    `CSV_FOLDER`, the folder in `names`; `LONG`, what a row has after the cells of the
+    header. Blank rows are left out.
     names: paths below INPUT_DIR, or of CSVs elsewhere. A default may be missing.
     Raises: FileNotFoundError; ValueError: a file is not a CSV in UTF-8.
     """
     tables = [NO_ROWS]
     for name in list_texts(names):
         file = storage.resolve(files.folder, name)
+        # Such as "train.csv", which LABELS_CSV is without a setting.
         if name in DEFAULTS.values() and not storage.exists(file):
             continue
         with _explain(f"'{file}' is not a CSV file in UTF-8"):
@@ -132,10 +148,12 @@ def _explain(problem: str) -> Iterator[None]:
 def parse_text(data: bytes) -> pd.DataFrame:
     """Return the cells of a CSV in UTF-8 as text, "" for none, and the column `LONG`.
 
-    The separator is the most frequent one in the header. A blank line is a row.
-    Raises: ValueError: the data is no such CSV.
+    The separator is the most frequent one of comma, semicolon and tab in the header. A
+    blank line is a row. A column without a name is called "/" and its number.
+    Raises: ValueError: the data is not UTF-8, or two columns have the same name.
     """
     text = data.decode("utf-8-sig")
+    # Without quoted names, which may contain separators.
     first_line = re.sub('"[^"]*"', "", text.lstrip().partition("\n")[0])
     separator = max(",;\t", key=first_line.count)
     csv.field_size_limit(sys.maxsize)  # masks are long
@@ -144,6 +162,7 @@ def parse_text(data: bytes) -> pd.DataFrame:
     names = [name.strip() or f"/{number}" for number, name in enumerate(header)]
     if len(set(names)) < len(names):
         raise ValueError("several columns have the same name")
+    # Of rows with more cells than the header, one more is kept: `LONG`.
     cells = pd.DataFrame(list(lines)).reindex(columns=range(len(names) + 1))
     return cells.fillna("").astype(str).set_axis([*names, LONG], axis=1)
 
@@ -153,8 +172,12 @@ def check_column(
     rows: pd.DataFrame,
     parameter: str,
 ) -> None:
-    """Raise a ValueError that lists the columns unless the CSV has this one."""
+    """Raise a ValueError that lists the columns unless the CSV has this one.
+
+    parameter: whose value `name` is, for the error.
+    """
     if name not in rows:
+        # Only columns of the CSV, whose names do not begin with "/".
         counts = rows.filter(regex=OF_CSV).nunique().to_dict()
         raise ValueError(
             f"{parameter} is '{name}', which is not a column. Set it to one of these, "
@@ -165,6 +188,8 @@ def check_column(
 def find_ids(rows: pd.DataFrame, files: Files) -> str:
     """Return the column whose cells are the names of most images, "" for none.
 
+    About 500 rows are tried. More than half of a column's different cells must be names
+    of images.
     Raises: ValueError: the CSV has no header.
     """
     images = set(files.images)
@@ -174,10 +199,12 @@ def find_ids(rows: pd.DataFrame, files: Files) -> str:
     for column in map(str, sample.filter(regex=OF_CSV)):
         names, _ = _split_tails(sample[column])
         unique = names[names != ""].unique()
+        # Names of at least one image; other files do not count.
         n_images = sum(map(bool, map(images.intersection, files.join(unique))))
         if n_images > max(most_found, len(unique) / 2):
             best = column
             most_found = n_images
+    # A name of a column with a digit or a dot that is also a file's is a first row.
     if re.search(r"[\d.]", best) and any(files.join([best])):
         raise ValueError(
             f"the first row of the CSV names the image '{best}', so its header is "
@@ -187,7 +214,10 @@ def find_ids(rows: pd.DataFrame, files: Files) -> str:
 
 
 def _split_tails(names: pd.Series) -> tuple[pd.Series, pd.Series]:
-    """Return names and the labels that end them, as in "0011165.jpg_Fish", or ""."""
+    """Return the names of images and the labels after them, "" for none.
+
+    "0011165.jpg_Fish" gives "0011165.jpg" and "Fish".
+    """
     halves = names.str.extract(r"(.+\.[A-Za-z]{3,4})_([^_.]*)$")
     return halves[0].fillna(names), halves[1].fillna("")
 
@@ -197,9 +227,11 @@ def _join_csvs(
     files: Files,
     settings: Values,
 ) -> pd.DataFrame:
-    """Return the rows of CSVs with their files and problems.
+    """Return the rows of CSVs with `ID`, `FILE`, `SPLIT` and `PROBLEM`.
 
-    They are `NO_ROWS` if no column has the names of images.
+    Columns of names are dropped; labels after names of masks become `TAIL`. The rows
+    are `NO_ROWS`, an empty table, if no column has the names of images.
+    rows: of `read_csvs`, changed in place.
     Raises: ValueError: a setting does not fit.
     """
     split_column = settings["SPLIT_COLUMN"]
@@ -223,7 +255,12 @@ def _join_csvs(
 
 
 def _make_unique(ids: pd.Series, file: pd.Series) -> pd.Series:
-    """Return the ids; one that several files share is replaced by their paths."""
+    """Return the ids of images; rows with different files have different ids.
+
+    An id that several files share is replaced by the path of each file. Bytes that are
+    not UTF-8 are escaped.
+    file: the path of each row's file below INPUT_DIR; "" for none, whose id stays.
+    """
     is_shared = file.groupby(ids).transform("nunique") > 1
     return ids.mask(is_shared & (file != ""), file).map(storage.escape)
 
@@ -235,7 +272,8 @@ def _find_key(
 ) -> str:
     """Return the column of the names of images, "" for none.
 
-    The names by PATH_TEMPLATE become a column.
+    It is that of PATH_TEMPLATE, which is added to `rows`, else ID_COLUMN, else found by
+    its cells. Raises: ValueError: a setting does not fit.
     """
     column: str = settings["ID_COLUMN"]
     if column:
@@ -255,6 +293,7 @@ def _fill_template(template: str, rows: pd.DataFrame) -> list[str]:
     parameter = f"PATH_TEMPLATE '{template}'"
     for field in fields:
         check_column(field, rows, f"a field of {parameter}")
+    # A format such as {id:03d} fails, because cells are text.
     with _explain(f"{parameter}, whose cells are text, cannot be filled in"):
         return [
             template.format_map(row) if all(row.values()) else ""
@@ -263,7 +302,10 @@ def _fill_template(template: str, rows: pd.DataFrame) -> list[str]:
 
 
 def _read_splits(rows: pd.DataFrame, column: str) -> None:
-    """Fill `SPLIT` by SPLIT_COLUMN; a word that is not a split is a problem."""
+    """Fill `SPLIT` by SPLIT_COLUMN: train, validation, test, "" for another word.
+
+    Another word is a problem of the row. Raises: ValueError: there is no such column.
+    """
     check_column(column, rows, "SPLIT_COLUMN")
     words = rows[column]
     rows[SPLIT] = words.map(name_split).map(SPLIT_NAMES).fillna("")
@@ -277,8 +319,11 @@ def _find_files(
     key: str,
     files: Files,
 ) -> None:
-    """Fill `FILE` by the names, and `PROBLEM` where there is no file or several."""
-    # A name is looked up beside its CSV first.
+    """Fill `FILE` by the names, and `PROBLEM` where there is no file or several.
+
+    rows: of `read_csvs`, changed in place. key: the column of the names.
+    """
+    # A name is looked up beside its CSV first; `join` repeats it without the folder.
     joined = files.join(rows[CSV_FOLDER] + "/" + rows[key])
     places = zip(joined, rows[CSV_FOLDER], rows[SPLIT], strict=True)
     found = [_choose(*place, files) for place in places]
@@ -293,10 +338,12 @@ def _choose(
     split: str,
     files: Files,
 ) -> tuple[str, str]:
-    """Return the only file of a row and "", or "" and the problem.
+    """Return the file of a row and "", or "" and the problem: no file, or several.
 
-    Files below the folder of the CSV precede others, then those in a folder of the
-    row's split, then those in no folder of a split.
+    alike: the files that the name in the row may mean. If these are several, only those
+    below the folder of the CSV count, if there are any; of them, only those in a folder
+    of the row's split, else only those in no folder of a split, else all.
+    split: of the row, "" for train.
     """
     if not alike:
         return "", "missing file"
@@ -313,7 +360,7 @@ def _choose(
 
 
 def first_problem(first: pd.Series, second: pd.Series) -> pd.Series:
-    """Return the first problem of each row, else the second."""
+    """Return the first text of each row unless it is "", else the second."""
     return first.where(first != "", second)
 
 
@@ -329,6 +376,7 @@ def read_rule(
     rule: a column of the rows; "folder", what `folder_of` returns for a path; "names:
     REGEX", the first parenthesis of a regular expression that is searched in the path
     without its ending. "" if nothing fits.
+    paths: of the rows' files, "" for none. parameter: its name, for errors.
     Raises: ValueError: there is no such column, or the expression cannot be used.
     """
     if rule in rows:

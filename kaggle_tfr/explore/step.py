@@ -30,7 +30,7 @@ def run(values: Values) -> Table:
     listed, labels = read_table(input_dir, values, [work, values["OUT_DIR"]])
     images = measure(listed, labels, work, values["RLE_ORDER"])
     save_rejects(images, work)
-    check_table(images)
+    check_table(images)  # again, since images that cannot be read are known now
     note_doubts(images, labels, values["LABEL_COLUMN"])
     save_template(input_dir, values["TEST_CSV"], work)
     save_earlier(records, work)
@@ -50,7 +50,8 @@ def save_template(
 
     The copy goes into parts, which are published. A link that leads outside is not
     copied, and neither is a TEST_CSV that is not called a submission: it may contain
-    the labels of the test images.
+    the labels of the test images. An earlier copy is removed in any case.
+    test_csv: a path below input_dir or an absolute one.
     """
     path = f"{work_dir}/{SUBMISSION}"
     storage.remove(path)

@@ -49,8 +49,10 @@ def measure(
 ) -> pd.DataFrame:
     """Read every image; return the table with the columns `MEASURED` and new problems.
 
-    height, width: in pixels as displayed; digest: of the file; brightness, sharpness:
-    of `measure_quality`; jpeg_quality, exif_camera, exif_time: see `NO_FACTS`.
+    height, width: in pixels as displayed; n_bytes, digest: of the file; format: "JPEG",
+    "PNG" …; orientation: EXIF's, 1 to 8; brightness, sharpness: of `measure_quality`;
+    jpeg_quality, exif_camera, exif_time: see `NO_FACTS`. For an image that cannot be
+    used, all but n_bytes are 0 or "" (orientation: 1).
     An image that cannot be used, or whose run-length code does not fit, has the reason
     as its problem. Rows with a problem are not opened.
     work_dir: hashes.parquet in it keeps the results and hashes, so that a rerun opens
@@ -61,6 +63,7 @@ def measure(
     table = images[["image_id", "path", "problem"]].reset_index(drop=True)
     table = table.assign(bit_depth=labels.bit_depth, **BLANK)
     paths = blocks(table["path"].tolist(), 1024)
+    # A file whose size or time of change differs is read again.
     status = run(_inspect_files, paths, label="Inspecting files")
     table[["file_bytes", "changed"]] = np.concatenate(list(status))
     table = compute_columns(
@@ -80,7 +83,10 @@ def measure(
 
 
 def _inspect_files(paths: list[str]) -> np.ndarray:
-    """Return the bytes and time of change (ns) of each file, 0 and 0 if missing."""
+    """Return size (bytes) and time of change (ns) of each file: int64 (n, 2).
+
+    Both are 0 for a missing file. The status of a record is that of its shard.
+    """
     status = np.zeros((len(paths), 2), np.int64)
     for row, path in enumerate(paths):
         with suppress(OSError):
@@ -89,7 +95,12 @@ def _inspect_files(paths: list[str]) -> np.ndarray:
 
 
 def _read_block(table: pd.DataFrame) -> list[dict]:
-    """Return the values of the columns `BLANK` and the problem of each row."""
+    """Return the values of the columns `BLANK` and the problem of each row.
+
+    An image that cannot be used has the values of `BLANK`, 0 and "", but for n_bytes.
+    table: columns path, problem and bit_depth; a row with a problem is not read.
+    """
+    # One for each row without a problem, in their order.
     contents = stream_image_bytes(table.query("problem == ''")["path"])
     rows = []
     for image in table.itertuples():
@@ -102,9 +113,13 @@ def _read_block(table: pd.DataFrame) -> list[dict]:
 
 
 def _read_image(content: bytes | OSError, image: Any) -> dict[str, Any]:
-    """Return the columns of an image that are known, decoding it once, and its luma.
+    """Return the values of an image's columns that are known, and its "luma".
 
-    image: a row of the table.
+    They are in `MEASURED`; luma is uint8 (height, width), for hashes, so that the image
+    is decoded once. An image that cannot be used has a problem and no luma.
+    content: the bytes of the file, or the error of reading it. image: a row of the
+    table.
+    Raises: OSError: the input may be good, see `explain_unreadable`.
     """
     if isinstance(content, OSError):
         problem = explain_unreadable(content)
@@ -128,23 +143,28 @@ def _read_image(content: bytes | OSError, image: Any) -> dict[str, Any]:
 
 
 def _replace_lumas(rows: list[dict]) -> None:
-    """Replace the lumas of rows by their hashes and textures."""
+    """Replace the lumas of rows by `ALL_HASHES` (int) and texture, in place.
+
+    Rows without a luma stay. Lumas of one shape are hashed together, a few at once.
+    """
     lumas = defaultdict[tuple, list](list)
     for row in rows:
         if "luma" in row:
             lumas[row["luma"].shape].append(row)
-    for alike in lumas.values():
-        for some in blocks(alike, HASHED_AT_ONCE):
-            bits, textures = hash_images(np.stack([row.pop("luma") for row in some]))
-            words = bits.view(">u8").tolist()
-            for row, texture, hashes in zip(some, textures, words, strict=True):
+    for same_shape in lumas.values():
+        for block in blocks(same_shape, HASHED_AT_ONCE):
+            bits, textures = hash_images(np.stack([row.pop("luma") for row in block]))
+            words = bits.view(">u8").tolist()  # eight bytes are a hash of 64 bits
+            for row, texture, hashes in zip(block, textures, words, strict=True):
                 row.update(zip(ALL_HASHES, hashes, strict=True), texture=texture)
 
 
 def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
     """Return the hashes that 01 has saved, one row per row of `images`.
 
-    Columns: image_id, path, `HASHED` (hashes uint64), digest (of the file), problem.
+    Columns: image_id, path, `HASHED` (14 hashes uint64, texture float32), digest (of
+    the file), problem. Rows with a problem have 0 and "". Those of earlier parts have
+    the hashes of their records.
     Raises: FileNotFoundError, KeyError: 01 has not read these images.
     """
     blank = pd.DataFrame(HASHED | {"path": "", "digest": ""}, [0])
@@ -162,7 +182,7 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
 
 
 def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
-    """Write rejects.csv: rejected images with their reasons; note their number."""
+    """Write rejects.csv with image_id, path and problem; note how many are rejected."""
     rejects = images.query("problem != ''")[["image_id", "path", "problem"]]
     text = storage.format_csv(rejects)
     storage.write_atomically(f"{work_dir}/rejects.csv", text)
