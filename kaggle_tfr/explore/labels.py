@@ -27,7 +27,7 @@ from kaggle_tfr.schema import Labels
 Table = tuple[pd.DataFrame, Labels]
 Classes = Sequence[Any]  # those that labels must be; empty for any
 
-MISSING = ("", "nan", "NaN", "<NA>")  # how CSVs write that there is no value
+MISSING = ("", "nan", "NaN", "<NA>", "<na>")  # how CSVs write that there is no value
 LEFT_OUT = "left out by LABEL_MAP"
 NO_LABEL = "no label"
 ODD_CELL = "a label is neither 0 nor 1"

@@ -349,8 +349,9 @@ def _choose(
         return "", "missing file"
     if len(alike) > 1:
         below = [file for file in alike if file.startswith(f"{folder}/")] or alike
+        split = SPLIT_NAMES[split or "train"]
         of_split = [
-            file for file in below if files.split_of(file) == (split or "train")
+            file for file in below if SPLIT_NAMES.get(files.split_of(file)) == split
         ]
         of_none = [file for file in below if not files.split_of(file)]
         alike = of_split or of_none or below
