@@ -21,7 +21,10 @@ COLUMNS = ["images", "pixels", *"RGB", "RR", "GG", "BB"]
 
 
 def sum_channels(pixels: np.ndarray) -> np.ndarray:
-    """Return `COLUMNS` of one uint8 image (height, width, 3): int64 (8,)."""
+    """Return `COLUMNS` of one uint8 RGB image (height, width, 3): int64 (8,).
+
+    They are 1 image, its pixels, the sum of each channel, and the sum of its squares.
+    """
     # OpenCV adds up in float64, which is exact here.
     totals = cv2.sumElems(pixels)[:3]
     squares = [cv2.norm(channel, cv2.NORM_L2SQR) for channel in cv2.split(pixels)]
@@ -36,7 +39,7 @@ def describe_sums(sums: pd.Series) -> dict[str, Any]:
     """
     # Python's integers do not round: (n·Σx² − (Σx)²) / n² keeps every digit.
     exact = sums.astype(object)
-    n = exact["pixels"]
+    n = exact["pixels"]  # values of each channel
     totals = exact["R":"B"]
     variance = (n * exact["RR":].to_numpy() - totals**2) / n**2
     return {
@@ -56,11 +59,12 @@ def channel_stats_of_files(images: pd.DataFrame) -> pd.DataFrame:
     stats: Any = defaultdict(int)
     sums_of_files = parallel.run(_sum_file, images["path"], label="Pixels of files")
     for split, sums in zip(images["split"], sums_of_files, strict=True):
-        stats[split] += sums
+        stats[split] += sums  # 0 for a file that cannot be read
     return pd.DataFrame(stats, COLUMNS).T.query("images > 0")
 
 
 def _sum_file(path: str) -> Any:
+    """Return the sums of `sum_channels` of an image file, 0 if it cannot be read."""
     # The writer reports images that were damaged after they were measured.
     with suppress(FileNotFoundError, RejectedImage, DamagedRecord):
         return sum_channels(read_pixels(read_image_bytes(path)))
@@ -78,6 +82,7 @@ def save_stats(stats: pd.DataFrame, part_dir: str) -> None:
     splits = {split: describe_sums(sums) for split, sums in stats.iterrows()}
     train = splits.get("train") or describe_sums(stats.sum())
     write_json(path, train | {"splits": splits})
+    # SHA256SUMS was written with the part, before its pixels were known.
     sums = read_sums(part_dir) | {"stats.json": storage.sha256_of(path)}
     storage.write_atomically(f"{part_dir}/{SUMS}", format_sums(sums))
 
