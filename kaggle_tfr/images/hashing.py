@@ -98,6 +98,7 @@ def hash_images(lumas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     small = coarse[:, :8, :8]
     to_right = np.diff(coarse[:, :8, 8:], axis=2)
     downwards = np.diff(coarse[:, 8:, :8], axis=1)
+    # The 8 × 8 lowest frequencies of 32 × 32 pixels, and 16 × 16 of 64 × 64.
     cosines = COSINES @ medium @ COSINES.T
     fine_cosines = FINE_COSINES @ large @ FINE_COSINES.T
     # Of the image and its mirror images along x, y and both: (n, 4, 8, 8).
@@ -188,7 +189,7 @@ def _shrink(
 
 
 def _round(sums: np.ndarray) -> np.ndarray:
-    """Return whole grey levels minus `MIDDLE`, as Pillow rounds and limits them."""
+    """Return whole grey levels less `MIDDLE`, limited to 0 to 255 as by Pillow."""
     return np.rint(sums).clip(-MIDDLE, MIDDLE - 1)
 
 

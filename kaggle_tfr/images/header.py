@@ -80,7 +80,10 @@ class Header:
 
     @property
     def own_profile(self) -> bytes:
-        """The profile if it is not one of RGB: it must be applied before all else."""
+        """The profile if it is one of grey or CMYK: it is applied before all else.
+
+        Otherwise b"".
+        """
         return self.profile if self.mode in OWN_PROFILE_MODES else b""
 
 
@@ -120,7 +123,8 @@ def read_header(data: bytes) -> Header:
     if not data:
         raise RejectedImage("empty file")
     header = _walk_jpeg(data)
-    # Not plain: there is metadata, which only Pillow reads. It does not know the scan.
+    # Not plain: there is metadata, which only Pillow reads. It does not find the scan,
+    # whose position is kept.
     if header is None or not header.plain:
         header = _read_by_pillow(data, header.scan if header else 0)
     check_size(header.width, header.height)
@@ -159,7 +163,7 @@ def _walk_jpeg(data: bytes) -> Header | None:
                 return Header("JPEG", height, width, 1, mode, plain=plain, scan=end)
         elif marker in METADATA_SEGMENTS:
             plain = plain and (marker, end - start) == (0xE0, 18)  # JFIF's
-        elif marker not in HARMLESS_SEGMENTS:  # such as that of a progressive JPEG
+        elif marker not in HARMLESS_SEGMENTS:  # such as of a progressive JPEG
             return None
     return None
 
@@ -172,6 +176,7 @@ def list_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
     """
     start = 2 if data.startswith(b"\xff\xd8\xff") else len(data)
     marker = 0
+    # With 20 bytes left, callers can read the first values of the segment.
     while marker != 0xDA and start + 20 < len(data) and data[start] == 0xFF:
         marker = data[start + 1]
         length = int.from_bytes(data[start + 2 : start + 4])
@@ -228,25 +233,26 @@ def open_image(data: bytes) -> tuple[Image.Image, bool]:
 
     Unreadable metadata is left out. Raises almost any exception for other damage.
     """
-    start, pixels, *metadata = _split(data)
+    start, pixels, *metadata = _split_metadata(data)
     try:
-        image = _join(start, *metadata, pixels)
+        image = _open_parts(start, *metadata, pixels)
         _find_orientation(image)  # Pillow reads EXIF only now
     except Exception:  # noqa: BLE001 - Pillow raises almost any type
-        image = _join(start, pixels)
+        image = _open_parts(start, pixels)
     else:
         return image, True
-    # Without metadata the image can be read. Add the parts that do not break it.
+    # Without metadata the image can be read. Add the parts that do not break it; a file
+    # may have millions, so only the first ones.
     for part in metadata[:MAX_PARTS]:
         with suppress(Exception):
-            image.info |= _join(start, part, pixels).info
+            image.info |= _open_parts(start, part, pixels).info
     # Broken EXIF raises an error only once: callers will not meet it.
     with suppress(Exception):
         _find_orientation(image)
     return image, False
 
 
-def _join(*parts: bytes) -> Image.Image:
+def _open_parts(*parts: bytes) -> Image.Image:
     """Return the image, not loaded, of the file that these parts are in a row.
 
     Raises almost any exception for damage.
@@ -256,7 +262,7 @@ def _join(*parts: bytes) -> Image.Image:
     return Image.open(io.BytesIO(data))
 
 
-def _split(data: bytes) -> list[bytes]:
+def _split_metadata(data: bytes) -> list[bytes]:
     """Return the start of a file, all that its pixels need, and parts of metadata.
 
     Only PNG and JPEG have such parts; another file is [data, b""]. The caller may put
@@ -283,7 +289,8 @@ def _list_metadata(data: bytes) -> Iterator[tuple[int, int]]:
         is_color = marker in COLOR_SEGMENTS and end - start >= 16
         if marker in METADATA_SEGMENTS and not is_color:
             yield start, end
-    # Chunks of a PNG. Optional ones have names that begin with a small letter.
+    # Chunks of a PNG. Optional ones have names that begin with a small letter; the name
+    # is b"" at the end of a truncated file.
     start = 33 if data.startswith(PNG) else len(data)
     while (name := data[start + 4 : start + 8]) not in (b"", b"IEND"):
         length = int.from_bytes(data[start : start + 4])
@@ -337,7 +344,7 @@ def _srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | N
 
 def count_channels(data: bytes) -> int:
     """Return the channels to which TensorFlow decodes a JPEG or PNG: 1, 2, 3 or 4."""
-    image = _join(data)
+    image = _open_parts(data)
     return 3 if image.mode in ("P", "CMYK") else len(image.getbands())
 
 

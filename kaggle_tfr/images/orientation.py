@@ -27,7 +27,8 @@ INVERSE = {number: number for number in ORIENTATIONS} | {6: 8, 8: 6}
 def apply_orientation(pixels: np.ndarray, orientation: int) -> np.ndarray:
     """Return a view of the pixels (rows, columns, …), changed by an orientation.
 
-    orientation: 1 to 8. That of EXIF makes the stored pixels upright.
+    orientation: 1 to 8. That of EXIF makes the stored pixels upright. Rows and columns
+    are first transposed, then reversed, each if the orientation needs it.
     """
     if orientation in TRANSPOSED:
         pixels = pixels.swapaxes(0, 1)

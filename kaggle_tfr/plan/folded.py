@@ -106,19 +106,19 @@ def compare_sample(
     folded: pd.DataFrame,
     hashes: pd.DataFrame,
     max_bits: int,
-    cut_rows: np.ndarray,
+    different_rows: np.ndarray,
 ) -> Numbers:
     """Compare 300 new images with all others, without the clusters of 02.
 
     Return sampled_images (300, or fewer if there are fewer) and
     sampled_pairs_across_folds, 0. Test images and images of almost no texture are left
     out, and images that the user calls different from a near one.
-    hashes: of `load_hashes`; `folded` has their index. cut_rows: of `load_corrected`,
-    the index of the rows that the user calls different.
+    hashes: of `load_hashes`; `folded` has their index. different_rows: the index of the
+    images that the user calls different, of `load_corrected`.
     Raises: ValueError: a pair within `max_bits` bits is in two folds or splits.
     """
     rows = folded.join(hashes[[*HASHES, "texture"]])
-    rows = rows.drop(cut_rows, errors="ignore")
+    rows = rows.drop(different_rows, errors="ignore")
     rows = rows[(rows["texture"] >= FLAT) & (rows["split"] != "test")]
     place, _ = pd.factorize(name_places(rows))
     words = rows[[*HASHES]].to_numpy().T  # uint64 (4, rows): 256 bits an image

@@ -55,7 +55,7 @@ def assign_folds(
     # All are aligned by the index of the table, also where their order is another.
     group = number_groups(table, group_column)
     labels = mark_labels(table, label_columns)
-    rows = table.reindex(columns=["fold", "source"])
+    rows = table.reindex(columns=["fold", "source"])  # NA without such a column
     is_placed = rows["fold"].notna()
     split = table["split"].where(is_placed, _choose_splits(table["split"], group))
     is_extra = (rows["source"] > 0).groupby(group).transform("any")
@@ -112,7 +112,7 @@ def number_groups(table: pd.DataFrame, group_column: str) -> pd.Series:
         values = table[column].astype(object).mask(is_alone)
         # Each row is linked to the first one with its value, or to itself.
         first_rows = rows.groupby(values).transform("first").fillna(rows)
-        links += _mark(first_rows, len(rows))
+        links += _mark_columns(first_rows, len(rows))
     _, number = csgraph.connected_components(links, directed=False)
     return pd.Series(number, table.index)
 
@@ -127,7 +127,7 @@ def mark_labels(table: pd.DataFrame, label_columns: Sequence[str]) -> csr_matrix
         marks = csr_matrix(list_marks(table, label_columns), dtype=float)
     else:
         codes, classes = pd.factorize(table["label"])
-        marks = _mark(codes, len(classes))
+        marks = _mark_columns(codes, len(classes))
     return hstack([marks, np.ones((len(table), 1))], format="csr")
 
 
@@ -140,7 +140,7 @@ def list_marks(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.DataFram
     return values.notna() & ~values.isin([0, ""])
 
 
-def _mark(columns: Array | pd.Series, n_columns: int) -> csr_matrix:
+def _mark_columns(columns: Array | pd.Series, n_columns: int) -> csr_matrix:
     """Return a sparse matrix (n, n_columns) with a 1 in one column of each row.
 
     columns: the number of that column, for each of the n rows.
@@ -174,8 +174,8 @@ def fill_bins(
             "or splits. Set N_FOLDS lower, or change GROUP_COLUMN, EXTRA_IN_VALIDATION."
         )
     # Images of each class, and of all: by group to distribute, and by bin so far.
-    counts = _mark(number, len(groups)).T @ labels[is_free]
-    loads = labels[is_placed].T @ _mark(bins[is_placed], len(shares))
+    counts = _mark_columns(number, len(groups)).T @ labels[is_free]
+    loads = labels[is_placed].T @ _mark_columns(bins[is_placed], len(shares))
     chosen = _choose_bins(counts.tocsr(), loads.toarray(), shares, seed)
     bins[is_free] = chosen[number]
     return bins

@@ -45,8 +45,8 @@ def make_forecast(
     both. Compression by GZIP is not counted: it gains next to nothing.
     table: columns image_id, path, label, height, width, n_bytes, format, orientation.
     """
-    # A twentieth of the time that writing takes, but never too few images: a few large
-    # ones may make up most of the bytes.
+    # A twentieth of the time that writing takes, but never too few images (at
+    # least 100, at most 1,000): a few large ones may make up most of the bytes.
     n_images = min(MAX_SAMPLE, MIN_SAMPLE + len(table) // 20)
     rng = np.random.default_rng(seed)
     sizes = predict(table, image)
@@ -91,6 +91,7 @@ def predict(table: pd.DataFrame, image: ImageSettings) -> pd.Series:
     is_passed &= (before == after) & (table["orientation"] == 1)
     # After conversion the bytes of a pixel differ less: roughly as the square root.
     converted = np.sqrt(table["n_bytes"] / before) * after
+    # `RECORD_BYTES`: roughly what a record has besides its image.
     return RECORD_BYTES + converted.mask(is_passed, table["n_bytes"])
 
 
@@ -98,6 +99,7 @@ def _measure(schema: RecordSchema, image: ImageSettings, row: Row) -> int:
     """Return the bytes of a row's record in a shard, 0 for a rejected image."""
     with suppress(RejectedImage, DamagedRecord):
         encoded = convert(read_image_bytes(row["path"]), image)
+        # With the length and the checksums around it.
         return FRAME_BYTES + len(encode(row, encoded, schema, image))
     return 0
 

@@ -180,7 +180,7 @@ def make_plan(
     parts = forecast_groups(forecast, table["part"])
     groups = forecast_groups(forecast, [table[name] for name in ORDER[:-1]])
     table = table.sort_values(ORDER)
-    fingerprint = _identify(
+    fingerprint = _make_fingerprint(
         table,
         labels,
         schema,
@@ -212,7 +212,7 @@ def make_plan(
     return plan, table
 
 
-def _identify(table: pd.DataFrame, *values: Any) -> str:
+def _make_fingerprint(table: pd.DataFrame, *values: Any) -> str:
     """Return a fingerprint, SHA-256, of what decides the bytes of the records.
 
     table: the rows in the order of the records; columns such as the path, which may
@@ -283,6 +283,7 @@ def _fit_parts(
         planned = assign_shards(table, n_shards, n_parts, seed=settings.seed)
         # The most images and the most bytes of a part, maybe of two different ones.
         fullest = forecast_groups(forecast, planned["part"]).max()
+        # `FIXED_BYTES`: of the files beside the shards, without their rows.
         reserved = folds_bytes + FIXED_BYTES + int(fullest["count"] * row_bytes)
         bytes_left = round(settings.part_limit_gb * 1e9) - reserved
         if fullest["bytes_high"] <= bytes_left:
@@ -312,7 +313,8 @@ def list_layouts(
     if labelled.empty:
         labelled = counts
     fewest = 1 + int(n_bytes / (settings.part_limit_gb * 1e9 + 1))
-    # Shards grow before there are more parts. The last number is beyond any need.
+    # Shards grow to `LARGEST_SHARD_MB` before there are more parts. The last number of
+    # parts is beyond any need.
     numbers = range(fewest, 2 * fewest + 10)
     sizes = (settings.shard_mb, LARGEST_SHARD_MB)
     for n_parts, shard_mb in product(numbers, sizes):
@@ -326,6 +328,7 @@ def list_layouts(
         # A part may have no test image: there can be fewer of them than parts.
         n_shards = n_shards.clip(upper=counts)
         at_top = n_shards[labelled.index]
+        # With the files beside the shards; shards as in the fullest part.
         n_files = SIDECAR_FILES + np.ceil(at_top / n_parts).sum()
         if at_top.min() >= n_parts and n_files <= settings.max_part_files:
             yield n_parts, n_shards.astype(int)

@@ -51,7 +51,7 @@ def run(values: Values) -> Planned:
     fulfil the parameters, or the folds leak.
     """
     work = notebook.begin("03_plan", values)
-    images, labels, cut_rows = deduplicate.load_corrected(work)
+    images, labels, different_rows = deduplicate.load_corrected(work)
     clusters, duplicates = deduplicate.load_clusters(work)
     rows = deduplicate.choose_rows(images, clusters)
     earlier = load_earlier(work)
@@ -73,7 +73,7 @@ def run(values: Values) -> Planned:
     )
     hashes = explore.load_hashes(images, work)
     checks = vars(duplicates) | check_leakage(folded, settings.group_column)
-    checks |= compare_sample(folded, hashes, duplicates.max_bits, cut_rows)
+    checks |= compare_sample(folded, hashes, duplicates.max_bits, different_rows)
     note_folds(folded, labels, checks)
     folds = list_folds(images, clusters, folded, labels.label_columns)
     folds_csv = storage.format_csv(folds)
@@ -89,6 +89,7 @@ def run(values: Values) -> Planned:
         outcomes=deduplicate.count_outcomes(images, clusters),
         checks=checks,
     )
+    # With the hashes, which 04 publishes if PUBLISH_HASHES is set.
     save_plan(plan, table.join(hashes[[*HASHED]]), work)
     return Planned(folds, folded, plan, table)
 

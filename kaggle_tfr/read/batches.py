@@ -75,6 +75,7 @@ def list_folds(shards: pd.DataFrame, fold: int | str = "all") -> list[int]:
     Fold −1, of images that never validate, is not one of them.
     Raises: ValueError: there is no such fold.
     """
+    # The names "train" and "training".
     training = shards[shards["split"].map(SPLIT_NAMES) == "train"]
     numbers = set(training["fold"].tolist())
     folds = sorted(numbers - {-1})

@@ -73,10 +73,11 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
         finished = [row for row in finished if not row.refused]
     finished = [row for row in finished if row.file not in changed]
     unfinished = {row.file for row in rows} - {row.file for row in finished}
-    # Without its shards.csv a part is unfinished, so that goes first. Other files of a
-    # different plan are in SHA256SUMS: `close_part` removes them.
-    first = ["shards.csv", DATASET_FILE] if change else []
-    for file in [*first, *changed, *unfinished]:
+    # Without its shards.csv a part is unfinished, so that goes first, and
+    # dataset-metadata.json, which SHA256SUMS does not list. `close_part` removes the
+    # other files of a different plan, which it lists.
+    closing_files = ["shards.csv", DATASET_FILE] if change else []
+    for file in [*closing_files, *changed, *unfinished]:
         storage.remove(storage.join(part_dir, file))
     storage.write_atomically(f"{part_dir}/plan.json", plan.to_json())
     return finished

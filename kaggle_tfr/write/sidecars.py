@@ -84,6 +84,8 @@ def _list_texts(
     rejects = [reject | {"file": row.file} for row in rows for reject in row.rejects]
     if rejects:
         texts["rejects.csv"] = storage.format_csv(pd.DataFrame(rejects)[REJECT_COLUMNS])
+    # Copies of files of 01 and 03: only parts with test images need the submission, and
+    # only the first part of a plan has folds.csv.
     if "test" in {row.split for row in rows}:
         texts[SUBMISSION] = storage.read_text(f"{work_dir}/{SUBMISSION}")
     if rows[0].part == plan.first_part:
@@ -122,7 +124,8 @@ def _list_tables(
         if publish_hashes:
             group_column = plan.settings.group_column
             fingerprints.append(select_fingerprints(records, group_column))
-        # Codes of masks are resized like the image, from its original size.
+        # `RENAMED`: height, width, format and split of the original get "source_" in
+        # front. Codes of masks are resized like the image, from its original size.
         table = records.rename(columns=RENAMED)
         table = table.assign(file=row.file, record=range(len(table)))
         # `filter` ignores names that are no column.

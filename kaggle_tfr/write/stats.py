@@ -35,7 +35,7 @@ def describe_sums(sums: pd.Series) -> dict[str, Any]:
     """Return {"mean": {"R", "G", "B"}, "std": {…}, "images", "pixels"}.
 
     Mean and population standard deviation are in grey levels from 0 to 255.
-    sums: `COLUMNS`.
+    sums: images, pixels, R, G, B, RR, GG, BB (`COLUMNS`), with these names.
     """
     # Python's integers do not round: (n·Σx² − (Σx)²) / n² keeps every digit.
     exact = sums.astype(object)
@@ -51,8 +51,9 @@ def describe_sums(sums: pd.Series) -> dict[str, Any]:
 
 
 def channel_stats_of_files(images: pd.DataFrame) -> pd.DataFrame:
-    """Return `COLUMNS` over every pixel of image files, a row for each split.
+    """Return the sums of `sum_channels` over image files, a row for each split.
 
+    Columns: `COLUMNS`.
     images: columns `split` and `path`. Files that cannot be read are left out, and so
     are splits without another one.
     """
