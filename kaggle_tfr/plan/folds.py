@@ -267,7 +267,7 @@ def _place_groups(
         deficits = [0.0] * len(shares)
         for label, images in classes:
             for k, share in enumerate(shares):
-                # The group is part of what the bins should have from now on.
+                # From now on bin k should have its share of this group, too.
                 missing[label][k] += images * share
                 deficits[k] += missing[label][k] / sizes_of_classes[label]
         overall = missing[-1].copy()
@@ -313,7 +313,7 @@ def _draw_order(
     class by class, which can make up for the others; then those without a class, which
     can make up for all.
     """
-    # Below 1: classes of equal size are in a random order.
+    # The random part is below 1: it only decides between classes of equal size.
     rank = class_sizes + rng.random(len(class_sizes))
     rarest = np.minimum.reduceat(rank[counts.indices], counts.indptr[:-1])
     # Of each group, its classes and the column of all images.

@@ -237,13 +237,13 @@ def number_shards(shards: pd.DataFrame, template: str, name: str) -> tuple[Shard
     check_template(template)
     paths = []
     shard: Any
-    # Without i, n and count, shards that are numbered together have the same path.
+    # With i, n and count as 0, shards that are numbered together have the same path.
     for shard in shards.assign(i=0, n=0, count=0, name=name).to_dict("records"):
         path = format_shard_name(template, **shard)
         paths.append(path)
-        # The pattern needs the split: shards of test, and no others, are in test/.
+        # `SAFE_NAME` needs the split: test shards, and no others, are in test/.
         is_safe = SAFE_NAME.fullmatch(f"{shard['split']}: {path}")
-        # Of two numbers side by side, 1 and 23 would look like 12 and 3.
+        # `SIDE_BY_SIDE`: of "{i}{count}", 1 and 23 would look like 12 and 3.
         if SIDE_BY_SIDE.search(template) or not is_safe:
             raise ValueError(
                 f"SHARD_NAME '{template}' with NAME '{name}' gives a shard the name "

@@ -392,7 +392,7 @@ def decode_window(
 def fit_to_size(pixels: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
     """Resize pixels (height, width, 3) to (height, width), unless they have this size.
 
-    The dtype stays. They have the proportions of `size` already, see `choose_window`.
+    The dtype stays. Windows of `choose_window` have the right proportions already.
     """
 
     def resize() -> tf.Tensor:

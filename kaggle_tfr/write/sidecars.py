@@ -53,8 +53,8 @@ def close_part(
     # stats.json, which `save_stats` writes again.
     for name in read_sums(part_dir).keys() - sums.keys():
         storage.remove(storage.join(part_dir, name))
-    # SHA256SUMS is written before its files. If this run is killed between them, the
-    # next one knows each file that may be there, and removes what does not match.
+    # SHA256SUMS is written before its files. If this run is killed between them, each
+    # file that may be there is listed, and the next run removes what does not match.
     storage.write_atomically(f"{part_dir}/{SUMS}", format_sums(sums))
     for name, data in files.items():  # shards.csv is the last of them
         storage.write_atomically(f"{part_dir}/{name}", data)
@@ -66,8 +66,7 @@ def _list_texts(
 ) -> dict[str, str]:
     """Return the content of each text file beside the shards, "" for no file.
 
-    By the path in the part, in the order of writing.
-    rows: of all shards of the part.
+    Keys: paths in the part, in the order of writing. rows: of all its shards.
     """
     # Without resizing, originals keep their bytes and their format.
     image_format = "jpeg or png" if plan.image.resize == "none" else "jpeg"
