@@ -151,7 +151,7 @@ def check_image(data: bytes, *, bit_depth: str = "") -> tuple[Header, np.ndarray
     """
     header = read_header(data)
     # The decoder of JPEG returns luma at once. Profiles of RGB change it by 2 of 255
-    # levels, so they are ignored.
+    # levels, so they are ignored; and so is the extent, a part of a pixel less.
     luma, _ = _decode(data, header, (HASH_SIDE, HASH_SIDE), bit_depth, "GRAYSCALE")
     luma = _rotate(luma, header)
     factor = min(luma.shape) // HASH_SIDE
@@ -168,6 +168,7 @@ def read_pixels(data: bytes, at_least: Size | None = None) -> Pixels:
     """
     header = read_header(data)
     size = at_least or (header.height, header.width)
+    # A last row that is filled in part (the extent) hardly matters here.
     pixels, _ = _decode(data, header, transpose_size(size, header.orientation))
     upright = _to_upright_srgb(pixels, header)
     return cv2.cvtColor(upright, cv2.COLOR_BGR2RGB)

@@ -37,7 +37,7 @@ def read_facts(data: bytes) -> dict[str, int | str]:
         return facts | {"jpeg_quality": _estimate_quality(luma_table)}
     # Pillow raises almost any type for damaged files.
     with suppress(Exception):
-        image, _ = open_image(data)
+        image, _ = open_image(data)  # whose metadata may be damaged
         if isinstance(image, JpegImageFile):
             facts["jpeg_quality"] = _estimate_quality(image.quantization[0])
             exif = image.getexif()
@@ -106,6 +106,6 @@ def measure_quality(luma: np.ndarray) -> tuple[float, float]:
         laplacian = cv2.Laplacian(tile, cv2.CV_16S)
         power = cv2.norm(laplacian, cv2.NORM_L2SQR) / laplacian.size
         highest = max(highest, power)
-    brightness, *_ = cv2.mean(luma)
+    brightness, *_ = cv2.mean(luma)  # of four channels, whose others are empty
     # Rounded, because processors add in different orders.
     return round(brightness, 2), round(highest**0.5, 2)

@@ -157,6 +157,7 @@ def _make_thumbnails(lumas: np.ndarray) -> tuple[np.ndarray, ...]:
     exponent = min(height, width).bit_length() - 1
     wavelet_side = max(8, 1 << exponent)
     rows, means = _weigh_pixels(height, wavelet_side)
+    # The means of columns are in the blocks as well.
     columns, _ = _weigh_pixels(width, wavelet_side)
     pixels = lumas.astype(np.float32)
     pixels -= MIDDLE
@@ -202,7 +203,8 @@ def _weigh_pixels(length: int, wavelet_side: int) -> tuple[list[Block], np.ndarr
     A block is the slice of pixels that have a weight, and the weights, float32 (rows,
     pixels in the slice). Weights of means: float64 (8, length).
     length: of the side, in pixels.
-    wavelet_side: a power of 2, from which wavelets compute the means.
+    wavelet_side: a power of 2. The means are of the pixels of a thumbnail of this side,
+    as imagehash makes it before its wavelets.
     """
     coarse = [_weigh_by_lanczos(length, size, size) for size in (8, 9)]
     means = _weigh_by_lanczos(length, wavelet_side, 8)

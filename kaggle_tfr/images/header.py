@@ -358,6 +358,7 @@ def read_upright(
     Raises: RejectedImage.
     """
     header = read_header(data)
+    # A last row that is filled in part (the extent) hardly matters here.
     rgb, _ = read_rgb(data, header.profile, bit_depth, (at_least, at_least))
     return apply_orientation(np.asarray(rgb), header.orientation)
 
@@ -406,7 +407,8 @@ def _over_white(image: Image.Image) -> Image.Image:
     rgba = image.convert("RGBA")
     white = Image.new("RGBA", image.size, "white")
     rgb = Image.alpha_composite(white, rgba).convert("RGB")
-    lowest, _ = rgba.getchannel("A").getextrema()  # 0: a pixel is fully transparent
+    # The lowest and the highest alpha. 0: a pixel is fully transparent.
+    lowest, _ = rgba.getchannel("A").getextrema()
     if not lowest and rgb.getextrema() == ((255, 255),) * 3:
         raise RejectedImage("only white or transparent")
     return rgb

@@ -120,7 +120,7 @@ def compare_sample(
     rows = folded.join(hashes[[*HASHES, "texture"]])
     rows = rows.drop(different_rows, errors="ignore")
     rows = rows[(rows["texture"] >= FLAT) & (rows["split"] != "test")]
-    place, _ = pd.factorize(name_places(rows))
+    place, _ = pd.factorize(name_places(rows))  # a number for each name
     words = rows[[*HASHES]].to_numpy().T  # uint64 (4, rows): 256 bits an image
     new = np.flatnonzero(~mark_recorded(rows))
     sampled = np.random.default_rng(0).permutation(new)[:N_SAMPLED]

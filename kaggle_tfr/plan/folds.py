@@ -113,6 +113,7 @@ def number_groups(table: pd.DataFrame, group_column: str) -> pd.Series:
         # Each row is linked to the first one with its value, or to itself.
         first_rows = rows.groupby(values).transform("first").fillna(rows)
         links += _mark_columns(first_rows, len(rows))
+    # How many groups there are, and the number of each row's.
     _, number = csgraph.connected_components(links, directed=False)
     return pd.Series(number, table.index)
 

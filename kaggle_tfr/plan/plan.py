@@ -364,6 +364,7 @@ def assign_shards(
     """
     dealt = []
     for number, (_, rows) in enumerate(table.groupby(["split", "fold"])):
+        # In the order of `n_shards`. Random numbers do not depend on other folds.
         rng = np.random.default_rng([seed, number])
         # Dealt like cards: sorted by label, each shard gets every n-th image.
         shard = _shuffle(rows["label"], rng).sort_values(kind="stable")

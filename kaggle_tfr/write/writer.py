@@ -163,7 +163,10 @@ def _write_missing(
 
 
 def cut_rows(task: Task) -> list[list[Row]]:
-    """Return the rows of a shard in blocks of few images, for one worker each."""
+    """Return the rows of a shard in blocks of few images, for one worker each.
+
+    task: the shard, and its rows of plan.parquet.
+    """
     _, rows = task
     return parallel.blocks_by_bytes(rows.to_dict("records"), rows["n_bytes"].max())
 
@@ -215,7 +218,7 @@ def write_shard(
 
     The row comes first: if the run is killed before the shard has its final name, the
     next one finds that the file is missing, and writes it again.
-    records: of `encode_images`.
+    task: the shard, and its rows. records: of `encode_images`.
     spare_bytes: that the shard may have beyond the bound of its forecast.
     Raises: OSError: the disk is full or fails, or the part would exceed its limit.
     """
