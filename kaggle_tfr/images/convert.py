@@ -261,7 +261,7 @@ def _find_scan_end(data: bytes, header: Header) -> int | None:
 
     Raises: RejectedImage: the scan is damaged.
     """
-    # Pillow applies a profile of grey or CMYK while it decodes.
+    # A profile of grey or CMYK is applied by `read_rgb`, which decodes with Pillow.
     if not header.scan or header.own_profile:
         return None
     # The first marker that a scan does not contain; another image may follow it.

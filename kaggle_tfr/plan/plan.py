@@ -364,7 +364,8 @@ def assign_shards(
     """
     dealt = []
     for number, (_, rows) in enumerate(table.groupby(["split", "fold"])):
-        # In the order of `n_shards`. Random numbers do not depend on other folds.
+        # In the order of `n_shards`. With a generator for each, the images of one fold
+        # do not change the order of another.
         rng = np.random.default_rng([seed, number])
         # Dealt like cards: sorted by label, each shard gets every n-th image.
         shard = _shuffle(rows["label"], rng).sort_values(kind="stable")
