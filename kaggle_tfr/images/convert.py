@@ -53,6 +53,8 @@ class ImageSettings:
         ignores the shape; "fill" scales until `size` is just covered, "center_crop"
         until the short side is the longer side of `size`, and both then crop the
         middle; "none" keeps every pixel.
+    quality: of JPEG, 1 to 100. resample: "area", or "lanczos", which is slower.
+    subsampling: of the chroma of JPEG, "4:2:0" or "4:4:4".
     optimize: optimised Huffman tables: 3 % smaller, a seventh slower for small images.
     pass_through: an image that needs no change keeps its bytes.
     bit_depth: see `read_rgb`.
@@ -85,14 +87,17 @@ def convert(data: bytes, settings: ImageSettings) -> EncodedImage:
     """
     header = read_header(data)
     size = (header.height, header.width)
+    # `plain`: every reader shows the file correctly. `PASSED_FORMATS`: JPEG and PNG for
+    # resize "none", JPEG for "short_side", none for the others.
     is_right = (
         header.plain
         and header.format in PASSED_FORMATS.get(settings.resize, ())
         and output_size(*size, settings) == size
     )
     if is_right and settings.pass_through:
-        # Decoding finds damage. It is fastest at an eighth of the size, and an image
-        # that passes through has no 16 bits to reduce.
+        # Decoding finds damage. It is fastest at an eighth of the size, which the least
+        # size of one pixel allows, and an image that passes through has no 16 bits to
+        # reduce.
         _decode(data, header, (1, 1))
         return EncodedImage(data, *size, header.format)
 
@@ -104,8 +109,8 @@ def convert(data: bytes, settings: ImageSettings) -> EncodedImage:
 
 
 def _encode(pixels: Pixels, settings: ImageSettings) -> bytes:
-    """Return the pixels as JPEG."""
-    subsampling = settings.subsampling.replace(":", "")
+    """Return pixels, blue first, as the bytes of a JPEG file."""
+    subsampling = settings.subsampling.replace(":", "")  # "420", as OpenCV names it
     options = [
         cv2.IMWRITE_JPEG_SAMPLING_FACTOR,
         getattr(cv2, f"IMWRITE_JPEG_SAMPLING_FACTOR_{subsampling}"),
@@ -114,6 +119,7 @@ def _encode(pixels: Pixels, settings: ImageSettings) -> bytes:
         cv2.IMWRITE_JPEG_QUALITY,
         settings.quality,
     ]
+    # The first value is whether it succeeded; it does at any size that JPEG can have.
     _, encoded = cv2.imencode(".jpg", pixels, options)
     return encoded.tobytes()
 
@@ -126,6 +132,7 @@ def make_pixels(data: bytes, header: Header, settings: ImageSettings) -> Pixels:
     height, width = _scaled_size(header.height, header.width, settings)
     # An image of one column can be scaled up to billions of pixels.
     check_size(width, height)
+    # Pixels are resized as they are stored: to rotate the small image takes less time.
     stored_size = transpose_size((height, width), header.orientation)
     pixels, extent = _decode(data, header, stored_size, settings.bit_depth)
     pixels = _resize(pixels, extent, stored_size, settings.resample)
@@ -138,13 +145,13 @@ def check_image(data: bytes, *, bit_depth: str = "") -> tuple[Header, np.ndarray
     """Return the header and the luma of an image that is read to its end.
 
     The luma, uint8 (height, width), is upright, and reduced by a whole number to no
-    less than `HASH_SIDE` pixels a side.
+    less than `HASH_SIDE` pixels, 256, a side; smaller images stay as they are.
     bit_depth: see `read_rgb`.
     Raises: RejectedImage.
     """
     header = read_header(data)
     # The decoder of JPEG returns luma at once. Profiles of RGB change it by 2 of 255
-    # levels, so they are ignored.
+    # levels, so they are ignored; and so is the extent, a part of a pixel less.
     luma, _ = _decode(data, header, (HASH_SIDE, HASH_SIDE), bit_depth, "GRAYSCALE")
     luma = _rotate(luma, header)
     factor = min(luma.shape) // HASH_SIDE
@@ -161,15 +168,17 @@ def read_pixels(data: bytes, at_least: Size | None = None) -> Pixels:
     """
     header = read_header(data)
     size = at_least or (header.height, header.width)
+    # A last row that is filled in part (the extent) hardly matters here.
     pixels, _ = _decode(data, header, transpose_size(size, header.orientation))
     upright = _to_upright_srgb(pixels, header)
     return cv2.cvtColor(upright, cv2.COLOR_BGR2RGB)
 
 
 def load_pixels(path: str, side: int) -> Pixels:
-    """Return an image for display, uint8 RGB; light grey if it cannot be read.
+    """Return an image for display, uint8 RGB (height, width, 3), upright.
 
-    side: pixels; JPEG are reduced to no less than this.
+    A file that cannot be read gives 64 × 64 pixels of light grey.
+    side: pixels; JPEGs are reduced to no less than this.
     """
     try:
         return read_pixels(read_image_bytes(path), at_least=(side, side))
@@ -186,15 +195,19 @@ def _decode(
 ) -> tuple[Pixels, Extent]:
     """Return the first frame as it is stored, and the (rows, columns) that it fills.
 
-    A JPEG may be reduced by a whole number; its last row and column are then filled in
-    part, and the extent is a fraction.
-    color: "COLOR" or "GRAYSCALE".
+    The pixels are uint8: (rows, columns, 3) with blue first for the color "COLOR",
+    (rows, columns) for "GRAYSCALE".
+    at_least: the (rows, columns) to which a JPEG may be reduced by a whole number. Its
+    last row and column are then filled in part, and the extent is a fraction: 25 rows
+    at an eighth fill 3.125 of 4 rows.
+    bit_depth: see `read_rgb`. Raises: RejectedImage.
     """
     decoded = _decode_scan(data, header, at_least, color)
     if decoded:
         return decoded
     mode = "L" if color == "GRAYSCALE" else None
-    # Profiles of RGB are applied later, when the image is small.
+    # `own_profile` is b"" for profiles of RGB, which are applied later, when the image
+    # is small.
     width_first = at_least[::-1]
     rgb, extent = read_rgb(data, header.own_profile, bit_depth, width_first, mode)
     if mode:
@@ -205,16 +218,21 @@ def _decode(
 def _decode_scan(
     data: bytes, header: Header, at_least: Size, color: str
 ) -> tuple[Pixels, Extent] | None:
-    """Return what `_decode` returns for a JPEG of one scan, by OpenCV; else None."""
+    """Return what `_decode` returns for a JPEG of one scan, by OpenCV; else None.
+
+    None: Pillow must decode the file. Raises: RejectedImage: the scan is damaged.
+    """
     end = _find_scan_end(data, header)
     if end is None:
         return None
+    # The header has the size of the upright image; pixels are decoded as stored.
     rows, columns = transpose_size((header.height, header.width), header.orientation)
     least_rows, least_columns = at_least
     ratio = min(rows // least_rows, columns // least_columns)
     scale = next((scale for scale in (8, 4, 2) if ratio >= scale), 1)
     extent = (rows / scale, columns / scale)
     pixels = _decode_reduced(data, color, scale)
+    # OpenCV failed, or decoded something else than the image of the header.
     if pixels is None or pixels.shape[:2] != tuple(map(ceil, extent)):
         return None
     if _ran_out(data[header.scan : end], pixels, scale):
@@ -223,7 +241,11 @@ def _decode_scan(
 
 
 def _decode_reduced(data: bytes, color: str, scale: int) -> Pixels | None:
-    """Return a JPEG whose sides are divided by `scale`; None if OpenCV cannot."""
+    """Return the pixels of a JPEG, its sides divided by `scale`, as it is stored.
+
+    color: "COLOR" (blue first) or "GRAYSCALE". scale: 1, 2, 4 or 8.
+    None: OpenCV cannot decode the file.
+    """
     size = f"REDUCED_{color}_{scale}" if scale > 1 else color
     # OpenCV versions differ in what they rotate, so we rotate.
     flags = getattr(cv2, f"IMREAD_{size}") | cv2.IMREAD_IGNORE_ORIENTATION
@@ -237,14 +259,18 @@ def _decode_reduced(data: bytes, color: str, scale: int) -> Pixels | None:
 def _find_scan_end(data: bytes, header: Header) -> int | None:
     """Return where the only scan of a JPEG ends; None if Pillow must decode the file.
 
-    Another image may follow. Raises: RejectedImage: the scan is damaged.
+    Raises: RejectedImage: the scan is damaged.
     """
+    # A profile of grey or CMYK is applied by `read_rgb`, which decodes with Pillow.
     if not header.scan or header.own_profile:
         return None
+    # The first marker that a scan does not contain; another image may follow it.
     marker = JPEG_MARKER.search(data, header.scan)
     if marker is None or marker[0] != b"\xff\xd9":
         return None  # not the end of the image: Pillow decides
     end = marker.start()
+    # Lost pieces of a file are often zeros. Few encoders write so many (see
+    # `ZEROS_END_BLOCKS`, which is searched in the tables before the scan).
     has_zeros = data.find(bytes(32), header.scan, end) >= 0
     may_have_zeros = ZEROS_END_BLOCKS.search(data, 0, header.scan)
     if has_zeros and not may_have_zeros:
@@ -253,23 +279,32 @@ def _find_scan_end(data: bytes, header: Header) -> int | None:
 
 
 def _ran_out(scan: bytes, pixels: Pixels, scale: int) -> bool:
-    """Return whether the last rows are grey because the decoder had no data left."""
+    """Return whether the last rows are grey because the decoder had no data left.
+
+    A decoder fills what is missing with the level 128.
+    scan: its bytes. pixels: decoded from it, each side divided by `scale`.
+    """
     if (pixels[-1, -1] != 128).any():
         return False
-    # Grey in the data takes two bits or more for 64 pixels, and these repeat. The last
-    # bytes of a truncated scan do not: 18 of 32 differ.
+    # Grey that is in the data takes two bits or more for 64 pixels, and repeats: 32 of
+    # its bytes have at most 18 values. The last 32 bytes of a truncated scan, which
+    # encode something else, have about 30.
     height, width = pixels.shape[:2]
     is_colored = (pixels != 128).reshape(height, -1).any(axis=1)
     n_grey_rows = int(is_colored[::-1].argmax())
     grey_bytes = n_grey_rows * width * scale**2 // 256
     n_checked = min(32, grey_bytes)
-    scan = scan.replace(b"\xff\0", b"\xff")
-    last_bytes = scan[-n_checked - 1 : -1]
+    scan = scan.replace(b"\xff\0", b"\xff")  # without the escapes of 255
+    last_bytes = scan[-n_checked - 1 : -1]  # the very last one has bits of padding
+    # Of fewer than 24 bytes it cannot be decided.
     return n_checked >= 24 and len(set(last_bytes)) > 0.8 * n_checked
 
 
 def _resize(pixels: Pixels, extent: Extent, size: Size, resample: str) -> Pixels:
-    """Return pixels that fill `extent` rows and columns at `size`, antialiased."""
+    """Return pixels that fill `extent` rows and columns at `size`, antialiased.
+
+    pixels, extent: of `_decode`. size: (rows, columns). resample: "area" or "lanczos".
+    """
     if extent == size:
         return pixels
     rows, columns = extent
@@ -283,24 +318,33 @@ def _resize(pixels: Pixels, extent: Extent, size: Size, resample: str) -> Pixels
 
 
 def _resize_by_area(pixels: Pixels, extent: Extent, size: Size) -> Pixels:
-    """Return what `_resize` does, as nearly as OpenCV's fast filters can."""
+    """Return what `_resize` does, as nearly as OpenCV's fast filters can.
+
+    A cubic or bilinear step reads few pixels, so it suits small ratios of sides only:
+    the limits are 1.3 for one cubic step, 1.5 for a bilinear one, which is faster, and
+    2.5 for a cubic step before a mean of blocks.
+    """
     rows, columns = extent
     height, width = size
-    ratio = max(rows / height, columns / width)
+    ratio = max(rows / height, columns / width)  # below 1 if the image is enlarged
     if ratio <= CUBIC_LIMIT:
         return _resize_to(pixels, extent, size, cv2.INTER_CUBIC)
     if ratio <= LINEAR_LIMIT:
         return _resize_to(pixels, extent, size, cv2.INTER_LINEAR)
     if ratio <= WHOLE_LIMIT:
+        # First to whole multiples of the size: the last step is then a mean of blocks.
         whole_rows = ceil(rows / height) * height
         whole_columns = ceil(columns / width) * width
         whole = (whole_rows, whole_columns)
         pixels = _resize_to(pixels, extent, whole, cv2.INTER_CUBIC)
+    # Above the limit, a last row that is filled in part hardly matters.
     return cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)
 
 
 def _resize_to(pixels: Pixels, extent: Extent, size: Size, method: int) -> Pixels:
-    # By exact factors, because the last row and column may be filled in part.
+    """Return pixels that fill `extent` at `size`. method: of OpenCV, cv2.INTER_…."""
+    # By exact factors, because the last row and column may be filled in part. OpenCV
+    # then returns up to a pixel too many, which are cut off.
     height, width = size
     rows, columns = extent
     resized = cv2.resize(
@@ -314,6 +358,8 @@ def _resize_to(pixels: Pixels, extent: Extent, size: Size, method: int) -> Pixel
 
 
 def _to_upright_srgb(pixels: Pixels, header: Header) -> Pixels:
+    """Return the pixels of `_decode` upright, with the header's profile applied."""
+    # One of grey or CMYK was applied by `_decode`; `to_srgb` ignores it for RGB.
     if header.profile:
         image = Image.fromarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))
         rgb = np.asarray(to_srgb(image, header.profile))
@@ -322,28 +368,29 @@ def _to_upright_srgb(pixels: Pixels, header: Header) -> Pixels:
 
 
 def _rotate(pixels: Pixels, header: Header) -> Pixels:
-    """Return the pixels upright."""
+    """Return the pixels upright, as a contiguous array (height, width, …)."""
     return np.ascontiguousarray(apply_orientation(pixels, header.orientation))
 
 
 def output_size(height: int, width: int, settings: ImageSettings) -> Size:
-    """Return the size of the record's image for an upright image of this size."""
+    """Return (height, width) of a record's image, for an upright image of this size."""
     if settings.size and settings.resize != "short_side":
         return settings.size
     return _scaled_size(height, width, settings)
 
 
 def _scaled_size(height: int, width: int, settings: ImageSettings) -> Size:
-    """Return the size to resize to, before "fill" and "center_crop" crop."""
+    """Return (height, width) to resize to, before "fill" and "center_crop" crop."""
     if settings.size is None:
         return height, width
     if settings.resize == "stretch":
         return settings.size
     rows, columns = settings.size
     if settings.resize == "short_side":
-        rows = columns = min(rows, height, width)
+        rows = columns = min(rows, height, width)  # never larger than the image
     elif settings.resize == "center_crop":
         rows = columns = max(rows, columns)
+    # Cover rows × columns in the image's shape: one side fits, the other is rounded.
     if height * columns <= width * rows:
         columns = (width * rows + height // 2) // height
     else:
@@ -352,6 +399,7 @@ def _scaled_size(height: int, width: int, settings: ImageSettings) -> Size:
 
 
 def _crop_middle(pixels: Pixels, size: Size) -> Pixels:
+    """Return the (height, width) in the middle of pixels that are not smaller."""
     height, width = size
     rows, columns = pixels.shape[:2]
     top = (rows - height) // 2
@@ -362,9 +410,9 @@ def _crop_middle(pixels: Pixels, size: Size) -> Pixels:
 def resize_code(code: str, height: int, width: int, settings: ImageSettings) -> str:
     """Return the run-length code of a mask, resized and cropped as its image is.
 
-    height, width: of the image before.
+    height, width: of the image before. Raises: ValueError: the code does not fit them.
     """
-    if code in EMPTY_CODES:
+    if code in EMPTY_CODES:  # such as "" and "-1": there is no mask
         return code
     mask = decode_mask(code, height, width)
     rows, columns = _scaled_size(height, width, settings)

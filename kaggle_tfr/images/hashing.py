@@ -60,12 +60,14 @@ MIRROR_SIGNS = np.stack(
 
 
 def _list_cosines(size: int, count: int) -> np.ndarray:
-    """Return the lowest `count` cosines of the transform: float64 (count, size).
+    """Return cosines of frequencies 0 to `count` - 1 over `size` pixels.
 
-    They are whole numbers of 65,536ths: float64 holds their sums exactly.
+    Float64 (count, size), in whole numbers of 65,536ths: sums of products are exact.
+    Multiplied with a thumbnail from both sides they are its discrete cosine transform
+    (DCT-II), not normalized, at the lowest frequencies.
     """
     frequency = np.arange(count)[:, None]
-    position = np.arange(size) + 0.5
+    position = np.arange(size) + 0.5  # centres of pixels
     cosines = np.cos(np.pi / size * frequency * position)
     return np.rint(cosines * ONE)
 
@@ -84,6 +86,7 @@ _POWERS = np.sum(PLANE**2, axis=1)
 def hash_images(lumas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the bits of `ALL_HASHES`, uint8 (n, 112), and textures in grey levels.
 
+    The bits are packed: 14 hashes of 64 bits, 8 bytes each. Textures: float64 (n,).
     lumas: of `check_image`, uint8 (n, height, width): images of one size. The hashes of
     whole images would differ from these in less than one bit of 256 on average.
     texture: the standard deviation of a thumbnail from the best plane. The hashes of
@@ -91,41 +94,50 @@ def hash_images(lumas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Source: imagehash, `average_hash`, `phash`, `dhash`, `whash`.
     """
     coarse, medium, large, wavelets = _make_thumbnails(lumas)
+    # The coarse one is 8 × 8, beside 8 × 9, above 9 × 8 pixels: 17 × 17 in all.
     small = coarse[:, :8, :8]
     to_right = np.diff(coarse[:, :8, 8:], axis=2)
     downwards = np.diff(coarse[:, 8:, :8], axis=1)
+    # The 8 × 8 lowest frequencies of 32 × 32 pixels, and 16 × 16 of 64 × 64.
     cosines = COSINES @ medium @ COSINES.T
     fine_cosines = FINE_COSINES @ large @ FINE_COSINES.T
+    # Of the image and its mirror images along x, y and both: (n, 4, 8, 8).
     perceptual = _exceed_median(cosines[:, None] * MIRROR_SIGNS)
     bits = [
         small > small.mean(axis=(1, 2), keepdims=True),  # average
         perceptual[:, 0],
         to_right > 0,  # difference
         _exceed_median(wavelets),
-        perceptual[:, 1:],
+        perceptual[:, 1:],  # the first of `ROTATION_BITS`
         to_right < 0,
         downwards > 0,
         downwards < 0,
-        _exceed_median(fine_cosines),
+        _exceed_median(fine_cosines),  # `FINE_HASH`, 256 bits
     ]
     flat = [part.reshape(len(lumas), -1) for part in bits]
     return np.packbits(np.concatenate(flat, axis=1), axis=1), _measure_texture(medium)
 
 
 def _exceed_median(values: np.ndarray) -> np.ndarray:
-    """Return which values of each matrix (…, h, w) are above their median.
+    """Return which values of each matrix (…, h, w) are above their median: bool.
 
-    They are even in number, and these are above the lower one of the two in the middle.
-    np.median takes four times as long.
+    They are even in number, so these are the values above the lower one of the two in
+    the middle.
     """
+    # np.median takes four times as long.
     ordered = np.sort(values.reshape(*values.shape[:-2], -1))
     middle = ordered.shape[-1] // 2
     return values > ordered[..., middle - 1, None, None]
 
 
 def _measure_texture(thumbnails: np.ndarray) -> np.ndarray:
-    """Return the standard deviation from the best plane of thumbnails (n, 32, 32)."""
+    """Return the standard deviation from the best plane of thumbnails (n, 32, 32).
+
+    In grey levels, float64 (n,): 0 for one shade, and for an even slope of shades.
+    """
     pixels = thumbnails.reshape(len(thumbnails), -1).astype(np.float64)
+    # The three parts of a plane (`PLANE`) are orthogonal: each takes its share of the
+    # sum of squares, and what is left is the deviation.
     sums = pixels @ PLANE.T
     powers_of_planes = np.sum(sums**2 / _POWERS, axis=1)
     powers = np.sum(pixels**2, axis=1) - powers_of_planes
@@ -133,22 +145,26 @@ def _measure_texture(thumbnails: np.ndarray) -> np.ndarray:
 
 
 def _make_thumbnails(lumas: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return thumbnails of images, uint8 (n, height, width), and their wavelets.
+    """Return three thumbnails of each image, and its wavelets: (n, side, side) each.
 
-    Whole grey levels, float32: 17 × 17, the thumbnails of 8 and 9 pixels together; 32 ×
-    32; 64 × 64. Wavelets: float64, 8 × 8: the low band of Haar's wavelets, which is the
-    mean of each 64th of the image less `MIDDLE`, not rounded.
+    lumas: uint8 (n, height, width). The thumbnails are whole grey levels, float32: side
+    17, those of 8 and 9 pixels together (rows and columns of 8, then of 9); 32; 64.
+    Wavelets: float64, side 8: the low band of Haar's wavelets, which is the mean of
+    each 64th of the image less `MIDDLE` (128), not rounded.
     """
     _, height, width = lumas.shape
     # The wavelets of `imagehash.whash` begin with a square of this side.
     exponent = min(height, width).bit_length() - 1
     wavelet_side = max(8, 1 << exponent)
     rows, means = _weigh_pixels(height, wavelet_side)
+    # The means of columns are in the blocks as well.
     columns, _ = _weigh_pixels(width, wavelet_side)
     pixels = lumas.astype(np.float32)
     pixels -= MIDDLE
+    # The first block is that of the coarse thumbnail, the others are the eighths.
     coarse, _ = _shrink(pixels, rows[:1], columns[:1])
     fine, sums = _shrink(pixels, rows[1:], columns[1:])
+    # An eighth of a side has `EIGHTH` values: 1 mean, 4 pixels of 32, 8 pixels of 64.
     wavelets = means @ sums[..., ::EIGHTH]
     eighths = fine.reshape(-1, 8, EIGHTH, 8, EIGHTH)
     medium = eighths[:, :, 1:5, :, 1:5].reshape(-1, 32, 32)
@@ -161,8 +177,11 @@ def _shrink(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the grey levels of thumbnails, and the sums before rows are shrunk.
 
-    rows, columns: of `_weigh_pixels`.
+    pixels: float32 (n, height, width), grey levels less `MIDDLE`. rows, columns: of
+    `_weigh_pixels`. Levels: whole numbers from 0 to 255, (n, rows, columns); sums:
+    (n, height, columns), less `MIDDLE` and not rounded.
     """
+    # Each row of pixels first, as Pillow does.
     blocks = [pixels[..., reach] @ weights.T for reach, weights in columns]
     sums = np.concatenate(blocks, axis=2)
     levels = _round(sums)
@@ -171,7 +190,7 @@ def _shrink(
 
 
 def _round(sums: np.ndarray) -> np.ndarray:
-    """Return whole grey levels minus `MIDDLE`, as Pillow rounds and limits them."""
+    """Return whole grey levels less `MIDDLE`, limited to 0 to 255 as by Pillow."""
     return np.rint(sums).clip(-MIDDLE, MIDDLE - 1)
 
 
@@ -179,15 +198,19 @@ def _round(sums: np.ndarray) -> np.ndarray:
 def _weigh_pixels(length: int, wavelet_side: int) -> tuple[list[Block], np.ndarray]:
     """Return the blocks of weights of a side, and the weights of its eighths' means.
 
-    Blocks: that of the thumbnails of 8 and 9 pixels, and those of the eighths. Weights
-    of means: float64 (8, length).
-    wavelet_side: a power of 2, from which wavelets compute the means.
+    Nine blocks: that of the thumbnails of 8 and 9 pixels, 17 rows; then one for each
+    eighth of the side, 13 rows: its mean, its 4 pixels of 32, and its 8 pixels of 64.
+    A block is the slice of pixels that have a weight, and the weights, float32 (rows,
+    pixels in the slice). Weights of means: float64 (8, length).
+    length: of the side, in pixels.
+    wavelet_side: a power of 2. The means are of the pixels of a thumbnail of this side,
+    as imagehash makes it before its wavelets.
     """
     coarse = [_weigh_by_lanczos(length, size, size) for size in (8, 9)]
     means = _weigh_by_lanczos(length, wavelet_side, 8)
     fine = [_weigh_by_lanczos(length, size, size) for size in (32, 64)]
     by_eighth = [weights.reshape(8, -1, length) for weights in (means, *fine)]
-    eighths = np.concatenate(by_eighth, axis=1)
+    eighths = np.concatenate(by_eighth, axis=1)  # (8, 13, length)
 
     blocks = []
     for weights in (np.concatenate(coarse), *eighths):
@@ -199,15 +222,16 @@ def _weigh_pixels(length: int, wavelet_side: int) -> tuple[list[Block], np.ndarr
 
 
 def _weigh_by_lanczos(length: int, size: int, n_means: int) -> np.ndarray:
-    """Return the weights that shrink `length` pixels to the means of `size` pixels.
+    """Return the weights that shrink `length` pixels to `size`, and these to means.
 
-    Float64 (n_means, length): multiples of 1 / `ONE`, whose sum is 1 in each row. Their
-    running sums are rounded, so that each error is taken back by the next weight: in a
-    smooth image the errors cancel.
+    Float64 (n_means, length): multiples of 1 / `ONE` (65,536), whose sum is 1 in each
+    row. Each mean is of `size` / `n_means` pixels: of one if these are equal. Running
+    sums are rounded, so that each error is taken back by the next weight: in a smooth
+    image the errors cancel.
     Source: Pillow, `precompute_coeffs` in Resample.c.
     """
     scale = length / size
-    stretch = max(1.0, scale)
+    stretch = max(1.0, scale)  # of the filter, only where the side is shrunk
     center = scale * (np.arange(size)[:, None] + 0.5)
     distance = (np.arange(length) + 0.5 - center) / stretch
     is_inside = np.abs(distance) < 3  # lobes
@@ -222,15 +246,21 @@ def _weigh_by_lanczos(length: int, size: int, n_means: int) -> np.ndarray:
 
 
 def _find_bits(orientation: int) -> np.ndarray:
-    """Return which 256 of the 640 bits are the hashes in an orientation."""
-    positions = np.arange(640).reshape(10, 8, 8)
+    """Return the positions of the 256 bits that are the hashes in an orientation.
+
+    Int (256,), among the 640 bits of `HASHES` and `ROTATION_BITS`: four hashes of the
+    image, the perceptual ones of its three mirror images, and three more differences.
+    """
+    positions = np.arange(640).reshape(10, 8, 8)  # hashes, rows, columns
     cosines = positions[[1, 4, 5, 6]]  # plain, mirrored along x, y, both
     # Brighter and darker to the right, brighter and darker downwards.
     differences = positions[[2, 7, 8, 9]]
     if orientation in TRANSPOSED:
+        # Mirrored along x is then along y, and to the right was downwards.
         cosines = cosines[[0, 2, 1, 3]].swapaxes(1, 2)
         differences = differences[2:]
 
+    # Reversed columns: what was darker to the right is brighter.
     is_darker = int(orientation in COLUMNS_REVERSED)
     mirror = is_darker + 2 * (orientation in ROWS_REVERSED)
     bits = [

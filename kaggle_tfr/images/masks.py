@@ -31,10 +31,11 @@ def decode_mask(code: str, height: int, width: int) -> np.ndarray:
             f"the run-length code '{code[:40]}' does not fit {height} × {width} "
             f"pixels: {problem}. Are height and width swapped?"
         )
-    borders = _split_code(code).ravel()
+    borders = _split_code(code).ravel()  # start, end, start, end, …
     # Lengths of the stretches outside, inside, outside, … the mask.
     lengths = np.diff(borders, prepend=0, append=height * width)
     is_inside = np.arange(len(lengths), dtype=np.uint8) % 2
+    # Codes count pixels down each column: in memory a column is a row here.
     pixels = np.repeat(is_inside, lengths).reshape(width, height)
     return pixels.T.copy()
 
@@ -42,16 +43,21 @@ def decode_mask(code: str, height: int, width: int) -> np.ndarray:
 def encode_mask(mask: np.ndarray) -> str:
     """Return the code of a mask (height, width); every pixel but 0 belongs to it.
 
+    An empty mask is "".
+
     >>> encode_mask(np.array([[0, 1], [1, 0], [1, 0]]))
     '2 3'
     """
-    is_inside = mask.T.ravel() != 0
+    is_inside = mask.T.ravel() != 0  # down each column
+    # Of booleans `diff` marks each change: starts and ends of runs in turn.
     is_border = np.diff(is_inside, prepend=False, append=False)
     return _format_code(np.flatnonzero(is_border).reshape(-1, 2))
 
 
 def transpose_code(code: str, height: int, width: int) -> str:
-    """Return the code of a mask whose code counts its pixels along the rows.
+    """Return the code, down the columns, of a mask whose code counts along the rows.
+
+    height, width: of the mask. Raises: ValueError: the code does not fit this size.
 
     >>> transpose_code("2 3", 3, 2)
     '2 1 4 2'
@@ -61,14 +67,19 @@ def transpose_code(code: str, height: int, width: int) -> str:
 
 
 def join_codes(codes: Sequence[str]) -> str:
-    """Return the code of all the masks together, or the first broken code."""
+    """Return the code of all the masks together, or the first broken code as it is.
+
+    codes: at least one, of masks of the same image, which may overlap. The problem of
+    the broken code is found again with the image.
+    """
     for code in codes:
-        # The size of the image is not known here.
+        # The size of the image is not known here, so a huge one is assumed.
         if len(codes) == 1 or find_code_problem(code, 1 << 31, 1 << 31):
             return code
     runs = _split_code(" ".join(codes))
+    # Starts and ends are sorted apart. As many runs have ended before a gap as have
+    # started, so the pairs on its two sides belong to different runs of the result.
     starts, ends = np.sort(runs, axis=0).T
-    # As many runs have ended before a gap as have started.
     is_gap = starts[1:] > ends[:-1]
     first_starts = starts[np.append(True, is_gap)]
     last_ends = ends[np.append(is_gap, True)]
@@ -102,14 +113,22 @@ def find_code_problem(code: str, height: int, width: int) -> str:
 
 
 def _split_code(code: str) -> np.ndarray:
-    """Return the first pixel of each run, from 0, and the pixel after its last."""
+    """Return the first pixel of each run, from 0, and the pixel after its last.
+
+    Int64 (runs, 2). code: valid, see `find_code_problem`.
+    """
     numbers = np.array(code.split(), np.int64)
-    runs = numbers.reshape(-1, 2)
+    runs = numbers.reshape(-1, 2)  # start from 1, length
     return runs.cumsum(axis=1) - 1
 
 
 def _format_code(borders: np.ndarray) -> str:
-    """Return the code of the runs that `_split_code` describes."""
+    """Return the code of runs: the inverse of `_split_code`.
+
+    borders: int (runs, 2), the first pixel of each run, from 0, and the pixel after
+    its last.
+    """
+    # (start, end) to (start + 1, end - start): codes count from 1, and have lengths.
     runs = np.diff(borders, axis=1, prepend=-1)
     numbers = runs.ravel().tolist()
     return " ".join(map(str, numbers))
@@ -125,13 +144,15 @@ def sample_mask(
 
     The mask as a whole is never made: the pixels of the result are looked up in the
     runs. Nearest pixel, centres aligned.
-    height: of the whole mask. window: int (4,), its top, left, height and width.
+    code: string; "" for no mask. height: of the whole mask. window: int (4,), its top,
+    left, height and width. size: height and width of the result.
     """
     window = tf.cast(window, tf.int64)
     top, left, window_height, window_width = tf.unstack(window)
     rows = _find_sources(top, window_height, size[0])
     columns = _find_sources(left, window_width, size[1])
     height = tf.cast(height, tf.int64)
+    # The position of each pixel of the result, (height, width), down the columns.
     pixels = columns * height + rows[:, None]
     # Inside of a run, one more run has started than ended: the number is odd.
     n_borders = tf.searchsorted(
@@ -144,18 +165,24 @@ def sample_mask(
 
 
 def _find_borders(code: "tf.Tensor") -> "tf.Tensor":
-    """Return where the runs start and end in turn, int64, from 0."""
+    """Return the start and the end of each run in turn, int64 (2 * runs,).
+
+    An end is the pixel after the last. Pixels count from 0, in a code from 1.
+    """
     words = tf.strings.split(code)
     numbers = tf.strings.to_number(words, tf.int64)
-    runs = tf.reshape(numbers, [-1, 2])
-    borders = tf.cumsum(runs, axis=1) - 1
+    runs = tf.reshape(numbers, [-1, 2])  # start, length
+    borders = tf.cumsum(runs, axis=1) - 1  # start, start + length, from 0
     return tf.reshape(borders, [-1])
 
 
 def _find_sources(
     start: "tf.Tensor", length: "tf.Tensor", count: "int | tf.Tensor"
 ) -> "tf.Tensor":
-    """Return the pixel under the centre of each of `count` equal steps, int64."""
+    """Return the pixel under the centre of each of `count` equal steps, int64 (count,).
+
+    The steps divide the pixels from `start` to `start + length`.
+    """
     n_halves = 2 * tf.cast(count, tf.int64)
     centres = tf.range(1, n_halves, 2)  # in halves of a step
     return start + centres * length // n_halves

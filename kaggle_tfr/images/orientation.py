@@ -25,7 +25,11 @@ INVERSE = {number: number for number in ORIENTATIONS} | {6: 8, 8: 6}
 
 
 def apply_orientation(pixels: np.ndarray, orientation: int) -> np.ndarray:
-    """Return a view of the pixels (rows, columns, …), changed by an orientation."""
+    """Return a view of the pixels (rows, columns, …), changed by an orientation.
+
+    orientation: 1 to 8. That of EXIF makes the stored pixels upright. Rows and columns
+    are first transposed, then reversed, each if the orientation needs it.
+    """
     if orientation in TRANSPOSED:
         pixels = pixels.swapaxes(0, 1)
     if orientation in ROWS_REVERSED:
@@ -36,5 +40,5 @@ def apply_orientation(pixels: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def transpose_size(size: Size, orientation: int) -> Size:
-    """Return the two sides of an image, swapped if an orientation transposes it."""
+    """Return the two sides of an image, swapped if an orientation (5 to 8) does so."""
     return size[::-1] if orientation in TRANSPOSED else size

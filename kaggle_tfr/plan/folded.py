@@ -35,8 +35,10 @@ Numbers = dict[str, float]
 def count_by_fold(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
     """Count the images of each class (rows) in each fold and split (columns).
 
-    folded: the result of `assign_folds`. The class with most images is first.
-        Images without a label are a row, but not test images.
+    The columns are the names of `name_places`. The class with most images is first; a
+    class without images has zeros. Images without a label are the row "(no label)",
+    but such test images are left out.
+    folded: the result of `assign_folds`.
     """
     is_labelled = folded["label_name"] != ""
     folded = folded[is_labelled | (folded["split"] != "test")]
@@ -46,6 +48,7 @@ def count_by_fold(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
         counts = marks.groupby(place).sum().T
     else:
         counts = pd.crosstab(folded["label_name"].replace("", NO_LABEL), place)
+        # Classes that are in `labels`, but have no image, too.
         names = counts.index.union([*map(str, labels.classes)])
         counts = counts.reindex(names, fill_value=0)
     order = np.argsort(-counts.sum(axis=1), kind="stable")
@@ -53,7 +56,11 @@ def count_by_fold(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
 
 
 def name_places(folded: pd.DataFrame) -> pd.Series:
-    """Return the name of each image's fold, or of its split where it has no fold."""
+    """Return the name of each image's fold, or of its split where it has no fold.
+
+    Such as "fold 2", "test", and "train only" for train images outside the folds.
+    Without folds, when all train images are in fold 0, it is always the split.
+    """
     if folded["fold"].max() < 1:
         return folded["split"]
     split = folded["split"].replace("train", NEVER_VALIDATES)
@@ -66,6 +73,7 @@ def check_leakage(folded: pd.DataFrame, group_column: str = "") -> Numbers:
     clusters_across_folds: clusters and other groups; must be 0. A split counts as a
         fold; test does not, and groups of earlier images alone do not count.
     clusters_across_test: clusters with test rows and other rows.
+    folded: of `assign_folds`. group_column: "" for none.
     Raises: ValueError: a number that must be 0 is not.
     """
     is_test = folded["split"] == "test"
@@ -78,6 +86,7 @@ def check_leakage(folded: pd.DataFrame, group_column: str = "") -> Numbers:
     for column in rows.columns.intersection(["cluster", OVERRIDE_GROUP, group_column]):
         no_value = -1 if column == "cluster" else ""
         groups = rows[rows[column] != no_value].groupby(column)
+        # Earlier images stay where they were, so they alone are not a fault.
         is_crossing = groups["is_new"].any() & groups["place"].nunique().gt(1)
         n_crossing += is_crossing.sum()
     if n_crossing:
@@ -87,6 +96,7 @@ def check_leakage(folded: pd.DataFrame, group_column: str = "") -> Numbers:
         )
 
     cluster = folded["cluster"]
+    # 2 for a cluster with test rows and others.
     n_sides = is_test[cluster >= 0].groupby(cluster).nunique()
     n_across = n_sides.gt(1).sum()
     return {"clusters_across_folds": 0, "clusters_across_test": int(n_across)}
@@ -96,20 +106,22 @@ def compare_sample(
     folded: pd.DataFrame,
     hashes: pd.DataFrame,
     max_bits: int,
-    cut_rows: np.ndarray,
+    different_rows: np.ndarray,
 ) -> Numbers:
     """Compare 300 new images with all others, without the clusters of 02.
 
-    Test images and images of almost no texture are left out, and images that the user
-    calls different from a near one.
-    hashes: of `load_hashes`; the table has their index. cut_rows: of `load_corrected`.
+    Return sampled_images (300, or fewer if there are fewer) and
+    sampled_pairs_across_folds, 0. Test images and images of almost no texture are left
+    out, and images that the user calls different from a near one.
+    hashes: of `load_hashes`; `folded` has their index. different_rows: the index of the
+    images that the user calls different, of `load_corrected`.
     Raises: ValueError: a pair within `max_bits` bits is in two folds or splits.
     """
     rows = folded.join(hashes[[*HASHES, "texture"]])
-    rows = rows.drop(cut_rows, errors="ignore")
+    rows = rows.drop(different_rows, errors="ignore")
     rows = rows[(rows["texture"] >= FLAT) & (rows["split"] != "test")]
-    place, _ = pd.factorize(name_places(rows))
-    words = rows[[*HASHES]].to_numpy().T
+    place, _ = pd.factorize(name_places(rows))  # a number for each name
+    words = rows[[*HASHES]].to_numpy().T  # uint64 (4, rows): 256 bits an image
     new = np.flatnonzero(~mark_recorded(rows))
     sampled = np.random.default_rng(0).permutation(new)[:N_SAMPLED]
     n_pairs = 0
@@ -127,9 +139,10 @@ def compare_sample(
 
 
 def note_folds(folded: pd.DataFrame, labels: Labels, checks: dict) -> None:
-    """Note the folds of a table that was checked.
+    """Note the size of each fold and split, the checks, and classes that lack a fold.
 
-    checks: of `check_leakage` and `compare_sample`, and max_bits.
+    folded: of `assign_folds`, checked. checks: of `check_leakage` and `compare_sample`,
+    and max_bits, the radius of near-duplicates.
     """
     sizes = name_places(folded).value_counts().sort_index()
     listed = [f"{n:,} in {place}" for place, n in sizes.items()]
@@ -142,6 +155,7 @@ def note_folds(folded: pd.DataFrame, labels: Labels, checks: dict) -> None:
         f"{checks['clusters_across_test']:,}.",
         "folds",
     )
+    # Test images and those that never validate need not have every class.
     counts = count_by_fold(folded, labels).drop(
         index=NO_LABEL, columns=["test", NEVER_VALIDATES], errors="ignore"
     )
@@ -184,8 +198,9 @@ def list_folds(
             mark_recorded(images), "earlier: part " + images["part"].astype(str)
         )
 
-    is_gone = images["path"].str.startswith(GONE)
+    is_gone = images["path"].str.startswith(GONE)  # a record of a part, but no file
     paths = images.groupby("input_dir", observed=True)["path"]
+    # `name` is that of the group: its folder.
     path = paths.transform(lambda paths: paths.str.removeprefix(f"{paths.name}/"))
     table = _place_copies(table, folded).assign(
         path=path.mask(is_gone, ""),
@@ -199,15 +214,17 @@ def _place_copies(table: pd.DataFrame, folded: pd.DataFrame) -> pd.DataFrame:
     """Return all images with split, fold, and cluster.
 
     Copies that are dropped go with those that are kept: all rows together have no copy
-    in two folds. A cluster that earlier parts have in two folds is none.
+    in two folds. A cluster that earlier parts have in two folds is none (-1).
+    table: of `match_clusters`. folded: of `assign_folds`, with some rows of `table`.
     """
     cluster = table["cluster"]
     is_alone = (cluster < 0) | (table["split"] == "test")
-    group = cluster.mask(is_alone, -1 - table.index.to_numpy())
-    place = folded[["split", "fold"]].reindex(table.index)
+    group = cluster.mask(is_alone, -1 - table.index.to_numpy())  # a number for each
+    place = folded[["split", "fold"]].reindex(table.index)  # NA: the row is dropped
     groups = place.groupby(group)
     is_torn = (groups.transform("nunique") > 1).any(axis=1)
     place = place.fillna(groups.transform("first").mask(is_torn))
+    # No row of the group is kept: the split of 01, and no fold.
     place = place.fillna(table[["split"]]).fillna(-1)
     place = place.astype({"fold": "int64"})
     is_torn = is_torn.groupby(cluster).transform("any")

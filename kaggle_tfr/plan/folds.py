@@ -52,16 +52,18 @@ def assign_folds(
         -1 for all other rows.
     Raises: ValueError: there are more folds than clusters, or a column is missing.
     """
+    # All are aligned by the index of the table, also where their order is another.
     group = number_groups(table, group_column)
     labels = mark_labels(table, label_columns)
-    rows = table.reindex(columns=["fold", "source"])
+    rows = table.reindex(columns=["fold", "source"])  # NA without such a column
     is_placed = rows["fold"].notna()
     split = table["split"].where(is_placed, _choose_splits(table["split"], group))
     is_extra = (rows["source"] > 0).groupby(group).transform("any")
     may_validate = (split == "train") & (extra_in_validation | ~is_extra)
-    fold = rows["fold"].where(is_placed | may_validate, -1)
+    fold = rows["fold"].where(is_placed | may_validate, -1)  # NA: not yet chosen
 
     if validation_size and fold.hasnans:
+        # Bin 0 trains, whatever its fold; bin 1 is the validation split.
         bins = fold.clip(upper=0).mask(is_placed & (split == "validation"), 1)
         shares = [1 - validation_size, validation_size]
         is_held_out = fill_bins(group, labels, bins, shares, seed) == 1
@@ -78,7 +80,12 @@ def assign_folds(
 
 
 def _choose_splits(split: pd.Series, group: pd.Series) -> pd.Series:
-    """Return for each row the split of its group that has the fewest rows."""
+    """Return for each row the split of its group that is rarest in the whole table.
+
+    The result has the index of `split`, in another order. Test rows keep their split:
+    `number_groups` puts each into a group of its own.
+    """
+    # In this order, the first row of each group has its rarest split.
     n_rows = split.map(split.value_counts()).sort_values(kind="stable")
     return split[n_rows.index].groupby(group).transform("first")
 
@@ -86,8 +93,10 @@ def _choose_splits(split: pd.Series, group: pd.Series) -> pd.Series:
 def number_groups(table: pd.DataFrame, group_column: str) -> pd.Series:
     """Return the number of each row's group, from 0.
 
-    Rows of a cluster, or of a group, have the same number; so have overlapping ones.
-    Test rows, empty values and cluster -1 join nothing.
+    Rows of a cluster have the same number, and so have rows with the same value of
+    `group_column` or of override_group; clusters and groups that share a row are one.
+    A test row, or one without any (cluster -1, empty values), has its own number.
+    group_column: "" for none. Raises: ValueError: the table has no such column.
     """
     if group_column and group_column not in table:
         raise ValueError(
@@ -101,8 +110,10 @@ def number_groups(table: pd.DataFrame, group_column: str) -> pd.Series:
         is_alone = (table["split"] == "test") | table[column].isin([no_value])
         # Objects, because floats cannot represent large numbers.
         values = table[column].astype(object).mask(is_alone)
+        # Each row is linked to the first one with its value, or to itself.
         first_rows = rows.groupby(values).transform("first").fillna(rows)
-        links += _mark(first_rows, len(rows))
+        links += _mark_columns(first_rows, len(rows))
+    # How many groups there are, and the number of each row's.
     _, number = csgraph.connected_components(links, directed=False)
     return pd.Series(number, table.index)
 
@@ -111,13 +122,13 @@ def mark_labels(table: pd.DataFrame, label_columns: Sequence[str]) -> csr_matrix
     """Return a sparse matrix (n, classes + 1) with 1 for the classes of each row.
 
     Without `label_columns` the classes are the values of the column label. The last
-    column is 1 for all rows.
+    column is 1 for all rows: it counts images where the others count those of a class.
     """
     if label_columns:
         marks = csr_matrix(list_marks(table, label_columns), dtype=float)
     else:
         codes, classes = pd.factorize(table["label"])
-        marks = _mark(codes, len(classes))
+        marks = _mark_columns(codes, len(classes))
     return hstack([marks, np.ones((len(table), 1))], format="csr")
 
 
@@ -130,8 +141,12 @@ def list_marks(table: pd.DataFrame, label_columns: Sequence[str]) -> pd.DataFram
     return values.notna() & ~values.isin([0, ""])
 
 
-def _mark(columns: Array | pd.Series, n_columns: int) -> csr_matrix:
-    """Return a sparse matrix (n, n_columns) with a 1 in one column of each row."""
+def _mark_columns(columns: Array | pd.Series, n_columns: int) -> csr_matrix:
+    """Return a sparse matrix (n, n_columns) with a 1 in one column of each row.
+
+    columns: the number of that column, for each of the n rows.
+    """
+    # Row k of the identity has its 1 in column k.
     return identity(n_columns, format="csr")[np.asarray(columns, int)]
 
 
@@ -144,7 +159,9 @@ def fill_bins(
 ) -> pd.Series:
     """Fill in the bin of each row: groups stay whole, classes are spread.
 
-    labels: of `mark_labels`. shares: in proportion; all 1, or two with sum 1.
+    Return `bins`, which is changed: numbers from 0 in place of NA.
+    group: of `number_groups`. labels: of `mark_labels`.
+    shares: of each bin, in proportion; all 1, or two with sum 1.
     bins: NA for the rows to distribute, -1 for rows that stay in no bin. Rows in a bin
         stay there, and the shares are of all images in the bins.
     Raises: ValueError: there are fewer groups than bins, and no row has a bin.
@@ -157,8 +174,9 @@ def fill_bins(
             f"{len(groups)} clusters of train images cannot fill {len(shares)} folds "
             "or splits. Set N_FOLDS lower, or change GROUP_COLUMN, EXTRA_IN_VALIDATION."
         )
-    counts = _mark(number, len(groups)).T @ labels[is_free]
-    loads = labels[is_placed].T @ _mark(bins[is_placed], len(shares))
+    # Images of each class, and of all: by group to distribute, and by bin so far.
+    counts = _mark_columns(number, len(groups)).T @ labels[is_free]
+    loads = labels[is_placed].T @ _mark_columns(bins[is_placed], len(shares))
     chosen = _choose_bins(counts.tocsr(), loads.toarray(), shares, seed)
     bins[is_free] = chosen[number]
     return bins
@@ -170,7 +188,7 @@ def _choose_bins(
     shares: list[float],
     seed: int,
 ) -> Array:
-    """Return the bin of each group.
+    """Return the bin of each group, int (groups,).
 
     It is the bin with the largest deficit in the group's classes, as shares of these
     classes; ties go to the bin with the largest overall deficit. With equal shares, a
@@ -185,7 +203,9 @@ def _choose_bins(
     the bins were empty, no bin gets more images too many than the largest group has.
 
     counts: images of each class in each group; the last column has all its images.
-    loads: images of each class that are in the bins (classes, bins).
+    loads: images of each class that are in the bins (classes, bins); the last row has
+        all images.
+    shares: of each bin; all 1, or two with sum 1.
     Sources: Tijdeman, "The chairman assignment problem" (1980); Sechidis et al., "On
     the Stratification of Multi-Label Data" (2011).
     """
@@ -197,19 +217,22 @@ def _choose_bins(
     sizes = sizes[order]
 
     is_unequal = shares[0] < 1
+    # Each image counts twice, in one class and in the column of all images.
     is_single = counts.sum() == 2 * sizes.sum()
-    has_several = np.diff(counts.indptr) > 2
+    has_several = np.diff(counts.indptr) > 2  # classes in the group
     phase = rng.uniform(-1, 1) if is_unequal else 0
     max_shifted = 1 + shares[-1] * sizes.sum() / 10
     max_excess = sizes.max() if is_single and not loads.any() else inf
     rules = pd.DataFrame(
         {
+            # The other groups make up for these: those of several classes if images
+            # have one class, those of at most one class if images have several.
             "is_rounded": is_unequal & (is_single != has_several),
             "shift": phase * sizes.clip(max=max_shifted),
             "room": sizes - max_excess,
         }
     )
-    class_sizes[-1] = inf  # all images are not a class
+    class_sizes[-1] = inf  # all images are not a class: their share of a deficit is 0
     bins = np.empty_like(order)
     bins[order] = _place_groups(counts, rules, loads, class_sizes, shares)
     return bins
@@ -222,24 +245,30 @@ def _place_groups(
     class_sizes: Array,
     shares: list[float],
 ) -> list[int]:
-    """Return the bin of each group, chosen one after the other.
+    """Return the bin of each group, chosen one after the other in the order of rows.
 
+    counts, loads, shares: as in `_choose_bins`.
     rules: a row per group: whether its deficits are rounded, the shift of the overall
         deficit of the last bin, and what a bin must lack to have room.
+    class_sizes: images of each class, by which its deficits are divided.
     """
     total_share = sum(shares)
+    # What each bin lacks of each class, and of all images, times the total share.
     lacking = loads.sum(axis=1, keepdims=True) * shares - loads * total_share
     # Lists, because arrays of so few numbers take twice the time.
     missing = lacking.tolist()
     sizes_of_classes = class_sizes.tolist()
     bins = []
     for number, is_rounded, shift, room in rules.itertuples():
+        # The classes of the group and their images; the last one is all images. `data`
+        # is a memoryview, whose items are Python's numbers, which are fast here.
         entries = slice(*counts.indptr.data[number : number + 2])
         labels = counts.indices.data[entries]
         classes = list(zip(labels, counts.data.data[entries], strict=True))
         deficits = [0.0] * len(shares)
         for label, images in classes:
             for k, share in enumerate(shares):
+                # From now on bin k should have its share of this group, too.
                 missing[label][k] += images * share
                 deficits[k] += missing[label][k] / sizes_of_classes[label]
         overall = missing[-1].copy()
@@ -259,8 +288,14 @@ def _round_deficits(
     overall: list[float],
     room: float,
 ) -> list[float]:
-    """Return deficits in whole groups; -inf for a bin that lacks less than `room`."""
-    unit = sum(deficits) or 1  # 0 for a group without a class
+    """Return deficits in whole groups; -inf for a bin that lacks less than `room`.
+
+    deficits: of each bin, in the classes of a group. overall: images that each lacks.
+    """
+    # Before the group is placed, all bins together lack just this group. The sum is 0
+    # for a group without a class.
+    unit = sum(deficits) or 1
+    # Rounded up, but not for an error of floats.
     return [
         ceil(deficit / unit - 1e-9) if lack >= room else -inf
         for deficit, lack in zip(deficits, overall, strict=True)
@@ -273,14 +308,17 @@ def _draw_order(
     class_sizes: Array,
     rng: np.random.Generator,
 ) -> Array:
-    """Return the groups in the order of assignment, large ones first.
+    """Return the numbers of the groups in the order of assignment, large ones first.
 
     Of equal size, groups of several classes, the rarest first; then those of one class,
     class by class, which can make up for the others; then those without a class, which
     can make up for all.
     """
+    # The random part is below 1: it only decides between classes of equal size.
     rank = class_sizes + rng.random(len(class_sizes))
     rarest = np.minimum.reduceat(rank[counts.indices], counts.indptr[:-1])
+    # Of each group, its classes and the column of all images.
     n_columns = np.diff(counts.indptr)
-    rarest[n_columns == 2] *= -1
+    rarest[n_columns == 2] *= -1  # of one class: the most frequent first
+    # By the last key first; equal groups in a random order.
     return np.lexsort((rng.random(len(sizes)), rarest, -n_columns, -sizes))

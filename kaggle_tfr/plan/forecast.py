@@ -39,16 +39,18 @@ def make_forecast(
 ) -> pd.DataFrame:
     """Forecast the records of a table by converting a sample of its images.
 
-    Return one row per image for `forecast_groups`, in the order of the table.
-    Compression by GZIP is not counted: it gains next to nothing.
+    Return one row per image for `forecast_groups`, with the index of the table.
+    Columns: count, 1; expected, bytes; spread, bytes by which it may be too low if the
+    mean ratio is; variance, in bytes², of the image itself. A measured image has 0 of
+    both. Compression by GZIP is not counted: it gains next to nothing.
     table: columns image_id, path, label, height, width, n_bytes, format, orientation.
     """
-    # A twentieth of the time that writing takes, but never too few images: a few large
-    # ones may make up most of the bytes.
+    # A twentieth of the time that writing takes, but never too few images (at
+    # least 100, at most 1,000): a few large ones may make up most of the bytes.
     n_images = min(MAX_SAMPLE, MIN_SAMPLE + len(table) // 20)
     rng = np.random.default_rng(seed)
     sizes = predict(table, image)
-    chance = n_images * sizes / sizes.sum()
+    chance = n_images * sizes / sizes.sum()  # above 1 for a few large images
     is_drawn = rng.random(len(table)) < chance
 
     measure = partial(_measure, schema, image)
@@ -56,9 +58,10 @@ def make_forecast(
     n_bytes = np.array([*parallel.run(measure, rows, label="Sampling sizes")])
 
     ratios = n_bytes / chance[is_drawn]
-    # A row that is drawn for sure stands for no other one.
+    # A row that is drawn for sure stands for no other one; its weight is nearly 0.
     weights = 1 - chance[is_drawn].clip(upper=0.999)
     mean = np.average(ratios, weights=weights)
+    # The errors of means with random weights, of which the largest is the bound.
     errors = rng.dirichlet(weights, N_RESAMPLED) @ (ratios - mean)
     expected = mean * chance
     spread = np.abs(errors).max() * chance
@@ -75,30 +78,39 @@ def make_forecast(
 
 
 def predict(table: pd.DataFrame, image: ImageSettings) -> pd.Series:
-    """Predict the sizes of records, in proportion to one another."""
+    """Predict the sizes of records, right only in proportion to one another.
+
+    Return a series with the index of the table, roughly in bytes.
+    table: see `make_forecast`.
+    """
     sides = zip(table["height"], table["width"], strict=True)
-    after = [prod(output_size(*pair, image)) for pair in sides]
+    after = [prod(output_size(*pair, image)) for pair in sides]  # pixels
     before = table["height"] * table["width"]
+    # As in `convert`: these formats, of the right size and upright, stay as they are.
     is_passed = table["format"].isin(PASSED_FORMATS.get(image.resize, ()))
     is_passed &= (before == after) & (table["orientation"] == 1)
+    # After conversion the bytes of a pixel differ less: roughly as the square root.
     converted = np.sqrt(table["n_bytes"] / before) * after
+    # `RECORD_BYTES`: roughly what a record has besides its image.
     return RECORD_BYTES + converted.mask(is_passed, table["n_bytes"])
 
 
 def _measure(schema: RecordSchema, image: ImageSettings, row: Row) -> int:
-    """Return the bytes of a row's record, 0 for a rejected image."""
+    """Return the bytes of a row's record in a shard, 0 for a rejected image."""
     with suppress(RejectedImage, DamagedRecord):
         encoded = convert(read_image_bytes(row["path"]), image)
+        # With the length and the checksums around it.
         return FRAME_BYTES + len(encode(row, encoded, schema, image))
     return 0
 
 
 def forecast_groups(rows: pd.DataFrame, keys: Any) -> pd.DataFrame:
-    """Forecast groups of rows: `count`, `expected` bytes, and their bound
-    `bytes_high`.
+    """Return the forecast of each group of rows: its sums and their bound.
 
+    Columns count, expected and bytes_high (int), in bytes; the index is that of the
+    groups.
     rows: of `make_forecast`. keys: what pandas groups them by, such as columns of the
-    table.
+    table, whose order may be another: they are aligned by the index.
     A group is a random share of the rows, and may weigh more than the mean: the mean
     ratio is uncertain, and so is that of each image. Both may be low.
     """

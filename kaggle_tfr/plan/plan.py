@@ -173,12 +173,14 @@ def make_plan(
     forecast = make_forecast(table, schema, settings.image, seed=settings.seed)
     folds_bytes = len(folds_csv.encode())
     table, shard_limit_bytes = _fit_parts(table, forecast, settings, folds_bytes)
-    first_part = earlier.part_numbers.stop
+    first_part = earlier.part_numbers.stop  # 1 without earlier parts
     table["part"] += first_part
+    # The rows of `forecast` are found by their index. A group by all columns of `ORDER`
+    # but the position is a shard.
     parts = forecast_groups(forecast, table["part"])
     groups = forecast_groups(forecast, [table[name] for name in ORDER[:-1]])
     table = table.sort_values(ORDER)
-    fingerprint = _identify(
+    fingerprint = _make_fingerprint(
         table,
         labels,
         schema,
@@ -210,10 +212,13 @@ def make_plan(
     return plan, table
 
 
-def _identify(table: pd.DataFrame, *values: Any) -> str:
-    """Return a fingerprint of what decides the bytes of the records.
+def _make_fingerprint(table: pd.DataFrame, *values: Any) -> str:
+    """Return a fingerprint, SHA-256, of what decides the bytes of the records.
 
-    values: with those settings that do not decide them through the table.
+    table: the rows in the order of the records; columns such as the path, which may
+        change while the records stay the same (`NOT_DECISIVE`), do not count.
+    values: all else that decides the bytes, such as labels and schema. Settings that
+        only decide the order and the parts, such as the seed, are in the table.
     """
     columns = table.drop(columns=NOT_DECISIVE, errors="ignore")
     rows = pd.util.hash_pandas_object(columns, index=False).to_numpy()
@@ -221,18 +226,24 @@ def _identify(table: pd.DataFrame, *values: Any) -> str:
 
 
 def number_shards(shards: pd.DataFrame, template: str, name: str) -> tuple[Shard, ...]:
-    """Return the shards with `number`, `i` and `n`, which count equal other fields.
+    """Return the shards with `number`, `i` and `n`.
 
-    shards: the other fields of each, in order. name: of the dataset.
+    number: among all, from 0. i: from 0 among the shards whose names are equal but for
+    the fields i, n and count; n: the number of these shards.
+    shards: the other fields of each, in the order of the plan. template: SHARD_NAME,
+    such as "f{fold}-{i:03d}.tfrec". name: of the dataset.
     Raises: ValueError: the template cannot name every shard in a part folder.
     """
     check_template(template)
     paths = []
     shard: Any
+    # With i, n and count as 0, shards that are numbered together have the same path.
     for shard in shards.assign(i=0, n=0, count=0, name=name).to_dict("records"):
         path = format_shard_name(template, **shard)
         paths.append(path)
+        # `SAFE_NAME` needs the split: test shards, and no others, are in test/.
         is_safe = SAFE_NAME.fullmatch(f"{shard['split']}: {path}")
+        # `SIDE_BY_SIDE`: of "{i}{count}", 1 and 23 would look like 12 and 3.
         if SIDE_BY_SIDE.search(template) or not is_safe:
             raise ValueError(
                 f"SHARD_NAME '{template}' with NAME '{name}' gives a shard the name "
@@ -240,7 +251,7 @@ def number_shards(shards: pd.DataFrame, template: str, name: str) -> tuple[Shard
                 "'.', no two numbers side by side, and be no name of another file of "
                 "a part. Change SHARD_NAME or NAME."
             )
-    by_path = shards.groupby(paths)["count"]
+    by_path = shards.groupby(paths)["count"]  # of any column: only rows are counted
     numbered: Any = shards.assign(
         number=shards.index,
         i=by_path.cumcount(),
@@ -257,8 +268,10 @@ def _fit_parts(
 ) -> tuple[pd.DataFrame, int]:
     """Return the table with the fewest parts, and the bytes for the shards of a part.
 
-    Parts are numbered from 0. The upper bound of every part is within the limit, with a
-    file of `folds_bytes`.
+    The table is that of `assign_shards`, its parts numbered from 0. The upper bound of
+    every part is within PART_LIMIT_GB, with the files beside the shards.
+    forecast: of `make_forecast`. folds_bytes: of folds.csv.
+    Raises: ValueError: no number of parts satisfies the limits.
     """
     counts = table.groupby(["split", "fold"]).size()
     # An image has a row in a CSV and in hashes.parquet, and a line in an index; its
@@ -268,7 +281,9 @@ def _fit_parts(
     n_bytes = forecast["expected"].sum()
     for n_parts, n_shards in list_layouts(counts, n_bytes, settings):
         planned = assign_shards(table, n_shards, n_parts, seed=settings.seed)
+        # The most images and the most bytes of a part, maybe of two different ones.
         fullest = forecast_groups(forecast, planned["part"]).max()
+        # `FIXED_BYTES`: of the files beside the shards, without their rows.
         reserved = folds_bytes + FIXED_BYTES + int(fullest["count"] * row_bytes)
         bytes_left = round(settings.part_limit_gb * 1e9) - reserved
         if fullest["bytes_high"] <= bytes_left:
@@ -289,34 +304,41 @@ def list_layouts(
 ) -> Iterator[tuple[int, pd.Series]]:
     """Yield numbers of parts, with the number of shards of each (split, fold).
 
-    They satisfy the limits of shards and files, the fewest parts first.
-    counts: images of each (split, fold). n_bytes: of all.
+    They satisfy the limits of shards and files, the fewest parts first; whether their
+    bytes fit is for the caller to check.
+    counts: images of each (split, fold). n_bytes: of all records, as forecast.
     """
+    # Test shards are in a folder, which counts as one file of a part.
     labelled = counts.drop("test", errors="ignore")
     if labelled.empty:
         labelled = counts
     fewest = 1 + int(n_bytes / (settings.part_limit_gb * 1e9 + 1))
-    # Shards grow before there are more parts.
+    # Shards grow to `LARGEST_SHARD_MB` before there are more parts. The last number of
+    # parts is beyond any need.
     numbers = range(fewest, 2 * fewest + 10)
     sizes = (settings.shard_mb, LARGEST_SHARD_MB)
     for n_parts, shard_mb in product(numbers, sizes):
         n_images = settings.shard_images or shard_mb * 1e6 * counts.sum() / n_bytes
         if settings.n_shards:
             n_images = labelled.sum() / settings.n_shards
+        # Each part has shards of each (split, fold).
         n_shards = np.ceil(counts / n_images).clip(n_parts)
-        if settings.n_shards:
+        if settings.n_shards:  # exactly so many without test shards
             n_shards.update(_apportion(labelled, settings.n_shards))
         # A part may have no test image: there can be fewer of them than parts.
         n_shards = n_shards.clip(upper=counts)
         at_top = n_shards[labelled.index]
+        # With the files beside the shards; shards as in the fullest part.
         n_files = SIDECAR_FILES + np.ceil(at_top / n_parts).sum()
         if at_top.min() >= n_parts and n_files <= settings.max_part_files:
             yield n_parts, n_shards.astype(int)
 
 
 def _apportion(counts: pd.Series, n_shards: int) -> pd.Series:
-    """Return the number of shards of each (split, fold).
+    """Return the number of shards of each (split, fold), `n_shards` in all.
 
+    counts: images of each (split, fold). The next shard goes where shards have the most
+    images; first each gets one, if there are as many, because a division by 0 is inf.
     Source: Adams' method of apportionment (smallest divisors).
     """
     n_shards_of: Any = counts * 0.0
@@ -331,8 +353,9 @@ def assign_shards(
     n_parts: int,
     seed: int,
 ) -> pd.DataFrame:
-    """Return the table with int64 columns shard, part and position, in their order.
+    """Return the table with int64 columns shard, part and position.
 
+    Its rows are in the order of split, fold, shard and position.
     n_shards: for each (split, fold), sorted; at most its number of images. Shards of
         one fold have the same number of images, also of each class, to within one;
         parts have the same number of shards.
@@ -341,10 +364,13 @@ def assign_shards(
     """
     dealt = []
     for number, (_, rows) in enumerate(table.groupby(["split", "fold"])):
+        # In the order of `n_shards`. With a generator for each, the images of one fold
+        # do not change the order of another.
         rng = np.random.default_rng([seed, number])
         # Dealt like cards: sorted by label, each shard gets every n-th image.
         shard = _shuffle(rows["label"], rng).sort_values(kind="stable")
         shard[:] = np.arange(len(rows)) % n_shards.iloc[number]
+        # In a shard, labels are in a random order.
         shuffled = _shuffle(shard[rows.index], rng)
         dealt.append(shuffled.sort_values(kind="stable"))
 
@@ -363,7 +389,11 @@ def _shuffle(rows: pd.Series, rng: np.random.Generator) -> pd.Series:
 
 
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
-    """Write plan.parquet, a row group per shard, then plan.json."""
+    """Write plan.parquet, a row group per shard, then plan.json.
+
+    table: of `make_plan`, in the order of the plan's shards. plan.json is last, because
+    04 begins with it.
+    """
     rows = pa.Table.from_pandas(table, preserve_index=False)
     start = 0
     with (
@@ -388,7 +418,10 @@ def read_plan(folder: str) -> Plan:
 def read_rows(
     work_dir: str, shards: Sequence[Shard]
 ) -> Iterator[tuple[Shard, pd.DataFrame]]:
-    """Yield each shard with its rows, so that the whole table is never in memory."""
+    """Yield each shard with its rows, so that the whole table is never in memory.
+
+    shards: of the plan, in any order. Rows: of plan.parquet, in the order of records.
+    """
     path = f"{work_dir}/plan.parquet"
     with storage.local_copy(path) as local, pq.ParquetFile(local) as rows:
         for shard in shards:

@@ -32,7 +32,7 @@ FREE = {
 class Planned:
     """What 03 decided.
 
-    folds: the table of folds.csv, one row per image.
+    folds: the table of folds.csv, one row per input image, also of dropped ones.
     folded: the images that are kept, with their split and fold.
     plan: as 04 needs it. table: of the planned images, one row per record.
     """
@@ -51,15 +51,15 @@ def run(values: Values) -> Planned:
     fulfil the parameters, or the folds leak.
     """
     work = notebook.begin("03_plan", values)
-    images, labels, cut_rows = deduplicate.load_corrected(work)
+    images, labels, different_rows = deduplicate.load_corrected(work)
     clusters, duplicates = deduplicate.load_clusters(work)
     rows = deduplicate.choose_rows(images, clusters)
     earlier = load_earlier(work)
     settings = make_settings(PlanSettings, {**values, "BIT_DEPTH": labels.bit_depth})
     schema = load_schema(values["SCHEMA"], rows, labels)
-    if earlier:
+    if earlier:  # the parts in FOLDS_FROM
         check_growth(earlier, settings, schema)
-    if "part" in rows:
+    if "part" in rows:  # also if FOLDS_FROM is a folds.csv, without parts
         rows, clusters = drop_between(rows, clusters, settings)
 
     folded = assign_folds(
@@ -73,7 +73,7 @@ def run(values: Values) -> Planned:
     )
     hashes = explore.load_hashes(images, work)
     checks = vars(duplicates) | check_leakage(folded, settings.group_column)
-    checks |= compare_sample(folded, hashes, duplicates.max_bits, cut_rows)
+    checks |= compare_sample(folded, hashes, duplicates.max_bits, different_rows)
     note_folds(folded, labels, checks)
     folds = list_folds(images, clusters, folded, labels.label_columns)
     folds_csv = storage.format_csv(folds)
@@ -89,6 +89,7 @@ def run(values: Values) -> Planned:
         outcomes=deduplicate.count_outcomes(images, clusters),
         checks=checks,
     )
+    # With the hashes, which 04 publishes if PUBLISH_HASHES is set.
     save_plan(plan, table.join(hashes[[*HASHED]]), work)
     return Planned(folds, folded, plan, table)
 
@@ -96,7 +97,9 @@ def run(values: Values) -> Planned:
 def check_growth(earlier: dict, settings: PlanSettings, schema: RecordSchema) -> None:
     """Raise a ValueError where parameters of 03 contradict the earlier parts.
 
-    earlier: of `load_earlier`.
+    Those in `FREE`, such as the size of shards, may differ; so may those that the
+    version of the earlier parts did not have.
+    earlier: of `load_earlier`, the newest plan.json of the parts.
     """
     schema_of_parts = RecordSchema.from_dict(earlier["schema"])
     before = earlier["settings"] | {"schema": schema_of_parts}
@@ -114,12 +117,14 @@ def drop_between(
     clusters: pd.DataFrame,
     settings: PlanSettings,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Give new images the split and fold of the earlier images in their group.
+    """Give new images the split and fold of the earlier ones in their group; drop some.
 
     New images are dropped if earlier images of their group are in two folds or splits;
     or, unless EXTRA_IN_VALIDATION, if they are of MORE_INPUTS and their group is in a
-    fold. fold is NA for new images without earlier ones in their group.
-    rows: of `choose_rows`. clusters: of 02. Both are returned.
+    fold.
+    rows: of `choose_rows`, with part (0: new) and fold. clusters: of 02.
+    Return the rows that are left, in which fold is NA for new images without earlier
+    ones in their group, and the clusters with dropped rows as "between folds".
     Raises: ValueError: N_FOLDS is too low for the folds that images have.
     """
     if rows["fold"].max() >= max(1, settings.n_folds):
@@ -130,13 +135,14 @@ def drop_between(
     is_new = rows["part"] == 0
     place = rows[["split", "fold"]].mask(is_new)
     group = number_groups(rows, settings.group_column)
-    groups = place.groupby(group)
+    groups = place.groupby(group)  # NA of new images does not count
     is_between = (groups.transform("nunique") > 1).any(axis=1)
     place = place.fillna(groups.transform("first")).fillna(rows[["split"]])
     # Without folds, all images of train are in fold 0.
     if settings.n_folds > 1 and not settings.extra_in_validation:
         is_between |= (rows["source"] > 0) & (place["fold"] >= 0)
 
+    # `combine_first` replaces what 02 decided about these rows.
     dropped = pd.DataFrame(
         {"cluster": -1, "keep": False, "reason": "between folds"},
         rows.index[is_new & is_between],

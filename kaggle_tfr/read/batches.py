@@ -45,14 +45,16 @@ def choose_fold(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the training and the validation shards, by fold or else by split.
 
-    Shards of fold −1 beside others contain further sources, which always train.
+    shards: of `find_shards`. fold: the one that validates, all others train; without
+    folds it is ignored, and the split "validation" validates. Shards of fold −1 beside
+    others contain further sources, which always train.
     Raises: ValueError: one of the two is empty.
     """
-    splits = shards["split"].map(SPLIT_NAMES)
+    splits = shards["split"].map(SPLIT_NAMES)  # "val", "valid" … are "validation"
     training = shards[splits == "train"]
     validation = shards[splits == "validation"]
     if len(list_folds(shards)) > 1:
-        (fold,) = list_folds(shards, fold)
+        (fold,) = list_folds(shards, fold)  # raises an error if there is none
         is_chosen = training["fold"] == fold
         validation = training[is_chosen]
         training = training[~is_chosen]
@@ -70,12 +72,14 @@ def list_folds(shards: pd.DataFrame, fold: int | str = "all") -> list[int]:
     """Return the folds to validate on, for `choose_fold`.
 
     fold: one of them, or "all". Without folds, the only one is 0: the split validates.
+    Fold −1, of images that never validate, is not one of them.
     Raises: ValueError: there is no such fold.
     """
+    # The names "train" and "training".
     training = shards[shards["split"].map(SPLIT_NAMES) == "train"]
     numbers = set(training["fold"].tolist())
     folds = sorted(numbers - {-1})
-    if len(folds) < 2:
+    if len(folds) < 2:  # a single fold has nothing to train on: there are no folds
         folds = [0]
     if fold == "all":
         return folds
@@ -85,9 +89,10 @@ def list_folds(shards: pd.DataFrame, fold: int | str = "all") -> list[int]:
 
 
 def one_schema(shards: pd.DataFrame) -> RecordSchema:
-    """Return the schema of all shards.
+    """Return the schema that all shards have.
 
-    Raises: ValueError: there are several schemas, or no record.
+    shards: of `find_shards`.
+    Raises: ValueError: there are several schemas, or no shard.
     """
     if shards.empty:
         raise ValueError("There is no shard to read. Check the split and the fold.")
@@ -103,7 +108,10 @@ def one_schema(shards: pd.DataFrame) -> RecordSchema:
 
 
 def count_steps(shards: pd.DataFrame, batch_size: int, *, training: bool) -> int:
-    """Count the batches of an epoch: full ones in training, all of them otherwise."""
+    """Count the batches of an epoch: full ones in training, all of them otherwise.
+
+    In training 1 at least, because the data are endless.
+    """
     n_batches = shards["count"].sum() / batch_size
     return max(1, floor(n_batches)) if training else ceil(n_batches)
 
@@ -159,7 +167,8 @@ def to_devices(batches: Iterable[Any], devices: Sequence[Any]) -> Iterator[Any]:
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     mesh = Mesh(np.array(devices), ("batch",))
-    sharding = NamedSharding(mesh, PartitionSpec("batch"))
+    sharding = NamedSharding(mesh, PartitionSpec("batch"))  # along the first axis
+    # A tf.data.Dataset has this method; other iterables are of arrays already.
     as_arrays = getattr(batches, "as_numpy_iterator", batches.__iter__)
     waiting = deque[Any]()
     for batch in as_arrays():
@@ -174,7 +183,8 @@ def _read_records(
 ) -> tf.data.Dataset:
     """Read the serialized examples of several shards at a time.
 
-    training: endless and shuffled, instead of once in order. places: see `_open_shard`.
+    training: endless and shuffled, instead of once in an order that is always the same.
+    places: see `_open_shard`.
     """
     is_remote = storage.is_remote(shards["file"].iloc[0])
     shards_at_once = REMOTE_SHARDS_AT_ONCE if is_remote else LOCAL_SHARDS_AT_ONCE
@@ -211,7 +221,9 @@ def _open_shard(
 ) -> tf.data.Dataset:
     """Read the serialized examples of a shard.
 
+    compression: "" or "GZIP".
     places: as pairs with "file#number", which take a twentieth of the time of an image.
+        The file is without its folder, the number from 0.
     """
     records = tf.data.TFRecordDataset(file, compression, buffer_bytes)
     if not places:
@@ -223,7 +235,10 @@ def _open_shard(
 
 
 def _count_shuffled(shards: pd.DataFrame) -> int:
-    """Count the records that are shuffled at a time, which bounds the memory."""
+    """Return how many records are shuffled at a time, which bounds the memory.
+
+    From 1 to 8,192 (`SHUFFLE_RECORDS`), and no more than fit in 256 MiB on average.
+    """
     n_records = shards["count"].sum()
     n_fitting = SHUFFLE_BYTES * n_records // shards["bytes"].sum()
     return int(max(1, min(n_records, SHUFFLE_RECORDS, n_fitting)))
@@ -239,6 +254,7 @@ def _add_padding(
     blank = tf.nest.map_structure(
         lambda spec: tf.zeros(spec.shape, spec.dtype), examples.element_spec
     )
+    # As many as the last batch lacks.
     padding = tf.data.Dataset.from_tensors(blank).repeat(-n_records % batch_size)
     exact = tf.data.experimental.assert_cardinality(n_records)
     return examples.apply(exact).concatenate(padding)
@@ -254,8 +270,9 @@ def decode_record(
     flip: bool,
     ids: bool,
 ) -> tuple:
-    """Decode a record: (image, label, 1.0 unless training, the id).
+    """Decode a record: (image, label, 1.0 unless training, the id if `ids`).
 
+    image: uint8 (*size, 3).
     label: int64 class (−1 without one), float32 quantity or 0/1 of several, or uint8
         masks, stacked along the last axis.
     place: the id of a record without one. flip, ids: see `read_batches`.
@@ -279,7 +296,7 @@ def decode_record(
 def _choose_features(schema: RecordSchema, id_key: str) -> dict[str, Any]:
     """Return the specifications of the features that a batch needs, and no others."""
     known = feature_spec(schema)
-    names = [schema.image_key, *schema.label_keys, id_key]
+    names = [schema.image_key, *schema.label_keys, id_key]  # "" for no id
     return {name: known[name] for name in names if name}
 
 
@@ -290,7 +307,10 @@ def _decode_values(
     *,
     training: bool,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the image and the label of the features of a record."""
+    """Return the image, uint8 (*size, 3), and the label of the features of a record.
+
+    Masks get the same window as their image.
+    """
     encoded = values[schema.image_key]
     pixels, window, image_size = decode_window(encoded, size, training=training)
     image = fit_to_size(pixels, size)
@@ -304,7 +324,10 @@ def _decode_values(
 
 
 def _join_labels(label_values: list[tf.Tensor], kind: str) -> tf.Tensor:
-    """Return the class or quantity, −1 without one, or flags of several, float32."""
+    """Return the class or quantity, −1 without one, or flags of several, float32.
+
+    label_values: of the label's features. kind: "multi" for flags.
+    """
     if kind == "multi":
         floats = [tf.cast(value, tf.float32) for value in label_values]
         return tf.concat([tf.reshape(value, [-1]) for value in floats], 0)
@@ -323,10 +346,11 @@ def choose_window(
 
     It is the largest with the proportions of `size`: in training at a random place,
     otherwise in the centre.
-    shape: int32 (2,), height and width of the image.
+    shape: int32 (2,), height and width of the image. size: of the result.
     """
     # Few ops: each costs a hundredth of the decoding. Whole numbers: a square target
     # gets an exactly square window.
+    # The height that fits the width in the proportions of `size`, and the other way.
     other_side = shape[::-1]
     if size[0] != size[1]:
         other_side = other_side * size // size[::-1]
@@ -344,6 +368,7 @@ def decode_window(
 ) -> tuple[tf.Tensor, ...]:
     """Decode a window: pixels (h, w, 3), the window, and the image's size, int32 (2,).
 
+    The window is that of `choose_window`; size and training: see there.
     encoded: JPEG, of which only the window is decoded, PNG, GIF, BMP or WebP.
     """
 
@@ -365,12 +390,15 @@ def decode_window(
 
 
 def fit_to_size(pixels: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
-    """Resize pixels (height, width, 3) to the size, unless they have it."""
+    """Resize pixels (height, width, 3) to (height, width), unless they have this size.
+
+    The dtype stays. Windows of `choose_window` have the right proportions already.
+    """
 
     def resize() -> tf.Tensor:
         # Antialiasing takes four times as long, and matters in a strong reduction only.
         sides = tf.shape(pixels)[:2]
-        is_strong = tf.reduce_any(2 * sides > 3 * tf.constant(size))
+        is_strong = tf.reduce_any(2 * sides > 3 * tf.constant(size))  # to below 2/3
         plain = partial(tf.image.resize, pixels, size)
         resized = tf.cond(is_strong, partial(plain, antialias=True), plain)
         return tf.cast(tf.round(resized), pixels.dtype)

@@ -27,14 +27,16 @@ else:
 def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> list[str]:
     """Return the folders to read: TFREC_DIRS, or all parts of the dataset.
 
-    out_dir: OUT_DIR, where 04 writes parts; earlier parts may be elsewhere. The shards
-    of one that is a slug are not on this machine: TFREC_DIRS must name it.
+    All parts: those in `out_dir`, or else in `work_dir`, and the earlier parts that the
+    dataset continues, which may be elsewhere. The shards of an earlier part that is a
+    Kaggle slug are not on this machine: TFREC_DIRS must name it.
+    out_dir: OUT_DIR, where 04 writes parts.
     """
     if tfrec_dirs:
         return list(tfrec_dirs)
 
     folders = [output_dir(out_dir or work_dir)]
-    path = f"{work_dir}/{RECORDS}"
+    path = f"{work_dir}/{RECORDS}"  # of the earlier parts, which have a `folder` each
     if storage.exists(path):
         records = storage.read_parquet(path, columns=["folder"])
         folders += records["folder"].unique().tolist()
@@ -44,8 +46,8 @@ def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> li
 def list_classes(shards: pd.DataFrame) -> list[str]:
     """Return the names of the classes; their positions are the labels.
 
-    A quantity has none. Raises: ValueError: labelled records do not have one class or
-    quantity each.
+    A quantity has none: []. shards: of `find_shards`.
+    Raises: ValueError: labelled records do not have one class or quantity each.
     """
     labels = shards["labels"].iloc[0]
     labelled = shards[shards["split"] != "test"]
@@ -62,8 +64,9 @@ def list_classes(shards: pd.DataFrame) -> list[str]:
 
 
 def find_images(shards: pd.DataFrame, image_ids: Iterable[str]) -> list[np.ndarray]:
-    """Return the images with these ids, in their order, uint8 (height, width, 3).
+    """Return the images with these ids, in their order, uint8 RGB (height, width, 3).
 
+    shards: of `find_shards`.
     image_ids: of `read_batches`: those in train.csv (or test.csv …) of the parts, or
         "file#number". A labelled image is preferred to a test image with the same id.
     Raises: ValueError: there is no such image.
@@ -74,7 +77,7 @@ def find_images(shards: pd.DataFrame, image_ids: Iterable[str]) -> list[np.ndarr
     images = []
     for image_id in image_ids:
         name, _, number = places.get(image_id, image_id).rpartition("#")
-        file = files.get(name, name)
+        file = files.get(name, name)  # a place from a CSV has the folder already
         if file not in by_file.index:
             raise ValueError(
                 f"There is no image '{image_id}' in these shards: neither a CSV of "
@@ -90,8 +93,13 @@ def find_images(shards: pd.DataFrame, image_ids: Iterable[str]) -> list[np.ndarr
 
 
 def _list_places(shards: pd.DataFrame) -> dict[str, str]:
-    """Return the place of each image in the CSVs of the parts, path#number, by id."""
+    """Return the place of each image in the CSVs of the parts, by its id.
+
+    Such as "part-1/f0-000-99.tfrec#17": the path of the shard, and the number of the
+    record in it.
+    """
     places: dict[str, str] = {}
+    # Later splits replace test images with the same id.
     test_first = shards.sort_values("split", key=lambda split: split != "test")
     pairs = test_first[["folder", "split"]].drop_duplicates()
     for folder, split in pairs.itertuples(index=False):
@@ -104,7 +112,10 @@ def _list_places(shards: pd.DataFrame) -> dict[str, str]:
 
 
 def find_submission(shards: pd.DataFrame) -> pd.DataFrame | None:
-    """Return the competition's sample submission, copied into a part, as text."""
+    """Return the competition's sample submission, copied into a part; None without one.
+
+    All its values are text.
+    """
     for folder in shards["folder"].unique():
         text = storage.read_text(f"{folder}/{SUBMISSION}")
         if text:

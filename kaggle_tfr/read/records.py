@@ -68,24 +68,30 @@ class Records(Sequence[tuple[Any, Any]]):
         # The number of the first record of each shard, then the number of records.
         self.starts = list(accumulate(map(len, self.indexes), initial=0))
 
-        id_key = self.schema.key_of("image_id")  # which a submission needs
+        # Without labels, as in the test split, the id takes their place: a submission
+        # needs it. It is "" if there is none, which is not the name of a field.
+        id_key = self.schema.key_of("image_id")
         label_keys = self.schema.label_keys or (id_key,)
         names = (self.schema.image_key, *label_keys)
         self._fields = [field for field in self.schema.fields if field.name in names]
 
     def __len__(self) -> int:
+        """Return the number of records in all shards."""
         return self.starts[-1]
 
     def __getitem__(self, number: SupportsIndex) -> tuple[Any, Any]:  # type: ignore[override]  # no slices
-        """Return image and label.
+        """Return image and label, as the class describes them.
 
+        number: from 0, or negative to count from the end.
         Raises: DamagedRecord (a ValueError): it names the shard and the byte;
         IndexError.
         """
-        position = range(len(self))[number]
+        position = range(len(self))[number]  # 0 or more, or an IndexError
         shard = bisect(self.starts, position) - 1
         index = self.indexes[shard]
         number_in_shard = position - self.starts[shard]
+        # An image that cannot be decoded raises an error in this block, which then
+        # names the shard.
         with index.open_record(number_in_shard) as features:
             values = read_values(features, self._fields)
             image = values.pop(self.schema.image_key)
@@ -104,6 +110,7 @@ def _choose_shards(
 ) -> pd.DataFrame:
     """Return the shards of a split, by `choose_fold` where there are folds.
 
+    split: None for all shards. fold: None is fold 0; it does not matter for "test".
     Raises: ValueError: there is no such fold, or a fold of no split.
     """
     if split is None:
@@ -121,7 +128,11 @@ def _choose_shards(
 
 
 def _join_labels(labels: list[Any], kind: str) -> Any:
-    """Return the label of an image by the values of its fields, masks as codes."""
+    """Return the label of an image by the values of its fields, as in `Records`.
+
+    Masks: a tuple of their run-length codes, bytes. labels: [] gives −1; a single value
+    in bytes is an id, which becomes text.
+    """
     if kind == "masks":
         return tuple(labels)
     if kind == "multi":
@@ -131,15 +142,22 @@ def _join_labels(labels: list[Any], kind: str) -> Any:
 
 
 def _decode_masks(codes: tuple[bytes, ...], pixels: np.ndarray) -> np.ndarray:
-    """Return masks, uint8 (height, width, classes), of the size of an image."""
+    """Return masks of 0 and 1, uint8 (height, width, classes), of the size of an image.
+
+    codes: run-length codes, one for each class. pixels: of the image.
+    """
     height, width, _ = pixels.shape
     masks = [decode_mask(code.decode(), height, width) for code in codes]
     return np.stack(masks, -1)
 
 
 def _open_index(row: Any) -> ShardIndex:
-    """Return the index of a row of `find_shards` from its `.idx` file."""
+    """Return the index of a row of `find_shards` from its `.idx` file.
+
+    Raises: ValueError: there is none that fits the shard.
+    """
     name = row.file.removeprefix(f"{row.folder}/")
+    # The offset of each record, then the end of the last; [0] without a file.
     bounds = read_index(row.folder, name)
     if len(bounds) != row.count + 1:
         raise ValueError(

@@ -25,7 +25,8 @@ else:
 class Devices:
     """The devices that share each batch.
 
-    kind: "tpu", "gpu" or "cpu". count: number of devices. strategy: None on JAX.
+    kind: "tpu", "gpu" or "cpu". name: for people. count: number of devices.
+    strategy: None on JAX, where Keras distributes the batches by itself.
     """
 
     kind: str
@@ -77,8 +78,11 @@ def find_devices(device: str = "auto") -> Devices:
 
 
 def predict(model: keras.Model, images: np.ndarray) -> np.ndarray:
-    """Return the outputs (batch, …) of uint8 images, split over the model's devices."""
-    distribution = keras.distribution.distribution()
+    """Return the outputs (batch, …) of uint8 images, split over the model's devices.
+
+    images: (batch, height, width, 3).
+    """
+    distribution = keras.distribution.distribution()  # None except on several of JAX
     if distribution is not None:
         layout = distribution.get_data_layout(images.shape)
         images = keras.distribution.distribute_tensor(images, layout)
@@ -87,7 +91,11 @@ def predict(model: keras.Model, images: np.ndarray) -> np.ndarray:
 
 
 def _check_backend() -> str:
-    """Return Keras's backend, "jax" or "tensorflow"."""
+    """Return Keras's backend, "jax" or "tensorflow".
+
+    Raises: RuntimeError: it is another one, or KERAS_BACKEND was set after the import
+    of Keras.
+    """
     backend = keras.config.backend()
     requested = os.environ.get("KERAS_BACKEND") or backend
     if requested != backend or backend not in ("jax", "tensorflow"):
@@ -112,6 +120,7 @@ def _advise() -> str:
 def _find_jax(device: str) -> Devices:
     """Return all devices of a type, over which Keras distributes from now on.
 
+    device: "tpu", "gpu", "cpu", or "auto" for the best that JAX finds.
     Raises: RuntimeError: there is none.
     """
     import jax
@@ -132,10 +141,11 @@ def _find_jax(device: str) -> Devices:
 def _find_tensorflow(device: str) -> Devices:
     """Return the GPUs or the CPU by TensorFlow's strategies.
 
+    device: as for `find_devices`; "auto" prefers GPUs.
     Raises: RuntimeError: the device is missing. Kaggle's TPUs need JAX.
     """
     gpus = tf.config.list_physical_devices("GPU")
-    strategy = tf.distribute.get_strategy()
+    strategy = tf.distribute.get_strategy()  # the default: one device, a GPU if any
     if device in ("auto", "gpu") and gpus:
         if len(gpus) == 1:
             return Devices("gpu", "one GPU", 1, strategy)

@@ -21,13 +21,15 @@ def fill_submission(
     (n, 1). A single column gets the name of the class or the quantity, a column per
     class its score. An image without prediction gets the mean of all predictions, and
     is printed.
+    template: the competition's sample_submission.csv as text; None for columns image_id
+    and label, in the order of the ids.
     Raises: ValueError: a column is not a class, or no predicted id is in the template.
     """
     if template is None:
         template = pd.DataFrame({"image_id": ids, "label": ""})
     id_column, rows = _match_ids(template, ids)
     _print_missing(template[id_column][rows < 0])
-    filled = scores[rows]
+    filled = scores[rows]  # a row per row of the template; -1 takes a wrong one
     filled[rows < 0] = scores.mean(axis=0)
 
     submission = template.copy()
@@ -43,7 +45,10 @@ def fill_submission(
 
 
 def _find_positions(columns: pd.Index, classes: list[str]) -> np.ndarray:
-    """Return the number of the class that each column is named after, int (n,)."""
+    """Return the number of the class that each column is named after, int (n,).
+
+    Raises: ValueError: a column is not a class.
+    """
     positions = pd.Index(classes).get_indexer(columns)
     if (positions < 0).any():
         raise ValueError(
@@ -58,9 +63,12 @@ def _match_ids(template: pd.DataFrame, ids: Sequence[str]) -> tuple[str, np.ndar
 
     The positions are int (n,), -1 for an id that was not predicted. The ids of class
     folders are paths; a template may leave out the folder, and the extension.
+    Raises: ValueError: no id is in any column.
     """
+    # What the template may leave out: nothing, folders, folders and the extension.
     for ignored in (r"^$", r".*/", r".*/|\.\w+$"):
         known = pd.Index(pd.Series(ids).str.replace(ignored, "", regex=True))
+        # Shortened ids of which two are equal would give a wrong match.
         for column in template if known.is_unique else ():
             rows = known.get_indexer(pd.Index(template[column]))
             if (rows >= 0).any():
@@ -72,7 +80,7 @@ def _match_ids(template: pd.DataFrame, ids: Sequence[str]) -> tuple[str, np.ndar
 
 
 def _print_missing(ids: pd.Series) -> None:
-    """Name the test images that have no prediction, ten at most."""
+    """Print how many test images have no prediction, and the ids of ten at most."""
     if len(ids):
         print(
             f"Test images that could not be read: {ids.nunique():,}, such as "

@@ -19,8 +19,9 @@ def find_weights(weights: str) -> str:
     """
     if weights in IN_KERAS or os.path.isfile(weights):
         return weights
+    # A folder, whose file may have any name; or a file in a folder, with this name.
     folder, name = weights, ""
-    if weights.endswith(ENDINGS):
+    if weights.endswith(ENDINGS):  # .keras or .h5
         folder, name = os.path.split(weights)
     paths = sorted(Path(find_input(folder or ".")).rglob("*"))
     files = [str(path) for path in paths if path.name.endswith(ENDINGS)]

@@ -49,8 +49,10 @@ COLUMNS = [*ShardRow.__annotations__][:9]  # of shards.csv
 def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[ShardRow]:
     """Write the plan to a part, and return the rows of its finished shards.
 
+    A shard is finished if its row agrees with the plan, and its file with the row.
     Files that have changed, shards that the plan lacks, and temporary files of killed
     runs are removed.
+    overwrite: a part of a different plan has no finished shards, and is written again.
     Raises: ValueError: the part was written from a different plan and `overwrite` is
         off, or a row names a file outside the part.
     """
@@ -65,23 +67,28 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
     rows = read_shard_rows(part_dir)
     finished = [] if change else match_plan(rows, plan)
     sums = read_sums(part_dir) | {row.file: row.sha256 for row in finished}
-    changed = find_changed_files(part_dir, sums)
+    changed = find_changed_files(part_dir, sums)  # or that are missing
+    # The rejects of these shards, which are not in their records, would be lost.
     if "rejects.csv" in changed:
         finished = [row for row in finished if not row.refused]
     finished = [row for row in finished if row.file not in changed]
     unfinished = {row.file for row in rows} - {row.file for row in finished}
-    # Without its shards.csv a part is unfinished; `close_part` removes what SHA256SUMS
-    # lists.
-    first = ["shards.csv", DATASET_FILE] if change else []
-    for file in [*first, *changed, *unfinished]:
+    # Without its shards.csv a part is unfinished, so that goes first, and
+    # dataset-metadata.json, which SHA256SUMS does not list. `close_part` removes the
+    # other files of a different plan, which it lists.
+    closing_files = ["shards.csv", DATASET_FILE] if change else []
+    for file in [*closing_files, *changed, *unfinished]:
         storage.remove(storage.join(part_dir, file))
     storage.write_atomically(f"{part_dir}/plan.json", plan.to_json())
     return finished
 
 
 def _find_change(part_dir: str, plan: Plan) -> str:
-    """Return how the plan of a part differs, such as "QUALITY was 90", or ""."""
-    names = storage.list_names(part_dir)
+    """Return how the plan of a part differs, such as "QUALITY was 90", or "".
+
+    It is "" also for a folder without shards and plan.
+    """
+    names = storage.list_names(part_dir)  # of folders with "/" at the end
     is_new = {"shards.csv", "plan.json", "journal/"}.isdisjoint(names)
     before = read_json(f"{part_dir}/plan.json")
     if is_new or before.get("fingerprint") == plan.fingerprint:
@@ -95,19 +102,20 @@ def _find_change(part_dir: str, plan: Plan) -> str:
 
 
 def read_json(path: str) -> dict[str, Any]:
-    """Return the content of a JSON file, {} if it cannot be read."""
+    """Return the mapping in a JSON file, {} if there is none or it is damaged."""
     with suppress(ValueError):
         return storage.parse_json(storage.read_text(path), path, "")
     return {}
 
 
 def write_json(path: str, values: Mapping[str, Any]) -> None:
-    """Write a JSON file, as `storage.write_atomically` does."""
+    """Write a JSON file, as `storage.write_atomically` does: complete or not at all."""
     text = json.dumps(values, indent=1) + "\n"
     storage.write_atomically(path, text)
 
 
 def _list_journal(part_dir: str) -> list[str]:
+    """Return the paths of a part's journal, one for each shard, sorted."""
     names = storage.list_names(f"{part_dir}/journal")
     return [f"{part_dir}/journal/{name}" for name in names if name.endswith(".json")]
 
@@ -115,12 +123,14 @@ def _list_journal(part_dir: str) -> list[str]:
 def read_shard_rows(part_dir: str) -> list[ShardRow]:
     """Return the rows of a part's finished shards, without a check of their files.
 
+    Those in shards.csv are first, then those of the journal. Their `number` may be -1.
     The rows of a broken table are missing.
     """
     rows = list[ShardRow]()
     with suppress(ValueError):
         rejects = read_part_table(part_dir, "rejects.csv", REJECT_COLUMNS)
         for values in read_part_table(part_dir, columns=COLUMNS).to_numpy():
+            # COLUMNS are the first fields of a `ShardRow`, in their order.
             of_shard = rejects[rejects["file"] == values[0]].to_dict("records")
             rows.append(replace(ShardRow(*values), rejects=of_shard))
     for path in _list_journal(part_dir):
@@ -132,12 +142,14 @@ def read_shard_rows(part_dir: str) -> list[ShardRow]:
 def match_plan(rows: Iterable[ShardRow], plan: Plan) -> list[ShardRow]:
     """Return the last row of each shard that agrees with the plan, with its number.
 
-    The files themselves are not checked.
+    That is the row of the journal, if shards.csv has one as well. The files themselves
+    are not checked.
     """
     shards = {(shard.split, shard.fold, shard.index): shard for shard in plan.shards}
     matching = {}
     for row in rows:
         shard = shards.get((row.split, row.fold, row.shard))
+        # Each planned image is a record, or a reject whose reason is known.
         if shard and shard.count - row.count == row.refused == len(row.rejects):
             matching[shard.number] = replace(row, number=shard.number)
     return [*matching.values()]
@@ -147,4 +159,5 @@ def remove_journal(part_dir: str) -> None:
     """Remove the journal, with the temporary files of killed workers."""
     for path in _list_journal(part_dir):
         storage.remove(path)
+    # The folder, with what else is in it. A bucket has no folders.
     shutil.rmtree(f"{part_dir}/journal", ignore_errors=True)

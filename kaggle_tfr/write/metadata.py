@@ -31,25 +31,26 @@ def escape_markdown(text: str) -> str:
 def renew_metadata(
     part_dir: str, plan: Plan, rows: Sequence[ShardRow], license_name: str
 ) -> None:
-    """Write a part's dataset-metadata.json.
+    """Write a part's dataset-metadata.json; keep what is in it but the description.
 
-    The user may have changed all but the description. license_name: "" for the one in
-    the file.
+    The user may have changed title, id and license. rows: of the part's shards.
+    license_name: Kaggle's name of a license; "" for the one in the file.
     """
     path = f"{part_dir}/{DATASET_FILE}"
     present = read_json(path)
     present.pop("description", None)
     if license_name:
         present["licenses"] = [{"name": license_name}]
-    slug = Path(present.get("id", "")).name
+    slug = Path(present.get("id", "")).name  # of "owner/slug"
     write_json(path, describe_dataset(plan, rows, slug) | present)
 
 
 def describe_dataset(
     plan: Plan, rows: Sequence[ShardRow], slug: str = ""
 ) -> dict[str, Any]:
-    """Return the content of a part's dataset-metadata.json; its license is added later.
+    """Return the content of a part's dataset-metadata.json, without a license.
 
+    title, id (with a placeholder for the owner), description (Markdown), licenses ([]).
     rows: of its shards. slug: chosen by the user, "" for the default.
     Kaggle's titles and slugs have at most 50 characters.
     Source: https://github.com/Kaggle/kaggle-cli/blob/main/docs/datasets_metadata.md
@@ -58,7 +59,8 @@ def describe_dataset(
     part = rows[0].part
     name = " ".join(plan.labels.name.split()) or "images"
     ending = "TFRecords"
-    # Without a total: a dataset may grow, and its earlier parts are published.
+    # Without a total: a dataset may grow, and its earlier parts are published. The
+    # numbers of parts stop at 2 if there is only part 1.
     if plan.part_numbers.stop > 2:
         ending += f" part {part}"
     slug = slug or to_slug(name, ending.lower().replace(" ", "-"))

@@ -35,9 +35,12 @@ def close_part(
     *,
     publish_hashes: bool = False,
 ) -> None:
-    """Write the files beside the shards of a finished part, and end its journal.
+    """Write the files beside the shards of a part, and remove its journal.
 
-    rows: of all shards of the part, in the plan's order. Files that are right stay.
+    A part with shards.csv is finished, so that file is the last one. Files that have
+    the right content already are not written.
+    rows: of all shards of the part, in the plan's order.
+    license_name: "" for the one in dataset-metadata.json.
     publish_hashes: whether the part gets hashes.parquet.
     """
     renew_metadata(part_dir, plan, rows, license_name)
@@ -46,11 +49,14 @@ def close_part(
     files |= {name: text.encode() for name, text in texts.items() if text}
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     sums |= {row.file: row.sha256 for row in rows}
-    # Those of an earlier run, or of another plan.
+    # Files of an earlier run, or of another plan, that this part does not have; and
+    # stats.json, which `save_stats` writes again.
     for name in read_sums(part_dir).keys() - sums.keys():
         storage.remove(storage.join(part_dir, name))
+    # SHA256SUMS is written before its files. If this run is killed between them, each
+    # file that may be there is listed, and the next run removes what does not match.
     storage.write_atomically(f"{part_dir}/{SUMS}", format_sums(sums))
-    for name, data in files.items():
+    for name, data in files.items():  # shards.csv is the last of them
         storage.write_atomically(f"{part_dir}/{name}", data)
     journal.remove_journal(part_dir)
 
@@ -58,7 +64,10 @@ def close_part(
 def _list_texts(
     work_dir: str, part_dir: str, plan: Plan, rows: Sequence[ShardRow]
 ) -> dict[str, str]:
-    """Return the content of each text file beside the shards, "" for no file."""
+    """Return the content of each text file beside the shards, "" for no file.
+
+    Keys: paths in the part, in the order of writing. rows: of all its shards.
+    """
     # Without resizing, originals keep their bytes and their format.
     image_format = "jpeg or png" if plan.image.resize == "none" else "jpeg"
     compression = plan.settings.compression
@@ -74,10 +83,13 @@ def _list_texts(
     rejects = [reject | {"file": row.file} for row in rows for reject in row.rejects]
     if rejects:
         texts["rejects.csv"] = storage.format_csv(pd.DataFrame(rejects)[REJECT_COLUMNS])
+    # Copies of files of 01 and 03: only parts with test images need the submission, and
+    # only the first part of a plan has folds.csv.
     if "test" in {row.split for row in rows}:
         texts[SUBMISSION] = storage.read_text(f"{work_dir}/{SUBMISSION}")
     if rows[0].part == plan.first_part:
         texts[FOLDS_FILE] = storage.read_text(f"{work_dir}/{FOLDS_FILE}")
+    # Records of a compressed shard cannot be read by their position.
     if not compression:
         texts |= {f"index/{row.file}.idx": _format_index(part_dir, row) for row in rows}
     # Without shards.csv, which is written last, the part is unfinished.
@@ -86,6 +98,10 @@ def _list_texts(
 
 
 def _format_index(part_dir: str, row: ShardRow) -> str:
+    """Return the index of a shard: the offset and the length of each record, in bytes.
+
+    They are read from the shard, because no `ShardRow` has them.
+    """
     with storage.local_copy(f"{part_dir}/{row.file}") as local:
         return format_index(list_frames(local))
 
@@ -93,9 +109,10 @@ def _format_index(part_dir: str, row: ShardRow) -> str:
 def _list_tables(
     work_dir: str, plan: Plan, rows: Sequence[ShardRow], *, publish_hashes: bool
 ) -> dict[str, Any]:
-    """Return a CSV for each split, and hashes.parquet: a row for each record.
+    """Return a CSV for each split, and hashes.parquet: bytes, by the name of the file.
 
-    The other columns of one shard at a time are in memory.
+    Each has a row for each record, in the order of the shards. Of columns that they
+    lack, one shard at a time is in memory.
     """
     files: dict[str, Any] = defaultdict(bytearray)
     fingerprints = []
@@ -106,10 +123,13 @@ def _list_tables(
         if publish_hashes:
             group_column = plan.settings.group_column
             fingerprints.append(select_fingerprints(records, group_column))
-        # Codes of masks are resized like the image, from its original size.
+        # `RENAMED`: height, width, format and split of the original get "source_" in
+        # front. Codes of masks are resized like the image, from its original size.
         table = records.rename(columns=RENAMED)
         table = table.assign(file=row.file, record=range(len(table)))
+        # `filter` ignores names that are no column.
         table = table.filter(_list_columns(plan, row.split))
+        # Appended in place; the first shard of a split adds the header.
         file = files[f"{row.split}.csv"]
         file += storage.format_csv(table, header=not file).encode()
     if fingerprints:
@@ -118,10 +138,13 @@ def _list_tables(
 
 
 def _list_columns(plan: Plan, split: str) -> list[str]:
-    """Return the columns of a split's CSV; a plan may lack a few."""
+    """Return the columns of a split's CSV in their order, each once.
+
+    Some may not be in plan.parquet, such as the source "image" of a field.
+    """
     schema = plan.schema.for_split(split)
     columns = ["image_id", *schema.label_columns]
-    if schema is plan.schema:
+    if schema is plan.schema:  # else it is that of test images without labels
         columns += ["label", "label_name"]
     for field in schema.fields:
         columns += field.sources

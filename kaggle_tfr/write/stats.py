@@ -21,7 +21,10 @@ COLUMNS = ["images", "pixels", *"RGB", "RR", "GG", "BB"]
 
 
 def sum_channels(pixels: np.ndarray) -> np.ndarray:
-    """Return `COLUMNS` of one uint8 image (height, width, 3): int64 (8,)."""
+    """Return `COLUMNS` of one uint8 RGB image (height, width, 3): int64 (8,).
+
+    They are 1 image, its pixels, the sum of each channel, and the sum of its squares.
+    """
     # OpenCV adds up in float64, which is exact here.
     totals = cv2.sumElems(pixels)[:3]
     squares = [cv2.norm(channel, cv2.NORM_L2SQR) for channel in cv2.split(pixels)]
@@ -32,11 +35,11 @@ def describe_sums(sums: pd.Series) -> dict[str, Any]:
     """Return {"mean": {"R", "G", "B"}, "std": {…}, "images", "pixels"}.
 
     Mean and population standard deviation are in grey levels from 0 to 255.
-    sums: `COLUMNS`.
+    sums: images, pixels, R, G, B, RR, GG, BB (`COLUMNS`), with these names.
     """
     # Python's integers do not round: (n·Σx² − (Σx)²) / n² keeps every digit.
     exact = sums.astype(object)
-    n = exact["pixels"]
+    n = exact["pixels"]  # values of each channel
     totals = exact["R":"B"]
     variance = (n * exact["RR":].to_numpy() - totals**2) / n**2
     return {
@@ -48,19 +51,21 @@ def describe_sums(sums: pd.Series) -> dict[str, Any]:
 
 
 def channel_stats_of_files(images: pd.DataFrame) -> pd.DataFrame:
-    """Return `COLUMNS` over every pixel of image files, a row for each split.
+    """Return the sums of `sum_channels` over image files, a row for each split.
 
+    Columns: `COLUMNS`.
     images: columns `split` and `path`. Files that cannot be read are left out, and so
     are splits without another one.
     """
     stats: Any = defaultdict(int)
     sums_of_files = parallel.run(_sum_file, images["path"], label="Pixels of files")
     for split, sums in zip(images["split"], sums_of_files, strict=True):
-        stats[split] += sums
+        stats[split] += sums  # 0 for a file that cannot be read
     return pd.DataFrame(stats, COLUMNS).T.query("images > 0")
 
 
 def _sum_file(path: str) -> Any:
+    """Return the sums of `sum_channels` of an image file, 0 if it cannot be read."""
     # The writer reports images that were damaged after they were measured.
     with suppress(FileNotFoundError, RejectedImage, DamagedRecord):
         return sum_channels(read_pixels(read_image_bytes(path)))
@@ -78,6 +83,7 @@ def save_stats(stats: pd.DataFrame, part_dir: str) -> None:
     splits = {split: describe_sums(sums) for split, sums in stats.iterrows()}
     train = splits.get("train") or describe_sums(stats.sum())
     write_json(path, train | {"splits": splits})
+    # SHA256SUMS was written with the part, before its pixels were known.
     sums = read_sums(part_dir) | {"stats.json": storage.sha256_of(path)}
     storage.write_atomically(f"{part_dir}/{SUMS}", format_sums(sums))
 

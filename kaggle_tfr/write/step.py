@@ -26,7 +26,7 @@ class Written:
     part_dirs: the folders of the parts that this run wrote. shards: as in shards.csv.
     sources: the sample of records that was compared with their images, one row each;
     see `verify.Finding`.
-    stats: by split: images, pixels, and mean and std of red, green and blue, 0 to 255.
+    stats: by split: images, pixels, and mean.R, std.R … of the channels, 0 to 255.
     counts: number of input images by outcome, as in accounting.csv.
     """
 
@@ -61,6 +61,7 @@ def run(values: Values) -> Written:
     else:
         advice = "To publish, set LICENSE and run 04_write again. Finished shards stay."
         notebook.note("·", "LICENSE is empty.", "license", advice)
+    # Sums of pixels, a row for each part folder and split.
     stats = checked.stats.groupby("split").sum()
     for part_dir, sums_of_part in checked.stats.groupby("part"):
         save_stats(sums_of_part.droplevel(0), str(part_dir))
@@ -81,6 +82,7 @@ def run(values: Values) -> Written:
 def verify_written(part_dirs: list[str], work_dir: str) -> Verification:
     """Read written parts again, and note that all of them are as planned.
 
+    work_dir: the plan's, for the comparison with source images.
     Raises: RuntimeError: a record or a file is not as planned.
     """
     checked = verify_parts(part_dirs, work_dir)

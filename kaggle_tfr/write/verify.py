@@ -93,6 +93,8 @@ def verify_parts(folders: Sequence[str], work_dir: str = "") -> Verification:
         parts = {*list_parts(folder), *list_parts(folder, "plan.json")}
         for part_dir in sorted(parts) or [folder.rstrip("/")]:
             for finding in _verify_part(part_dir, work_dir):
+                # Of records without a fault, only those that were compared are kept:
+                # the psnr of the others is NaN.
                 if finding.problem or finding.psnr > 0:
                     findings.append(finding)
                 if np.any(finding.sums):
@@ -102,11 +104,15 @@ def verify_parts(folders: Sequence[str], work_dir: str = "") -> Verification:
     faults = table.loc[table["problem"] != "", "part":"problem"]
     places = pd.MultiIndex.from_tuples(stats, names=["part", "split"])
     sums = pd.DataFrame([*stats.values()], places, COLUMNS)
+    # Only psnr may be NaN, where no source was compared.
     return Verification(faults, table.dropna(), sums)
 
 
 def _verify_part(part_dir: str, work_dir: str) -> Iterator[Finding]:
-    """Yield the faults of a part's files, and a finding for each record."""
+    """Yield the faults of a part's files, and a finding for each record.
+
+    work_dir: the plan's; "" to compare no sources.
+    """
     plan, rows, problems = _open_part(part_dir)
     for file, problem in problems.items():
         yield Finding(part_dir, file, problem=problem)
@@ -117,7 +123,7 @@ def _verify_part(part_dir: str, work_dir: str) -> Iterator[Finding]:
     results = parallel.run_groups(
         partial(read_shard, part_dir),
         partial(check_records, plan.for_worker(), sources),
-        lambda _, findings: [*findings],
+        lambda _, findings: [*findings],  # of the shard
         [(row, tables.get(row.file, pd.DataFrame())) for row in rows],
         label=f"Verifying {part_dir}",
         total=sum(row.count for row in rows),
@@ -133,7 +139,7 @@ def _verify_part(part_dir: str, work_dir: str) -> Iterator[Finding]:
 def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
     """Return a part's plan, the rows of shards that agree with it, and problems.
 
-    The problems are those of files, by name.
+    The problems are those of files, by name. Without a plan: None and no rows.
     """
     sums = read_sums(part_dir)
     problems = find_changed_files(part_dir, sums)
@@ -146,6 +152,7 @@ def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
         return plan, [], problems or {"shards.csv": "it has no shard of the plan"}
 
     shards = {row.file: row.sha256 for row in rows}
+    # SHA256SUMS must have each of these pairs.
     if not shards.items() <= sums.items():
         problems[SUMS] = "it is missing or broken, or lacks a shard"
     for path in Path(part_dir).rglob("*.tfrec*"):
@@ -156,7 +163,10 @@ def _open_part(part_dir: str) -> tuple[Any, list[ShardRow], dict[str, str]]:
 
 
 def _choose_sources(work_dir: str, part: int) -> dict[Any, str]:
-    """Return the paths of a sample of a part's images by their `KEYS`."""
+    """Return the paths of about 20 images of a part by (split, image_id).
+
+    They are evenly spaced in plan.parquet, or all if there are fewer than 40.
+    """
     table = storage.read_parquet(f"{work_dir}/plan.parquet", ["part", "path", *KEYS])
     rows = table.query(f"part == {part}")
     chosen = rows[:: len(rows) // 20 or 1]
@@ -164,9 +174,11 @@ def _choose_sources(work_dir: str, part: int) -> dict[Any, str]:
 
 
 def _read_images(part_dir: str, splits: Iterable[str]) -> dict[Any, pd.DataFrame]:
-    """Return the rows of each shard in the tables of these splits.
+    """Return the rows of the images of each shard, by its file.
 
-    SHA256SUMS shows which table is damaged; its shards have no rows.
+    They are read from the CSVs of these splits, such as train.csv, with the names of
+    columns that `encode` takes. SHA256SUMS shows which table is damaged; its shards
+    have no rows.
     """
     tables = dict[Any, pd.DataFrame]()
     for split in splits:
@@ -179,9 +191,14 @@ def _read_images(part_dir: str, splits: Iterable[str]) -> dict[Any, pd.DataFrame
 
 
 def read_shard(part_dir: str, shard: Shard) -> Iterator[list[Record]]:
-    """Yield the records of a shard in blocks; none if it is missing."""
+    """Yield the records of a shard in blocks; none if it is missing.
+
+    Each has the place of the record (a `Finding` without a problem), its frame, and the
+    row of its image.
+    """
     row, images = shard
     path = f"{part_dir}/{row.file}"
+    # Records beyond the table, or all if it is damaged, have the row {}.
     rows: Any = chain(images.to_dict("records"), repeat({}))
     with (
         suppress(*PER_IMAGE_ERRORS),
@@ -204,7 +221,12 @@ def read_shard(part_dir: str, shard: Shard) -> Iterator[list[Record]]:
 def check_records(
     plan: Plan, sources: Mapping[Any, str], records: list[Record]
 ) -> list[Finding]:
-    """Compare records with their rows, and with their sources, if these are given."""
+    """Return a finding for each record: its problem, its sums, and the comparison.
+
+    A record is compared with its row; and with its source, if that is in `sources` and
+    can be read.
+    sources: paths by (split, image_id), of a few records.
+    """
     findings = []
     for place, frame, row in records:
         path = sources.get((place.split, row.get("image_id")), "")
@@ -227,11 +249,12 @@ def check_records(
 def _check_features(plan: Plan, split: str, record: bytes, row: Row) -> np.ndarray:
     """Return the pixels of a record whose features are those of its row, if it has one.
 
+    The row is encoded with the record's own image, and must give the same bytes.
     Raises: RejectedImage, ValueError, KeyError: what is wrong.
     """
     features = parse_record(record)
     key = plan.schema.for_split(split).image_key
-    image = b"".join(features[key].bytes_list.value)
+    image = b"".join(features[key].bytes_list.value)  # one value; b"" is rejected
     header = read_header(image)
     if row:
         encoded = EncodedImage(image, header.height, header.width, header.format)
@@ -245,13 +268,15 @@ def compare_with_source(
 ) -> dict[str, Any]:
     """Return psnr, psnr_swapped and problem of a record's pixels, as in `Finding`.
 
-    pixels: RGB (height, width, 3). The problem is "" or the transformation that fits
-    better.
+    source: the image file. pixels: RGB (height, width, 3). The problem is "" or the
+    transformation that fits better, by 1 dB (`MARGIN_DB`) or more: an orientation, or
+    red and blue swapped.
     """
-    height, width, _ = pixels.shape
+    height, width, _ = pixels.shape  # channels are last
     side = max(height, width)
     # Pillow alone resizes it, independently of the code that made the record.
     image = Image.fromarray(read_upright(source, side, settings.bit_depth))
+    # As `ImageSettings` describes `resize`: to the longer side, then the middle of it.
     if settings.resize == "center_crop":
         image = ImageOps.fit(image, (side, side), METHOD)
     resize = Image.Image.resize if settings.resize == "stretch" else ImageOps.fit
@@ -260,7 +285,7 @@ def compare_with_source(
     fits = {SWAPPED: cv2.PSNR(expected[..., ::-1], pixels)}
     for number, name in ORIENTATIONS.items():
         version = apply_orientation(expected, number)
-        if version.shape == pixels.shape:
+        if version.shape == pixels.shape:  # some transpose the sides
             fits[name] = cv2.PSNR(version, pixels)
 
     best = max(fits, key=fits.__getitem__)

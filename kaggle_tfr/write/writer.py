@@ -79,13 +79,15 @@ def write_parts(
 def _check_plan(plan: Plan, part: int, work_dir: str) -> None:
     """Check that the plan has the part, and that folds.csv is the plan's.
 
-    Warn of other versions of the packages that decide the bytes. Raises: ValueError.
+    Warn of other versions of the packages that decide the bytes.
+    part: the first one to be written. Raises: ValueError.
     """
     if part not in plan.part_numbers:
         raise ValueError(
             f"PART is {part}, but the plan has the parts {list(plan.part_numbers)}. "
             "Set PART to one of them, or to 0 for all."
         )
+    # Only the first part of a plan gets folds.csv.
     if part == plan.first_part and find_changed_files(
         work_dir, {FOLDS_FILE: plan.folds_sha256}
     ):
@@ -104,6 +106,7 @@ def _check_plan(plan: Plan, part: int, work_dir: str) -> None:
 def _check_folders(work_dir: str, parts_dir: str, part_dirs: list[str]) -> None:
     """Check that readers will not mix two datasets, and that no image is overwritten.
 
+    parts_dir: the folder of `part_dirs`, which this run writes.
     Raises: ValueError: parts of another dataset are in the folder, or an image of the
         plan is in a part that this run writes.
     """
@@ -113,6 +116,7 @@ def _check_folders(work_dir: str, parts_dir: str, part_dirs: list[str]) -> None:
         advice="Remove or move the older one, or set another OUT_DIR.",
     )
 
+    # By folders, of which there are fewer than images.
     table = storage.read_parquet(f"{work_dir}/plan.parquet", columns=["path"])
     for folder in table["path"].map(os.path.dirname).unique():
         if any(storage.is_inside(folder, part_dir) for part_dir in part_dirs):
@@ -127,7 +131,9 @@ def _write_missing(
 ) -> list[ShardRow]:
     """Write the shards of a part that are not finished, and return the rows of all.
 
-    rows: of `journal.open_part`. Raises: OSError, SystemExit: see `write_parts`.
+    Both are rows of finished shards, `rows` those of `journal.open_part`; the returned
+    ones are in the order of the plan.
+    Raises: OSError, SystemExit: see `write_parts`.
     """
     numbers = {row.number for row in rows}
     shards = [shard for shard in plan.shards if shard.part == part]
@@ -157,13 +163,16 @@ def _write_missing(
 
 
 def cut_rows(task: Task) -> list[list[Row]]:
-    """Return the rows of a shard in blocks."""
+    """Return the rows of a shard in blocks of few images, for one worker each.
+
+    task: the shard, and its rows of plan.parquet.
+    """
     _, rows = task
     return parallel.blocks_by_bytes(rows.to_dict("records"), rows["n_bytes"].max())
 
 
 def encode_images(plan: Plan, rows: list[Row]) -> list[bytes | Reject]:
-    """Return the record of each image, or why it is rejected.
+    """Return the record of each image, or why it is rejected, in the order of rows.
 
     Raises: OSError: a file could not be read.
     """
@@ -172,10 +181,16 @@ def encode_images(plan: Plan, rows: list[Row]) -> list[bytes | Reject]:
 
 
 def _encode(plan: Plan, row: Row, data: bytes | OSError) -> bytes | Reject:
+    """Return the record of an image, or why it is rejected.
+
+    data: the image file, or the error of reading it. A damaged record is a reject, too;
+    another error stops the run.
+    Raises: OSError.
+    """
     try:
         if isinstance(data, OSError):
             raise data
-        # 01 does not know size and digest of every image.
+        # 01 does not know size and digest of every image: 0, and None or "".
         digests = (None, "", storage.digest(data))
         if row["n_bytes"] not in (0, len(data)) or row.get("digest") not in digests:
             raise RejectedImage("changed since 01_explore")  # noqa: TRY301
@@ -201,13 +216,14 @@ def write_shard(
 ) -> ShardRow:
     """Write a shard: temporary name, journal row, final name; return its row.
 
-    The row comes first, so that it lists whatever else may be left behind.
-    records: of `encode_images`.
+    The row comes first: if the run is killed before the shard has its final name, the
+    next one finds that the file is missing, and writes it again.
+    task: the shard, and its rows. records: of `encode_images`.
     spare_bytes: that the shard may have beyond the bound of its forecast.
     Raises: OSError: the disk is full or fails, or the part would exceed its limit.
     """
     shard, _ = task
-    place = f"{part_dir}/journal/{shard.number:06d}"
+    place = f"{part_dir}/journal/{shard.number:06d}"  # and an ending, for two files
     with storage.temporary_file(place) as temporary:
         rejects = _write_records(temporary, plan.settings.compression, records)
         count = shard.count - len(rejects)
@@ -243,10 +259,11 @@ def _write_records(
     """Write the records to a file, and return the rejects.
 
     The bytes are those of TensorFlow's writer, whose import takes seconds.
+    compression: "" or "GZIP". records: of `encode_images`.
     Raises: OSError: the file cannot be written.
     """
     rejects = []
-    # GZIP, with the settings of TensorFlow.
+    # `wbits=31` is the format of GZIP; the settings are those of TensorFlow.
     stream = zlib.compressobj(wbits=31, memLevel=9)
     # 1 MiB at a time: during each call to the system another thread takes over.
     with storage.explain_os_errors(path), open(path, "wb", 1 << 20) as file:
@@ -264,6 +281,7 @@ def _write_records(
 def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, int]:
     """Return the number of images by outcome; write them to accounting.csv, and notes.
 
+    The outcomes are those of the plan, with the images to write by what became of them.
     shards: of `write_parts`; the plan's other shards count as "in other parts".
     "unreadable when written" are images that 04 could not write, "rejected" those that
     01 cannot use.
@@ -279,6 +297,7 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, 
         "unreadable when written": n_refused,
         "in other parts": n_planned - n_records - n_refused,
     }
+    # The plan counts all images to be written as records.
     counts = dict(plan.outcomes)
     for name, count in written.items():
         if count or name in counts:
