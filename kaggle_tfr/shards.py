@@ -221,7 +221,7 @@ def read_part_table(
     """Return these columns of a CSV of a part, no rows if there is no file.
 
     Values are int or text, by the column's name; "" and "NA" are text, too.
-    Raises: ValueError: it lacks one of `columns`, or is not a table; a value is no int.
+    Raises: ValueError: it is not a table, lacks one of `columns`, or has another type.
     """
     path = f"{part_dir}/{name}"
     text = storage.read_text(path) or ",".join(columns)
