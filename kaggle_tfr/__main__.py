@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
         options = vars(make_parser().parse_args(arguments))
         # The other options have the names of the function's parameters.
         function = options.pop("function")
-        return function(**options) or 0
+        return function(**options) or 0  # most functions return None
     except (ValueError, OSError, RuntimeError, ImportError) as error:
         # Without "[Errno 2] " at the start of the text.
         print("error:", re.sub(ERRNO, "", str(error)), file=sys.stderr)
@@ -87,7 +87,8 @@ def _run(
       kaggle-tfr run photos.yaml --until plan
       kaggle-tfr run photos.yaml --from 03 -p N_FOLDS=3
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+    # SIGTERM ends the run as Ctrl-C does: its kernels end, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     start = find_notebook(first)
     # The numbers in front of the names give the order. `--from 06` alone runs 06, too,
     # although `until` is 05 by default.
@@ -279,7 +280,7 @@ def _add_local_commands(commands: Any) -> None:
 
     add = _add_command(commands, _run, format_parameters())
     add("source", help="a YAML file, a bundled recipe, or a folder of images")
-    add("-p", **ASSIGNMENTS)
+    add("-p", **ASSIGNMENTS)  # any number of NAME=VALUE
     add("--from", dest="first", metavar="STEP", default=NOTEBOOKS[0])
     add("--until", metavar="STEP", default=DEFAULT_NOTEBOOKS[-1])
     add("--only", nargs="+", help=f"steps: {', '.join(NOTEBOOKS)}")
@@ -302,7 +303,7 @@ def _add_kaggle_commands(commands: Any) -> None:
     """Add the commands that make kernels and datasets, in the order of use."""
     add = _add_command(commands, _kernel)
     add("recipe", help="a YAML file, or a bundled recipe")
-    add("-p", **ASSIGNMENTS)
+    add("-p", **ASSIGNMENTS)  # any number of NAME=VALUE
     add("--out", required=True)
     add("--parts", type=int, default=1, help="kernels that write (default: one)")
     add("--accelerator", help="train by 05 and 06, on TpuV5E8 …")

@@ -39,9 +39,9 @@ GONE = "earlier:"
 
 
 def encode_fingerprints(table: pd.DataFrame) -> bytes:
-    """Return the content of hashes.parquet.
+    """Return the content of a part's hashes.parquet; equal tables give equal bytes.
 
-    table: one row per record, with the columns `TYPES` and optionally `GROUP`.
+    table: one row per record, with the columns of `read_fingerprints`.
     """
     schema = SCHEMAS[GROUP in table]  # the second one has the column of groups
     # Not from a data frame: pandas' version would change the bytes.
@@ -56,7 +56,8 @@ def encode_fingerprints(table: pd.DataFrame) -> bytes:
 def read_fingerprints(folder: AnyPath) -> pd.DataFrame:
     """Return the fingerprints of a part, one row per record.
 
-    Columns: `TYPES`, and `GROUP` where the file has it.
+    Columns: image_id, split, label_name, fold, part, cluster, digest (of the file),
+    texture, the hashes, and group (a digest) where the file has it.
     Raises: FileNotFoundError: the folder has no hashes.parquet; ValueError: it is
     damaged, or is not that of a part.
     """
@@ -68,6 +69,7 @@ def read_fingerprints(folder: AnyPath) -> pd.DataFrame:
         rows = pq.read_table(data, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ValueError(f"'{path}' is damaged: {error}. Copy it again.") from None
+    # FORMAT marks the fingerprints of a part, with the number of their format.
     if rows.schema.metadata != FORMAT or rows.schema not in SCHEMAS:
         # Such as the hashes.parquet that 01 writes to the work folder.
         raise ValueError(f"'{folder}' has {NO_PART}")

@@ -40,6 +40,7 @@ class Finding(NamedTuple):
     advice: str = ""
 
     def __str__(self) -> str:
+        """Return the line that is printed."""
         return f"{self.mark} {self.text} {self.advice}".rstrip()
 
 

@@ -108,6 +108,7 @@ def use_backend(
         # pure=False: Dask does not reuse the result of an equal call.
         executor = client.get_executor(pure=False)
         n_workers = sum(client.nthreads().values())
+        # With enough calls for workers that join the cluster later.
         n_ahead = AHEAD * (n_workers + NEWCOMERS)
     _active.update(local=local, executor=executor, n_ahead=n_ahead)
     return f"{n_workers} workers by {backend}"
@@ -176,9 +177,9 @@ def run(
 ) -> Generator[Any]:
     """Yield `function(item)` for each item, in their order.
 
-    function, items: picklable. total: the end of the progress bar, which each result
-    moves by `advance(result)`. local_only: use this machine even if there is a cluster,
-    because there is too much data to send.
+    function, items: picklable. label: of the progress bar. total: its end, by default
+    the number of items; each result moves it by `advance(result)`. local_only: use this
+    machine even if there is a cluster, because there is too much data to send.
     Raises: the error of a call; ConnectionError: the scheduler is gone; RuntimeError: a
     task has killed its workers.
     """
@@ -236,6 +237,7 @@ def run_groups(
         yield from run(run_group, groups, label=label, total=total, advance=advance)
         return
 
+    # `ahead` gives the workers their blocks; `joined` follows when results are there.
     ahead, joined = tee(groups)
     # After the blocks of a group there is an empty one. Its empty list of results marks
     # the end of the group, at which `takewhile` stops.

@@ -311,7 +311,7 @@ def check_parameters(values: Values) -> None:
     """
     for name, value in values.items():
         if name not in PARAMETERS:
-            # Without a least similarity there is always one.
+            # With 0 as least similarity, there is always one.
             [nearest] = get_close_matches(f"{name}".upper(), PARAMETERS, 1, 0)
             raise WrongCallError(
                 f'{name} is not a parameter. Did you mean "{nearest}"? In a notebook, '
@@ -319,7 +319,8 @@ def check_parameters(values: Values) -> None:
             )
         parameter = PARAMETERS[name]
         is_allowed = parameter.allows(value)
-        # Numbers for which 0 has no meaning; sizes can be [height, width].
+        # POSITIVE has the names of numbers for which 0 has no meaning. A size may be
+        # [height, width]; another number counts as both sides.
         if is_allowed and name in POSITIVE.split():
             sides = value if isinstance(value, list) else [value, value]
             are_numbers = {*map(type, sides)} <= {int, float}
@@ -345,7 +346,7 @@ def parse_assignment(assignment: str) -> tuple[str, Any]:
     The value is read as YAML. If that gives no valid value of the parameter, it is the
     text as it is, which `check_parameters` has to check later.
     """
-    import yaml  # which reading does without
+    import yaml  # which a machine that only reads may lack
 
     name, _, text = assignment.partition("=")
     try:

@@ -248,6 +248,7 @@ class ShardIndex:
     bounds: "array[int]"
 
     def __len__(self) -> int:
+        """Return the number of records."""
         return len(self.bounds) - 1
 
     @contextmanager
@@ -293,8 +294,8 @@ def _make_index(shard: str, status: tuple[int, int]) -> ShardIndex:  # noqa: ARG
 
     status: size and time of the shard. A change makes it another key of the cache.
     """
-    # To read single records from a bucket, TensorFlow loads 4 MiB for each: all of them
-    # together are more than the shard. The copy is removed when Python ends.
+    # From a bucket, TensorFlow loads 4 MiB for each record that is read alone: for many
+    # records that is more than a copy of the shard. It is removed when Python ends.
     file = _copies.enter_context(plain_file(shard))
     return ShardIndex(shard, file, find_frames(shard, file))
 

@@ -81,7 +81,8 @@ def _print_summary(work: str, out_dir: str) -> None:
 def _run_notebook(copy: Path, values: Values) -> bool:
     """Run a notebook of this project; return whether no cell failed.
 
-    What its cells print appears here at once. A failure is noted as a finding.
+    What its cells print appears here at once. A failure is noted as a finding, in place
+    of the notebook's other findings.
     copy: the path of the executed copy, which has the notebook's name. values: the
     parameters of all notebooks.
     """
@@ -109,6 +110,8 @@ def _run_notebook(copy: Path, values: Values) -> bool:
 def _execute(copy: Path, values: Values) -> None:
     """Run a notebook in a new kernel by papermill; end the kernel and its processes.
 
+    The executed copy is saved, also if a cell fails. What libraries write to stderr is
+    in a file beside it, which ends with .log.
     copy: the path of the executed copy, which has the notebook's name. values: the
     notebook's parameters; WORK_DIR is locked by this process.
     Raises: papermill.PapermillExecutionError: a cell failed; RuntimeError: the kernel

@@ -147,7 +147,7 @@ class Labels(JsonDataclass):
 
     @property
     def class_columns(self) -> Names:
-        """The table's columns of single classes, for several labels or for masks.
+        """The columns of the table with one class each, for several labels or masks.
 
         () if the column `label` has the class of an image, or the bin of its quantity.
         """
@@ -231,8 +231,8 @@ def load_schema(
         `from` may be a list.
     images, labels: of `explore.read_table`. The field from `label` becomes a list
         for several labels, one field per class for masks, and a float for a quantity.
-        Without any class, fields from labels are left out. With `images`, the fields of
-        test images are chosen, and the values of all columns are checked.
+        Without any class, fields from labels are left out; the default has one. With
+        `images`, the fields of test images are chosen, and all values are checked.
     Raises: ValueError: it names the preset, key, type, column or value.
     """
     try:
@@ -268,6 +268,7 @@ def _make_fields(name: str, line: Any, labels: Labels) -> list[Field]:
     if source == "label" and labels.kind != "single":
         return _make_label_fields(name, labels)
 
+    # RAGGED: a list of any length. 0: one value.
     size = RAGGED if source in ("labels", "one_hot") else 0
     if isinstance(source, list):
         size = len(source)
@@ -276,7 +277,7 @@ def _make_fields(name: str, line: Any, labels: Labels) -> list[Field]:
     if "type" not in options:
         # SOURCES has the types of all sources that are not columns of the table.
         field = replace(field, type=SOURCES.get(field.sources[0], "bytes"))
-    # A field from a label has no values if there are no classes.
+    # LABELS are the sources of labels, which have no values if there are no classes.
     is_absent = not (labels.classes or LABELS.isdisjoint(field.sources))
     return [] if is_absent else [field]
 
@@ -306,6 +307,7 @@ def _fit(schema: RecordSchema, images: pd.DataFrame) -> RecordSchema:
     """
     test_images = images.query("split == 'test' and label < 0")
     if len(test_images):
+        # Sources without a value: those of labels, and columns with only "" or NaN.
         is_absent = test_images[test_images != ""].isna().all()
         absent = {*LABELS, *schema.label_columns, *images.columns[is_absent]}
         fields = [field for field in schema.fields if absent.isdisjoint(field.sources)]
@@ -355,8 +357,8 @@ def read_values(features: Features, fields: Iterable[Field]) -> dict[str, Any]:
         feature = features[field.name]
         values = list_values(feature)
         type_ = feature.WhichOneof("kind")  # None if it is empty
-        is_short = field.size != RAGGED and len(values) != max(1, field.size)
-        if is_short or type_ not in (None, f"{field.type}_list"):
+        has_other_size = field.size != RAGGED and len(values) != max(1, field.size)
+        if has_other_size or type_ not in (None, f"{field.type}_list"):
             raise ValueError(
                 f"its feature '{field.name}' has {len(values)} values in a {type_}, "
                 f"the schema wants {field.size} of type {field.type}"
@@ -393,7 +395,7 @@ def encode(
 
                 value = resize_code(value, row["height"], row["width"], settings)
             values.extend(_convert_value(value, field, source, row.get("image_id")))
-    # Otherwise the features are in the order of a hash table.
+    # Otherwise the order of the features, and so the bytes, could change with each run.
     return example.SerializeToString(deterministic=True)
 
 

@@ -63,7 +63,8 @@ def find_tpu_signs() -> list[str]:
 def hours_left() -> float:
     """Return the hours left for work in this Kaggle session; inf outside Kaggle.
 
-    A session in which a person runs the cells is without this limit, too.
+    The time to verify and save the output is not included. In a session in which a
+    person runs the cells, it is inf, too.
     """
     # Seconds since 1970, set by the cell of a kernel that contains the package.
     started = os.environ.get("KAGGLE_TFR_STARTED")

@@ -78,8 +78,9 @@ class PlanId(JsonDataclass):
 def find_shards(dirs: Folders) -> pd.DataFrame:
     """Return one row per shard with records.
 
-    Columns: file, split, fold, count, bytes, folder, schema, compression, and labels
-    (the same in every row).
+    Columns: file (its path), split, fold, count (records), bytes, folder (of the part),
+    schema (`RecordSchema` of the split), compression ("" or "GZIP"), and labels
+    (`Labels`, the same in every row).
     dirs: part folders, or folders of them; local, `gs://` or Kaggle slugs, in any mix.
     A folder that is named twice is read once.
     Raises: FileNotFoundError, ValueError: each names the folder or file, and what is
@@ -158,7 +159,7 @@ def check_one_dataset(folders: Iterable[str], *, advice: str) -> None:
     """
     plans = {folder: read_plan_id(folder) for folder in map(storage.real_path, folders)}
     for (folder, plan), (other, other_plan) in combinations(plans.items(), 2):
-        # Of two plans, the later one numbers its parts on.
+        # Two plans of a dataset have no number in common: the later one numbers on.
         is_repeated = not {*plan.part_numbers}.isdisjoint(other_plan.part_numbers)
         if plan.fingerprint == other_plan.fingerprint:
             # Two folders of one plan are two parts. 0 is a folder around parts.

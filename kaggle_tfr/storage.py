@@ -47,7 +47,8 @@ INSIDE = "KAGGLE_TFR_LOCKED"
 def explain_os_errors(path: AnyPath) -> Iterator[None]:
     """Add the path and what to do to the error of a disk that is full or fails.
 
-    Other errors of the block are raised as they are.
+    It is full, a quota is exceeded, or a read or write has failed. Other errors of the
+    block are raised as they are.
     path: for an error that does not name its file.
     """
     try:
@@ -340,7 +341,7 @@ def _sync_folder_of(path: AnyPath) -> None:
 
 
 def digest(data: bytes) -> str:
-    """Return 16 hexadecimal digits that identify the bytes of an image."""
+    """Return 16 hexadecimal digits that identify bytes, such as those of an image."""
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
@@ -418,7 +419,8 @@ def _check_bucket(bucket: str) -> None:
     An error is a response, too: the next request to the bucket raises it.
     bucket: such as "gs://NAME".
     """
-    # TensorFlow's own client retries for many minutes, and cannot be interrupted.
+    # TensorFlow's own client retries for many minutes, and cannot be interrupted. This
+    # pool does not wait for its thread when the block ends.
     with ThreadPool(1) as threads:
         answer = threads.apply_async(tf.io.gfile.exists, [bucket])
         answer.wait(ANSWER_SECONDS)

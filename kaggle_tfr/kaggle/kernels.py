@@ -100,7 +100,8 @@ def _write_training_kernel(
     """
     processor = "tpu" if accelerator.startswith("Tpu") else "gpu"
     dirs = list(sources) or values.get("TFREC_DIRS")
-    # Kaggle replaces an unknown machine without a warning; a missing DEVICE stops 06.
+    # Kaggle replaces an unknown machine by another one without a warning. DEVICE makes
+    # 06 stop there.
     values = {"DEVICE": processor, **values, "TFREC_DIRS": dirs or slugs}
     return write(
         to_slug(values["NAME"], f"training-on-{accelerator.lower()}"),

@@ -173,6 +173,7 @@ def _push(kernel: dict[str, Any]) -> None:
 def _fetch_output(name: str, output: str) -> tuple[str, str]:
     """Wait for the end of a session, download its output; return state and problem.
 
+    The state is "finished", "unfinished" (a part lacks shards) or "failed".
     name: of the kernel. output: the folder for its output.
     """
     while True:
@@ -261,7 +262,7 @@ def _find_differences(name: str, folder: str) -> list[str]:
 
 
 def _download_sums(name: str) -> str:
-    """Return the text of a dataset's SHA256SUMS."""
+    """Return the text of a dataset's SHA256SUMS, from Kaggle."""
     with tempfile.TemporaryDirectory() as folder:
         call("dataset_download_file", name, SUMS, folder)
         return read_text(f"{folder}/{SUMS}")
