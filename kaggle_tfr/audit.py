@@ -70,7 +70,8 @@ def audit_dataset(
     or its layout is not clear; FileExistsError: `out` contains something else.
     """
     check_parameters(parameters)
-    # RULES drop no image, so that each copy is found. The parameters come last.
+    # The proposed recipe is the first item; comments follow it. RULES make 02 drop no
+    # image, so that each copy is found.
     values = {**DEFAULTS, **RULES, **propose_recipe(source)[0], **parameters}
     out_dir = output_dir(out or f"audit-{values['NAME']}")
     work = f"{out_dir}/cache"
@@ -103,13 +104,15 @@ def _run(values: Values) -> deduplicate.Found:
 def _list_copies(found: deduplicate.Found) -> pd.DataFrame:
     """Return the rows of copies.csv: pairs of images, then those with other datasets.
 
-    Columns: those that `Found.pairs` and the renamed `Found.overlap` both have, but not
-    their row numbers; dataset: of the second image, "" for the audited one.
+    Columns: image_id, split and label_name of both images (…_a, …_b); bits; orientation
+    (EXIF), which rotates b as a is; verdict: what decided; dataset: of b, "" for the
+    audited one.
     """
     pairs = found.pairs[found.pairs["accepted"]].assign(dataset="")
     # In `overlap` the image of the other dataset has the columns with "_a": it becomes
     # the second one, "_b". Its pixels are not here, so only hashes have decided.
     overlap = found.overlap.rename(columns=OVERLAP).assign(verdict="hash")
+    # "inner" keeps the columns that both have; a and b are row numbers.
     return pd.concat([pairs, overlap], join="inner").drop(columns=["a", "b"])
 
 

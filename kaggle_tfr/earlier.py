@@ -81,6 +81,7 @@ def select_fingerprints(table: pd.DataFrame, group_column: str) -> pd.DataFrame:
 
     group_column: the name of the column with groups, "" if there are none.
     """
+    # TYPES has the names of all columns but that of groups.
     fingerprints = table[[*TYPES]].copy()
     if group_column:
         fingerprints[GROUP] = digest_groups(table[group_column])
@@ -116,6 +117,7 @@ def load_earlier(work_dir: str) -> dict[str, Any]:
 def save_earlier(records: pd.DataFrame, work_dir: str) -> None:
     """Keep the records of earlier parts in WORK_DIR, in place of those kept before.
 
+    Their file is earlier.parquet.
     records: of `read_records`; attrs["plan"] is the newest plan.json. Without attrs
     they are not of parts, and are not kept.
     """

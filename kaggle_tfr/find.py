@@ -147,6 +147,7 @@ def _download(source: str, names: Sequence[str]) -> str:
 
     parts = source.strip("/").split("/")
     input_type = "datasets" if parts[1:] else "competitions"
+    # SLUG_NAMES has the types, each with the number of names in a slug.
     if parts[0] in SLUG_NAMES:
         input_type = parts.pop(0)
     n_names = SLUG_NAMES[input_type]  # 2 for "owner/dataset"

@@ -91,7 +91,7 @@ def begin(step: str, values: Values) -> str:
     _noting[:] = [(work, step)]
     kept = []
     for finding in read_findings(work):
-        # A step begins with its number. After 04, later findings stay true.
+        # A step begins with its number. From 04 (WRITING) on, later findings stay true.
         is_later = step < WRITING and finding.step > step
         # "04_write" includes "04_write part 2"; "04_write part 1" is not "… part 12".
         is_of_step = f"{finding.step} ".startswith(f"{step} ")
@@ -117,7 +117,7 @@ def note(mark: str, text: str, subject: str, advice: str = "") -> None:
 def read_findings(work: str) -> list[Finding]:
     """Return the findings of all steps, the most serious first, else by their steps.
 
-    work: the work folder.
+    The order of the marks is ✗ ! · ✓. [] if nothing was noted. work: the work folder.
     """
     rows = json.loads(storage.read_text(f"{work}/{FINDINGS}") or "[]")
     # Other keys, which earlier versions wrote, are ignored.

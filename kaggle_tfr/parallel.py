@@ -53,7 +53,7 @@ def prepare_worker() -> None:
     cv2.setNumThreads(1)
     threadpoolctl.threadpool_limits(1, user_api="blas")
     # glibc would return large buffers to the kernel; new pages cost a fifth of the time
-    # of an image. Other systems (musl, macOS) have no mallopt.
+    # of an image. So it keeps them. Other systems (musl, macOS) have no mallopt.
     with contextlib.suppress(AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         # Source: mallopt(3). M_MMAP_THRESHOLD: 32 MiB, the most that glibc accepts.
@@ -128,6 +128,7 @@ def _connect(n_workers: int, scheduler: str) -> Any:
     # table of a shard, so ten must do.
     dask.config.set({"distributed.admin.low-level-log-length": 10})
     if not scheduler:
+        # Port 0 is any free one. Other machines cannot open the dashboard.
         return Client(
             n_workers=n_workers, threads_per_worker=1, dashboard_address="127.0.0.1:0"
         )

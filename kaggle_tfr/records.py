@@ -115,6 +115,7 @@ def list_frames(path: AnyPath) -> "array[int]":
             head = file.read(12)  # the length and its CRC
             length = int.from_bytes(head[:8], "little")
             is_damaged = head != _make_head(length)
+            # FRAME_BYTES are the length and the checksums around the record.
             bounds.append(size if is_damaged else offset + FRAME_BYTES + length)
     bounds[-1] = size  # a truncated last frame would end beyond the file
     return bounds

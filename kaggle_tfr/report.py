@@ -163,7 +163,8 @@ def _choose_displayed(clusters: pd.DataFrame) -> pd.DataFrame:
         is_leak=of_cluster["split"].transform("nunique") > 1,
         farthest=of_cluster["distance"].transform("max"),
     )
-    # All other columns: the largest, or True, first.
+    # ORDER: is_conflict, is_leak, farthest, cluster, keep, distance. The largest value,
+    # or True, is first, but the smallest distance: it is 0 for the original.
     is_ascending = [column == "distance" for column in ORDER]
     members = members.sort_values(ORDER, ascending=is_ascending)
     return members.groupby("cluster").head(MAX_OF_CLUSTER).head(MAX_IMAGES)

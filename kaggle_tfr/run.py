@@ -41,7 +41,7 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     train, the serious findings and the report's place are printed last, also after a
     cell that failed.
     values: parameters of any notebook; each notebook gets its own.
-    notebooks: steps as `find_notebook` takes them.
+    notebooks: steps as `find_notebook` takes them, in order; by default 01 to 05.
     Raises: ValueError: a wrong parameter or work folder, before any run;
     RuntimeError: another run works in the folder, or a cell failed.
     """
@@ -92,6 +92,7 @@ def _run_notebook(copy: Path, values: Values) -> bool:
     try:
         _execute(copy, known)
     except papermill.PapermillExecutionError as error:
+        # Without "[Errno 2] " in the text.
         problem = f"{error.ename}: {re.sub(ERRNO, '', error.evalue)}"
     except RuntimeError as error:  # nbclient's, when the kernel died
         problem = (

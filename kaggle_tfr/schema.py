@@ -357,6 +357,7 @@ def read_values(features: Features, fields: Iterable[Field]) -> dict[str, Any]:
         feature = features[field.name]
         values = list_values(feature)
         type_ = feature.WhichOneof("kind")  # None if it is empty
+        # A field without a size has one value, a RAGGED one any number of values.
         has_other_size = field.size != RAGGED and len(values) != max(1, field.size)
         if has_other_size or type_ not in (None, f"{field.type}_list"):
             raise ValueError(

@@ -221,7 +221,8 @@ def read_part_table(
 ) -> pd.DataFrame:
     """Return these columns of a CSV of a part, no rows if there is no file.
 
-    Values are int or text, by the column's name; "" and "NA" are text, too.
+    Values are int in columns such as count, fold and label. Otherwise they are text,
+    also "" and "NA".
     Raises: ValueError: it is not a table, lacks one of `columns`, or has another type.
     """
     path = f"{part_dir}/{name}"

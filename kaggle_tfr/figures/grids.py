@@ -164,6 +164,7 @@ def _measure_rows(images: Sequence[np.ndarray], columns: int) -> list[float]:
 
     All images have the same width.
     """
+    # WIDTH is that of the figure in inches, GAP the space as a share of an image.
     width = (1 - GAP) * WIDTH / columns
     heights = [width / image.shape[1] * image.shape[0] for image in images]
     starts = range(0, len(images), columns)
@@ -189,6 +190,7 @@ def _measure_text(texts: Sequence[str]) -> float:
     Without texts it is the margin.
     """
     n_lines = [text.count("\n") + 1 for text in texts]
+    # LINE is the height of a line.
     return LINE * (0.6 + max(n_lines, default=0))
 
 

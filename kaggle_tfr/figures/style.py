@@ -85,7 +85,7 @@ def _format_figure(figure: Figure, name: str) -> tuple[bytes, dict[str, int]] | 
         bbox_inches="tight",
         pil_kwargs={"quality": 82, "optimize": True, "progressive": True},
     )
-    # The file has more pixels than it takes on the page, for sharp screens.
+    # For sharp screens, the file has SHARPNESS pixels for each pixel of the page.
     width, height = Image.open(file).size
     return file.getvalue(), {
         "width": width // SHARPNESS,

@@ -45,6 +45,8 @@ def format_notebook(
     headings = [cells[0].source.splitlines()[0] for cells in cells_of_steps]
     template = jinja2.Template(HEADER.read_text(), trim_blocks=True)
     header = template.render(headings=headings, metadata=metadata)
+    # Cells with _HIDDEN are folded. _OPENING copies the output of an earlier session of
+    # this kernel, if that is attached; then it has the code `opening`.
     cells = [
         new_markdown_cell(header),
         *_make_settings(steps, values),

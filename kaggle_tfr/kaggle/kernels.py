@@ -35,8 +35,8 @@ def write_kernels(
 
     A folder contains kernel.ipynb and kernel-metadata.json.
     values: a recipe's parameters.
-    parts: 1 makes one kernel for all steps; more make one that plans, and one for each
-        part.
+    parts: 1 makes one kernel, for 01 to 05; more make one that plans, by 01 to 03, and
+        one that writes for each part.
     sources: inputs to attach in place of INPUT_DIR, "competition" or "owner/dataset".
     internet: whether the kernels can use the internet.
     accelerator: for example "TpuV5E8": makes only a kernel that trains there, on
@@ -162,6 +162,7 @@ def _write_kernel(
     Raises: ValueError: an input is not on Kaggle.
     """
     metadata |= {
+        # `push` puts the user's name in place of the placeholder.
         "id": f"{OWNER_PLACEHOLDER}/{slug}",
         # Kaggle makes a slug from the title: from this one, the same as in the id.
         "title": slug.replace("-", " ").capitalize(),

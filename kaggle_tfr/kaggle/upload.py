@@ -254,8 +254,8 @@ def _find_differences(name: str, folder: str) -> list[str]:
             is_equal = any(file.startswith(archive) for file in remote)
         if not is_equal and path.name != DATASET_FILE:
             differences.append(path.name)
-    # Sizes and names are equal now. Kaggle reports no checksums, but this file contains
-    # all of them.
+    # Names and sizes are equal now. Kaggle reports no checksums, but a part's file
+    # SHA256SUMS (SUMS) contains those of all its files.
     if not differences and _download_sums(name) != read_text(f"{folder}/{SUMS}"):
         differences.append(SUMS)
     return differences
