@@ -93,7 +93,7 @@ def find_input(source: AnyPath, *, names: Sequence[str] = ("",)) -> str:
     which are made where there is no /kaggle/input, unless the first folder of `source`
     exists: then a folder in it is misspelt.
     names: of the files to download, below the folder; "" for all files.
-    Raises: FileNotFoundError: it says where it looked; OSError: of the disk;
+    Raises: FileNotFoundError: it names the places searched; OSError: of the disk;
     ValueError: `source` is empty.
     """
     source = os.fspath(source)

@@ -383,9 +383,9 @@ def format_csv(table: "pd.DataFrame", *, header: bool = True) -> str:
 
 
 def _call(path: AnyPath, function: Callable[[AnyPath], Any], gfile_name: str) -> Any:
-    """Return `function(path)`; for an address, that of `tf.io.gfile` with another name.
+    """Return `function(path)`, or for an address, what `tf.io.gfile` returns for it.
 
-    gfile_name: the name of the function of `tf.io.gfile` that does the same.
+    gfile_name: the function of `tf.io.gfile` that does the same as `function`.
     """
     if is_remote(path):
         with _bucket(path) as gfile:
@@ -414,9 +414,10 @@ def _bucket(path: AnyPath) -> Iterator[Any]:
 
 @cache
 def _check_bucket(bucket: str) -> None:
-    """Raise a TimeoutError if the bucket does not respond; ask each bucket once.
+    """Raise a TimeoutError if the bucket does not respond.
 
-    An error is a response, too: the next request to the bucket raises it.
+    An error is a response, too: the next request to the bucket raises it. A bucket that
+    has responded is not checked again.
     bucket: such as "gs://NAME".
     """
     # TensorFlow's own client retries for many minutes, and cannot be interrupted. This

@@ -12,7 +12,7 @@ from kaggle_tfr.kaggle.metadata import KERNEL_FILE
 from kaggle_tfr.parameters import DEFAULT_NOTEBOOKS, DEFAULTS, Values, check_parameters
 from kaggle_tfr.storage import is_remote, write_atomically
 
-# Where a kernel writes, whatever a recipe says.
+# Where a kernel writes, in place of the values of a recipe.
 _FOLDERS = {"WORK_DIR": "/kaggle/working", "OUT_DIR": "", "PART": 0}
 # The metadata key of each type of input.
 _SOURCES = {
