@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 def build_dataset(**parameters: Any) -> "pd.DataFrame":
     """Write a dataset of TFRecord shards, as 01 to 04 do; return one row per shard.
 
+    The files are in WORK_DIR and OUT_DIR. Columns: those of shards.csv, `part` among
+    them.
     parameters: those of docs/parameters.md, such as INPUT_DIR="photos"; the others have
-    their defaults. The returned columns are those of shards.csv, `part` among them.
+    their defaults.
     Raises: ValueError: a parameter is unknown or does not fit; RuntimeError: a written
     record is not as planned.
     """
@@ -30,9 +32,10 @@ def build_dataset(**parameters: Any) -> "pd.DataFrame":
     values = {**DEFAULTS, **parameters}
     try:
         notebook.start("01_explore", values)
+        # Each step reads the files that the step before has written to WORK_DIR.
         explore.run(values)
         deduplicate.run(values)
         plan.run(values)
         return write.run(values).shards
     finally:
-        notebook.end()
+        notebook.end()  # releases the lock of WORK_DIR

@@ -44,14 +44,18 @@ ASSIGNMENTS: Any = {
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; return its exit code.
 
-    0: done. 1: the work failed. 2: the call is wrong, which argparse says by a
-    SystemExit. 3: `audit` found something. 130: stopped by Ctrl-C.
+    0: done. 1: the work failed. 2: the call is wrong. 3: `audit` found something. 130:
+    stopped by Ctrl-C.
+    arguments: None for those of this process.
+    Raises: SystemExit: by argparse: with 2 for a wrong call, with 0 after --help.
     """
     try:
         options = vars(make_parser().parse_args(arguments))
+        # The other options have the names of the function's parameters.
         function = options.pop("function")
-        return function(**options) or 0
+        return function(**options) or 0  # most functions return None
     except (ValueError, OSError, RuntimeError, ImportError) as error:
+        # Without "[Errno 2] " at the start of the text.
         print("error:", re.sub(ERRNO, "", str(error)), file=sys.stderr)
         return 2 if isinstance(error, WrongCallError) else 1
     except KeyboardInterrupt:
@@ -83,11 +87,14 @@ def _run(
       kaggle-tfr run photos.yaml --until plan
       kaggle-tfr run photos.yaml --from 03 -p N_FOLDS=3
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+    # SIGTERM ends the run as Ctrl-C does: its kernels end, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     start = find_notebook(first)
+    # The numbers in front of the names give the order. `--from 06` alone runs 06, too,
+    # although `until` is 05 by default.
     end = max(start, find_notebook(until))
     notebooks = only or [name for name in NOTEBOOKS if start <= name <= end]
-    values = load_source(source) | dict(p)
+    values = load_source(source) | dict(p)  # p: pairs of name and value
 
     from kaggle_tfr.run import run_recipe  # which imports much
 
@@ -95,8 +102,16 @@ def _run(
 
 
 def load_source(source: str) -> dict[str, Any]:
-    """Return the parameters of a recipe; for a folder, make its recipe first."""
-    # In a checkout, sample/ is the code that draws the sample.
+    """Return the parameters of a recipe, or of the recipe for a folder of images.
+
+    The recipe for a folder is NAME.yaml in the current folder. An existing one is used
+    as it is, but INPUT_DIR is always this folder; without one, it is written first.
+    source: a YAML file, the name of a bundled recipe, or a folder.
+    Raises: WrongCallError: the recipe cannot be used; OSError, ValueError: the folder
+    has no images, or its layout is not clear.
+    """
+    # A bundled recipe comes before a folder of its name: "sample" is the recipe even in
+    # a checkout, where sample/ is the code that draws the images.
     if not find_recipe(source).is_dir():
         return load_recipe(source)
     from kaggle_tfr.explore.layout import locate
@@ -107,7 +122,7 @@ def load_source(source: str) -> dict[str, Any]:
         _init(source, path)
     except FileExistsError:
         print(f"{path} exists and is used; delete it to inspect the folder again.")
-    # Another folder of this name may have the same recipe.
+    # An existing recipe may have been written for another folder with the same name.
     return {**load_recipe(path), "INPUT_DIR": input_dir}
 
 
@@ -209,21 +224,27 @@ def _publish(folders: list[str], **options: Any) -> int:
 
 
 def _report(table: Any) -> int:
-    """Print the problems of kernels or datasets; return the exit code."""
+    """Print the problems of kernels or datasets; return the exit code, 1 for any.
+
+    table: one row each, with the column `problem`: "" for none.
+    """
     problems = list(filter(None, table["problem"]))
     print(*problems, sep="\n", file=sys.stderr)
     return 1 if problems else 0
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+    """Return the parser of the command line, with all commands.
+
+    Its result has the function of the command as `function`, and its arguments.
+    """
     parser = argparse.ArgumentParser(
         "kaggle-tfr",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-V", "--version", action="version", version=__version__)
-    parser.set_defaults(function=parser.print_help)
+    parser.set_defaults(function=parser.print_help)  # without a command
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     _add_local_commands(commands)
     _add_kaggle_commands(commands)
@@ -233,7 +254,9 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_command(commands: Any, function: Callable, epilog: str = "") -> Any:
     """Add the command that has the function's name and docstring.
 
-    Return the function that adds an argument to it.
+    Return the function that adds an argument to it. An argument is given to `function`
+    by its name.
+    commands: the object of argparse. epilog: text below the arguments in --help.
     """
     text = str(inspect.getdoc(function))
     command = commands.add_parser(
@@ -257,7 +280,7 @@ def _add_local_commands(commands: Any) -> None:
 
     add = _add_command(commands, _run, format_parameters())
     add("source", help="a YAML file, a bundled recipe, or a folder of images")
-    add("-p", **ASSIGNMENTS)
+    add("-p", **ASSIGNMENTS)  # any number of NAME=VALUE
     add("--from", dest="first", metavar="STEP", default=NOTEBOOKS[0])
     add("--until", metavar="STEP", default=DEFAULT_NOTEBOOKS[-1])
     add("--only", nargs="+", help=f"steps: {', '.join(NOTEBOOKS)}")
@@ -280,7 +303,7 @@ def _add_kaggle_commands(commands: Any) -> None:
     """Add the commands that make kernels and datasets, in the order of use."""
     add = _add_command(commands, _kernel)
     add("recipe", help="a YAML file, or a bundled recipe")
-    add("-p", **ASSIGNMENTS)
+    add("-p", **ASSIGNMENTS)  # any number of NAME=VALUE
     add("--out", required=True)
     add("--parts", type=int, default=1, help="kernels that write (default: one)")
     add("--accelerator", help="train by 05 and 06, on TpuV5E8 …")

@@ -46,7 +46,7 @@ class Audit(NamedTuple):
 
     @property
     def headline(self) -> str:
-        """The result in a line."""
+        """The result in one sentence, with numbers of `counts`."""
         return (
             "{leaking_images:,} of {images:,} images have a copy in another split, "
             "{copied_images:,} have any copy, {images_in_other_datasets:,} are in "
@@ -70,9 +70,12 @@ def audit_dataset(
     or its layout is not clear; FileExistsError: `out` contains something else.
     """
     check_parameters(parameters)
+    # The proposed recipe is the first item; comments follow it. RULES make 02 drop no
+    # image, so that each copy is found.
     values = {**DEFAULTS, **RULES, **propose_recipe(source)[0], **parameters}
     out_dir = output_dir(out or f"audit-{values['NAME']}")
     work = f"{out_dir}/cache"
+    # A folder with cache/ is that of an earlier audit, which is replaced.
     if os.path.isdir(out_dir) and not os.path.isdir(work):
         raise FileExistsError(
             f"'{out_dir}' exists, and its files may be replaced. Name another folder "
@@ -89,24 +92,35 @@ def audit_dataset(
 
 
 def _run(values: Values) -> deduplicate.Found:
-    """Do the work of 01 and 02."""
+    """Do the work of 01 and 02, which note findings in WORK_DIR; return the result."""
     try:
         notebook.start("01_explore", values)
         explore.run(values)
         return deduplicate.run(values)
     finally:
-        notebook.end()
+        notebook.end()  # releases the lock of WORK_DIR
 
 
 def _list_copies(found: deduplicate.Found) -> pd.DataFrame:
-    """Return the rows of copies.csv: pairs of images, then those of other datasets."""
+    """Return the rows of copies.csv: pairs of images, then those with other datasets.
+
+    Columns: image_id, split and label_name of both images (…_a, …_b); bits; orientation
+    (EXIF), which rotates b as a is; verdict: what decided; dataset: of b, "" for the
+    audited one.
+    """
     pairs = found.pairs[found.pairs["accepted"]].assign(dataset="")
+    # In `overlap` the image of the other dataset has the columns with "_a": it becomes
+    # the second one, "_b". Its pixels are not here, so only hashes have decided.
     overlap = found.overlap.rename(columns=OVERLAP).assign(verdict="hash")
+    # "inner" keeps the columns that both have; a and b are row numbers.
     return pd.concat([pairs, overlap], join="inner").drop(columns=["a", "b"])
 
 
 def _count(found: deduplicate.Found) -> dict[str, int]:
-    """Return the counts of audit.json."""
+    """Return the counts of audit.json, each a number of images.
+
+    copied: with another image in the cluster. leaking: in a cluster with two splits.
+    """
     n_rejected = found.counts.get("rejected", 0)
     split = found.clusters.groupby("cluster")["split"]
     return {
@@ -114,12 +128,16 @@ def _count(found: deduplicate.Found) -> dict[str, int]:
         "rejected": n_rejected,
         "copied_images": int((split.transform("size") > 1).sum()),
         "leaking_images": int((split.transform("nunique") > 1).sum()),
+        # An image has a row for each dataset that contains it.
         "images_in_other_datasets": found.overlap["row"].nunique(),
     }
 
 
 def _write(audit: Audit, **sections: Any) -> None:
-    """Write the page of the audit, of these sections, and its tables."""
+    """Write audit.html, audit.json and copies.csv.
+
+    sections: more values for `write_page`: title and gallery.
+    """
     write_page(
         f"{audit.out_dir}/audit.html",
         headline=audit.headline,

@@ -39,11 +39,11 @@ GONE = "earlier:"
 
 
 def encode_fingerprints(table: pd.DataFrame) -> bytes:
-    """Return the content of hashes.parquet.
+    """Return the content of a part's hashes.parquet; equal tables give equal bytes.
 
-    table: one row per record, with the columns `TYPES` and optionally `GROUP`.
+    table: one row per record, with the columns of `read_fingerprints`.
     """
-    schema = SCHEMAS[GROUP in table]
+    schema = SCHEMAS[GROUP in table]  # the second one has the column of groups
     # Not from a data frame: pandas' version would change the bytes.
     columns = {name: table[name] for name in schema.names}
     rows = pa.table(columns, schema)
@@ -56,8 +56,10 @@ def encode_fingerprints(table: pd.DataFrame) -> bytes:
 def read_fingerprints(folder: AnyPath) -> pd.DataFrame:
     """Return the fingerprints of a part, one row per record.
 
-    Columns: `TYPES`, and `GROUP` where the file has it.
-    Raises: FileNotFoundError: there are none; ValueError: damaged, or of no part.
+    Columns: image_id, split, label_name, fold, part, cluster, digest (of the file),
+    texture, the hashes, and group (a digest) where the file has it.
+    Raises: FileNotFoundError: the folder has no hashes.parquet; ValueError: it is
+    damaged, or is not that of a part.
     """
     path = f"{folder}/{FINGERPRINTS_FILE}"
     if not exists(path):
@@ -67,13 +69,19 @@ def read_fingerprints(folder: AnyPath) -> pd.DataFrame:
         rows = pq.read_table(data, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ValueError(f"'{path}' is damaged: {error}. Copy it again.") from None
+    # FORMAT marks the fingerprints of a part, with the number of their format.
     if rows.schema.metadata != FORMAT or rows.schema not in SCHEMAS:
-        raise ValueError(f"'{folder}' has {NO_PART}")  # it is that of 01
+        # Such as the hashes.parquet that 01 writes to the work folder.
+        raise ValueError(f"'{folder}' has {NO_PART}")
     return rows.to_pandas()
 
 
 def select_fingerprints(table: pd.DataFrame, group_column: str) -> pd.DataFrame:
-    """Return the columns of hashes.parquet for rows of plan.parquet."""
+    """Return the columns of a part's hashes.parquet for rows of plan.parquet.
+
+    group_column: the name of the column with groups, "" if there are none.
+    """
+    # TYPES has the names of all columns but that of groups.
     fingerprints = table[[*TYPES]].copy()
     if group_column:
         fingerprints[GROUP] = digest_groups(table[group_column])
@@ -83,24 +91,36 @@ def select_fingerprints(table: pd.DataFrame, group_column: str) -> pd.DataFrame:
 def digest_groups(groups: pd.Series) -> pd.Series:
     """Return a digest of each group's name, "" for a row without a group.
 
-    Names such as those of patients are not published.
+    The digests are published in place of names, such as those of patients.
     """
     return groups.astype(str).map(lambda name: name and storage.digest(name.encode()))
 
 
 def mark_recorded(images: pd.DataFrame) -> np.ndarray:
-    """Return which images have a record in an earlier part: bool (n,)."""
+    """Return which images have a record in an earlier part: bool (n,).
+
+    The column `part` of such an image has the number of the part, of others 0 or -1. It
+    is missing if the dataset has no earlier folds.
+    """
     return images.reindex(columns=["part"])["part"].gt(0).to_numpy()
 
 
 def load_earlier(work_dir: str) -> dict[str, Any]:
-    """Return the newest plan.json of the parts that WORK_DIR continues, {} for none."""
+    """Return the newest plan.json of the parts that WORK_DIR continues, {} for none.
+
+    `save_earlier` has kept it beside their records.
+    """
     path = f"{work_dir}/{RECORDS}"
     return storage.read_parquet(path).attrs["plan"] if exists(path) else {}
 
 
 def save_earlier(records: pd.DataFrame, work_dir: str) -> None:
-    """Keep the records of parts in WORK_DIR, or remove those that it kept before."""
+    """Keep the records of earlier parts in WORK_DIR, in place of those kept before.
+
+    Their file is earlier.parquet.
+    records: of `read_records`; attrs["plan"] is the newest plan.json. Without attrs
+    they are not of parts, and are not kept.
+    """
     path = f"{work_dir}/{RECORDS}"
     storage.remove(path)
     if records.attrs:

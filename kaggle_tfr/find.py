@@ -30,9 +30,9 @@ OWNER_PLACEHOLDER = "INSERT_USERNAME_HERE"
 
 
 def to_slug(text: str, tail: str = "") -> str:
-    """Return the slug that Kaggle makes of a title and its tail, of 50 characters.
+    """Return the slug that Kaggle makes of a title with this tail.
 
-    A longer text is cut.
+    A slug has at most 50 characters: a longer text is cut before the tail.
 
     >>> to_slug("Čassava leaves, part 1"), to_slug("Tea leaves", "tfrecords-plan")
     ('cassava-leaves-part-1', 'tea-leaves-tfrecords-plan')
@@ -43,14 +43,20 @@ def to_slug(text: str, tail: str = "") -> str:
 
 
 def bundled(folder: str) -> Path:
-    """Return the folder of our "notebooks" or "recipes"."""
+    """Return the folder "notebooks" or "recipes" of this project.
+
+    It is in the installed package, or beside it in a checkout.
+    """
     package = Path(__file__).resolve().parent
     installed = package / folder
     return installed if installed.is_dir() else package.parent / folder
 
 
 def output_dir(folder: str) -> str:
-    """Return the absolute path of a folder for output; a `gs://` address is kept."""
+    """Return the absolute path of a folder, with the home folder for "~".
+
+    A `gs://` address is kept, without "/" at its end.
+    """
     if is_remote(folder):
         return folder.rstrip("/")
     return os.path.abspath(os.path.expanduser(folder))
@@ -69,6 +75,7 @@ def work_dir(values: Mapping[str, Any]) -> str:
         return KAGGLE_WORKING
 
     name = values["NAME"]
+    # Without "/", and not only dots.
     if not re.fullmatch("[^/]*[^/.][^/]*", name):
         raise ValueError(
             f"NAME is '{name}', but the work folder is work/NAME: NAME must be the "
@@ -86,7 +93,7 @@ def find_input(source: AnyPath, *, names: Sequence[str] = ("",)) -> str:
     which are made where there is no /kaggle/input, unless the first folder of `source`
     exists: then a folder in it is misspelt.
     names: of the files to download, below the folder; "" for all files.
-    Raises: FileNotFoundError: it says where it looked; OSError: of the disk;
+    Raises: FileNotFoundError: it names the places searched; OSError: of the disk;
     ValueError: `source` is empty.
     """
     source = os.fspath(source)
@@ -96,7 +103,9 @@ def find_input(source: AnyPath, *, names: Sequence[str] = ("",)) -> str:
         return folder
 
     places = f"{os.path.abspath(source)} and {KAGGLE_INPUT}"
+    # "name" or "owner/name", but not "/a", "./a" or "a//b".
     is_slug = re.match(r"[\w-]+(/\w|/?$)", source)
+    # On Kaggle, nothing is downloaded. Below a folder that exists, a name is misspelt.
     is_here = os.path.isdir(KAGGLE_INPUT) or find_folder(source.split("/")[0])
     if is_slug and not is_here:
         try:
@@ -109,13 +118,17 @@ def find_input(source: AnyPath, *, names: Sequence[str] = ("",)) -> str:
 
 
 def find_folder(source: str) -> str:
-    """Return the folder that `find_input` finds without a download, "" for none."""
+    """Return the folder of a path or a mounted Kaggle slug, "" if there is none.
+
+    A `gs://` address is returned, too, whether it exists or not.
+    """
     folder = output_dir(source)
     if is_remote(source) or os.path.isdir(folder):
         return folder
 
     name = glob.escape(source.strip("/"))
-    # Until 2026: without the type and the owner.
+    # A mount is /kaggle/input/TYPE/OWNER/NAME, or TYPE/NAME of a competition; the slug
+    # may lack the type. Until 2026 it was /kaggle/input/NAME.
     short_name = re.sub("^(datasets/|models/)?[^/]+/", "", name)
     for mount in (name, f"*/{name}", f"*/*/{name}", short_name):
         for folder in sorted(glob.glob(f"{KAGGLE_INPUT}/{mount}")):
@@ -125,38 +138,45 @@ def find_folder(source: str) -> str:
 
 
 def _download(source: str, names: Sequence[str]) -> str:
-    """Return the folder of an input that kagglehub downloads, or has downloaded."""
+    """Return the folder of an input that kagglehub downloads, or has downloaded.
+
+    source: as in `find_input`: TYPE/ or nothing, the names of the slug, subfolders.
+    names: of the files to download, below the subfolders; "" for all files.
+    """
     import kagglehub
 
     parts = source.strip("/").split("/")
     input_type = "datasets" if parts[1:] else "competitions"
+    # SLUG_NAMES has the types, each with the number of names in a slug.
     if parts[0] in SLUG_NAMES:
         input_type = parts.pop(0)
-    n_names = SLUG_NAMES[input_type]
+    n_names = SLUG_NAMES[input_type]  # 2 for "owner/dataset"
     download = getattr(kagglehub, f"{input_type.removesuffix('s')}_download")
     subfolders = parts[n_names:]
     with explain_os_errors(source):
         for name in names:
             file = "/".join([*subfolders, name]) if name else ""
             path = download("/".join(parts[:n_names]), path=file or None)
+    # kagglehub has returned the path of the file, which ends with subfolders and name.
     return str(Path(path.removesuffix(file), *subfolders))
 
 
 def find_file(path: str) -> str:
-    """Return the path of a file, which need not exist in a folder here.
+    """Return the path of a file of this machine or of a Kaggle input.
 
-    path: of a file here, or in a Kaggle input, such as "owner/dataset/file.csv", of
-    which only this file is downloaded.
-    Raises: as `find_input`.
+    The folder must exist; whether it has the file is not checked.
+    path: for a Kaggle input such as "owner/dataset/file.csv", of which only this file
+    is downloaded.
+    Raises: as `find_input`, for the folder.
     """
     folder, name = os.path.split(path)
     return os.path.join(find_input(folder or ".", names=[name]), name)
 
 
 def find_beside(path: str, *folders: str) -> str:
-    """Return the first path below the folders that exists, else the path as it is.
+    """Return the path in the first of the folders that has it, else the path as it is.
 
-    folders: "" is the current one.
+    path: "" is returned as it is. folders: "" is the current one.
     """
     places = [os.path.join(folder, path) for folder in folders]
     return next(filter(exists, places), path) if path else ""

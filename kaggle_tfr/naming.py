@@ -47,7 +47,10 @@ def list_fields(template: str) -> list[str]:
 
 
 def check_template(template: str) -> None:
-    """Raise a ValueError unless the template can name every shard of a part."""
+    """Raise a ValueError unless the template can name every shard of a part.
+
+    It needs {i}, the number of a shard, and can have the fields SHARD_FIELDS only.
+    """
     if not {"i"} <= {*list_fields(template)} <= SHARD_FIELDS:
         raise ValueError(
             f"SHARD_NAME '{template}' needs {{i}}, and can have "
@@ -56,10 +59,11 @@ def check_template(template: str) -> None:
 
 
 def format_shard_name(template: str, split: str, fold: int, **fields: str | int) -> str:
-    """Return the path of a shard below its part folder.
+    """Return the path of a shard below its part folder: test shards are in test/.
 
-    Outside the folds the split's name replaces the fold in a template without {split},
-    and the names of test shards always contain "test".
+    Outside the folds (fold -1) the split's name replaces the fold in a template without
+    {split}, and the names of test shards always contain "test".
+    fields: values of the template's other fields, such as i and count.
 
     >>> format_shard_name("df{i:02d}-{count}.tfrec", "train", 0, i=3, count=1427)
     'df03-1427.tfrec'
@@ -69,8 +73,10 @@ def format_shard_name(template: str, split: str, fold: int, **fields: str | int)
     'test/test-df03.tfrec'
     """
     if fold < 0 and "{split" not in template:
+        # {fold}, {fold:02d} or f{fold}: "fvalidation" would not be a word.
         template = re.sub(r"f?\{fold[^{}]*\}", "{split}", template)
     if split == "test" and "{split" not in template:
+        # The last name of the template, without its folders.
         template = re.sub(r"([^/]*)$", r"test-\1", template, count=1)
     path = template.format(split=split, fold=fold, **fields)
     return TEST_FOLDER + path.removeprefix(TEST_FOLDER) if split == "test" else path
@@ -78,6 +84,9 @@ def format_shard_name(template: str, split: str, fold: int, **fields: str | int)
 
 def is_shard_name(path: str) -> bool:
     """Return whether a file has the name of a TFRecord file.
+
+    Such names end with .tfrec, .tfrecord or .tfrecords, or in a number of shards, such
+    as train-00000-of-00128. A shard in GZIP may have .gz at its end.
 
     >>> is_shard_name("a.tfrec"), is_shard_name("a.tfrecord-00000-of-00001.gz")
     (True, True)
@@ -90,7 +99,8 @@ def is_shard_name(path: str) -> bool:
 def parse_split(path: str) -> str:
     """Return the split that the path of a shard contains.
 
-    The last one counts; without any it is "train". All files in a folder test/ are test
+    It is a word such as "test", "val" or "training" between "/", "_", "-" and ".". The
+    last one counts; without any it is "train". All files in a folder test/ are test
     shards.
 
     >>> parse_split("test_tfrecords/ld_test00-687.tfrec")
@@ -102,5 +112,6 @@ def parse_split(path: str) -> str:
     """
     if f"/{TEST_FOLDER}" in f"/{path}":
         return "test"
+    # SPLIT_NAMES has the split of each word: "val" is "validation".
     words = ["train", *_SPLIT.findall(path)]
     return SPLIT_NAMES[words[-1]]

@@ -40,6 +40,7 @@ class Finding(NamedTuple):
     advice: str = ""
 
     def __str__(self) -> str:
+        """Return the line that is printed."""
         return f"{self.mark} {self.text} {self.advice}".rstrip()
 
 
@@ -50,8 +51,9 @@ _noting: list[tuple[str, str]] = []
 def start(step: str, values: Values) -> str:
     """Check a notebook's parameters, print and return the work folder.
 
-    step: the notebook's name, such as "01_explore". values: its `globals()`. Workers
-    are chosen if N_JOBS is among them; notebooks that read and train have none.
+    If N_JOBS is a parameter, as in 01 to 04, the work folder is locked until `account`
+    or `end`, and workers are started. Findings are noted for the step from now on.
+    step: the notebook's name, such as "01_explore". values: its `globals()`.
     Raises: ValueError: a parameter is misspelt or does not fit; RuntimeError:
     another run works in the folder.
     """
@@ -64,12 +66,13 @@ def start(step: str, values: Values) -> str:
         use_style(shell)
     work = work_dir(values)
     print(f"work folder: {work}")
-    if "N_JOBS" in values:  # the other notebooks only read
+    if "N_JOBS" in values:  # notebooks without it only read
         from kaggle_tfr.parallel import use_backend
 
-        # Until `account`, or the kernel's end.
+        # The lock of this kernel, if the cell is run again.
         _held.close()
-        if os.environ.get(storage.INSIDE) != work:  # which the driver has locked
+        # `kaggle-tfr run` locks WORK_DIR for its kernels, and names it in INSIDE.
+        if os.environ.get(storage.INSIDE) != work:
             _held.enter_context(storage.lock_work_dir(work))
         print(use_backend(values["N_JOBS"], values["BACKEND"], values["SCHEDULER"]))
     return begin(step, values)
@@ -78,8 +81,9 @@ def start(step: str, values: Values) -> str:
 def begin(step: str, values: Values) -> str:
     """Note findings for a step from now on, without those of its last run.
 
-    Later steps read what 01 to 03 rewrite, so their findings go, too. Returns the work
-    folder.
+    Later steps read what 01 to 03 rewrite, so their findings are removed, too. Return
+    the work folder.
+    step: such as "04_write". values: parameters; PART is added to the step.
     """
     work = work_dir(values)
     if part := values.get("PART"):
@@ -87,8 +91,9 @@ def begin(step: str, values: Values) -> str:
     _noting[:] = [(work, step)]
     kept = []
     for finding in read_findings(work):
+        # A step begins with its number. From 04 (WRITING) on, later findings stay true.
         is_later = step < WRITING and finding.step > step
-        # All parts of a step are of the step.
+        # "04_write" includes "04_write part 2"; "04_write part 1" is not "… part 12".
         is_of_step = f"{finding.step} ".startswith(f"{step} ")
         if not (is_later or is_of_step):
             kept.append(finding)
@@ -99,18 +104,23 @@ def begin(step: str, values: Values) -> str:
 def note(mark: str, text: str, subject: str, advice: str = "") -> None:
     """Print a finding, and keep it in place of an earlier one on the same subject.
 
-    Without a step, as in a script that calls single functions, it is only printed.
+    It is of the step of `begin`. Without one, as in a script that calls single
+    functions, it is only printed.
+    mark, text, subject, advice: as in `Finding`.
     """
     print(Finding("", subject, mark, text, advice))
-    for work, step in _noting:
+    for work, step in _noting:  # one, or none
         finding = Finding(step, subject, mark, text, advice)
         _save(work, [*read_findings(work), finding])
 
 
 def read_findings(work: str) -> list[Finding]:
-    """Return the findings of all steps, the most serious first, else by their steps."""
+    """Return the findings of all steps, the most serious first, else by their steps.
+
+    The order of the marks is ✗ ! · ✓. [] if nothing was noted. work: the work folder.
+    """
     rows = json.loads(storage.read_text(f"{work}/{FINDINGS}") or "[]")
-    # Those of earlier versions have other keys, too.
+    # Other keys, which earlier versions wrote, are ignored.
     findings = [Finding(*map(row.get, Finding._fields)) for row in rows]
     return sorted(
         findings, key=lambda finding: (MARKS.index(finding.mark), finding.step)
@@ -118,7 +128,11 @@ def read_findings(work: str) -> list[Finding]:
 
 
 def _save(work: str, findings: list[Finding]) -> None:
-    """Save all findings of a work folder, of those on one subject the last."""
+    """Save all findings of a work folder; of several on one subject, only the last.
+
+    It has the place of the first one.
+    """
+    # The first two fields, step and subject, identify a finding.
     latest = {finding[:2]: finding for finding in findings}
     rows = [finding._asdict() for finding in latest.values()]
     text = json.dumps(rows, ensure_ascii=False, indent=1)
@@ -126,15 +140,16 @@ def _save(work: str, findings: list[Finding]) -> None:
 
 
 def end() -> None:
-    """Release WORK_DIR; what is noted from now on is only printed."""
+    """Release the lock of WORK_DIR; what is noted from now on is only printed."""
     _held.close()
     _noting.clear()
 
 
 def account(counts: Mapping[str, int], total: int) -> pd.DataFrame:
-    """Return the table of `tabulate` to show, and release WORK_DIR.
+    """Return the table of `tabulate` to show, and release the lock of WORK_DIR.
 
     This is a notebook's last call.
+    counts: number of images by outcome. total: of all images.
     """
     end()
     return tabulate(counts, total)
@@ -143,6 +158,8 @@ def account(counts: Mapping[str, int], total: int) -> pd.DataFrame:
 def tabulate(counts: Mapping[str, int], total: int) -> pd.DataFrame:
     """Return one row per outcome with `images` and `share`, and a last row for all.
 
+    The outcome is the index. share: of the total, from 0 to 1.
+    counts: number of images by outcome. total: of all images.
     Raises: RuntimeError: the counts do not add up to `total`.
     """
     if sum(counts.values()) != total:

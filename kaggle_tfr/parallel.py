@@ -53,7 +53,7 @@ def prepare_worker() -> None:
     cv2.setNumThreads(1)
     threadpoolctl.threadpool_limits(1, user_api="blas")
     # glibc would return large buffers to the kernel; new pages cost a fifth of the time
-    # of an image. Other systems (musl, macOS) have no mallopt.
+    # of an image. So it keeps them. Other systems (musl, macOS) have no mallopt.
     with contextlib.suppress(AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         # Source: mallopt(3). M_MMAP_THRESHOLD: 32 MiB, the most that glibc accepts.
@@ -63,13 +63,16 @@ def prepare_worker() -> None:
 
 
 def _call_in_worker(function: Function, item: Any) -> Any:
-    """Prepare this process of a backend once, and return the result of the call."""
+    """Return `function(item)`, in a process that is prepared for images once."""
     prepare_worker()
     return function(item)
 
 
 def package_versions() -> dict[str, str]:
-    """Return the version of each of PACKAGES that is installed."""
+    """Return the versions of the packages on which the bytes of shards depend, by name.
+
+    Packages that are not installed are left out.
+    """
     versions = {}
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -80,8 +83,9 @@ def package_versions() -> dict[str, str]:
 def use_backend(
     n_jobs: int = 0, backend: str = "threading", scheduler: str = ""
 ) -> str:
-    """Choose where `run` works from now on in this process, and describe it.
+    """Choose where `run` works from now on in this process; return a description.
 
+    The description is a line such as "8 workers by threading".
     n_jobs: number of workers, 0 for one per core. backend: threading, loky or dask.
     scheduler: the address of a Dask cluster ("tcp://host:8786"), which has its own
     workers; "" starts one on this machine.
@@ -89,32 +93,42 @@ def use_backend(
     """
     close_backend()
     n_workers = n_jobs or session.count_cores()
+    # For `run(local_only=True)`, too, which does not use a cluster.
     local: Executor = ThreadPoolExecutor(n_workers)
     if backend == "loky":
-        # They are kept: new processes take seconds to import packages.
+        # Idle processes are kept for a while: new ones take seconds to import packages.
         local = ProcessPoolExecutor(n_workers, timeout=IDLE_SECONDS)
     executor = local
-    # A single worker does a call when its result is wanted.
+    # The calls that are submitted before the first one's result is used. For a single
+    # worker it is one: a call begins when its result is wanted.
     n_ahead = AHEAD * (n_workers - 1) + 1
     if backend == "dask":
         client = _connect(n_workers, scheduler)
         _active["client"] = client
+        # pure=False: Dask does not reuse the result of an equal call.
         executor = client.get_executor(pure=False)
         n_workers = sum(client.nthreads().values())
+        # With enough calls for workers that join the cluster later.
         n_ahead = AHEAD * (n_workers + NEWCOMERS)
     _active.update(local=local, executor=executor, n_ahead=n_ahead)
     return f"{n_workers} workers by {backend}"
 
 
 def _connect(n_workers: int, scheduler: str) -> Any:
-    """Return a client of this Dask cluster, or of new processes on this machine."""
+    """Return a client of a Dask cluster.
+
+    n_workers: processes of a new cluster on this machine, if `scheduler` is "".
+    scheduler: the address of an existing cluster.
+    Raises: ConnectionError: it cannot be reached, or has no worker within a minute.
+    """
     import dask
     from dask.distributed import Client
 
-    # Dask keeps the last thousand messages for its debugger: each may hold the table
-    # of a shard here.
+    # Dask keeps the last thousand messages for its debugger. Here each may hold the
+    # table of a shard, so ten must do.
     dask.config.set({"distributed.admin.low-level-log-length": 10})
     if not scheduler:
+        # Port 0 is any free one. Other machines cannot open the dashboard.
         return Client(
             n_workers=n_workers, threads_per_worker=1, dashboard_address="127.0.0.1:0"
         )
@@ -129,7 +143,10 @@ def _connect(n_workers: int, scheduler: str) -> Any:
 
 
 def close_backend() -> None:
-    """Close the Dask client of `use_backend`, and the cluster if it started that."""
+    """Forget the choice of `use_backend`; close its Dask client, if there is one.
+
+    A cluster that `use_backend` has started ends, too.
+    """
     client = _active.get("client")
     _active.clear()
     if client:
@@ -142,9 +159,10 @@ def blocks(items: Any, size: int) -> list[Any]:
 
 
 def blocks_by_bytes(items: Any, largest: int) -> list[Any]:
-    """Cut images into slices of 16 and of 2 MiB at most; the largest has these bytes.
+    """Cut images into slices of equal length: at most 16 images and 2 MiB, at least 1.
 
-    A slice has one image if the largest is beyond that.
+    items: a list, array or table. largest: the bytes of the largest image; a slice of
+    images as large as this has at most 2 MiB.
     """
     return blocks(items, min(BLOCK_IMAGES, max(1, BLOCK_BYTES // max(1, largest))))
 
@@ -160,9 +178,9 @@ def run(
 ) -> Generator[Any]:
     """Yield `function(item)` for each item, in their order.
 
-    function, items: picklable. total: the end of the progress bar, which each result
-    moves by `advance(result)`. local_only: use this machine even if there is a cluster,
-    because there is too much data to send.
+    function, items: picklable. label: of the progress bar. total: its end, by default
+    the number of items; each result moves it by `advance(result)`. local_only: use this
+    machine even if there is a cluster, because there is too much data to send.
     Raises: the error of a call; ConnectionError: the scheduler is gone; RuntimeError: a
     task has killed its workers.
     """
@@ -170,13 +188,15 @@ def run(
         use_backend()
     executor = _active["local" if local_only else "executor"]
     total = len(items) if total is None else total
-    # A single argument, in which Dask does not look for futures.
+    # Dask searches the arguments of a call for futures, item by item, but not a partial
+    # function.
     calls = (partial(_call_in_worker, function, item) for item in items)
     futures = deque[Future[Any]]()
     done = 0
     try:
         with _progress_bar(label, total) as move:
             while True:
+                # No more calls are submitted than this, so memory is bounded.
                 n_free = _active["n_ahead"] - len(futures)
                 futures.extend(map(executor.submit, islice(calls, n_free)))
                 if not futures:
@@ -202,23 +222,26 @@ def run_groups(
 ) -> Iterator[Any]:
     """Yield `join(group, results)` for each group, in their order.
 
-    results: those of `function(block)`, a list as long as the block, for the blocks of
-    `split(group)`; `join` takes all of them. On this machine the blocks of all groups
-    follow one another in the workers, while this process splits and joins one group at
-    a time. On a cluster a worker does all of a group.
+    results: those of `function(block)`, a list as long as the block ([] for []), for
+    the blocks of `split(group)`; `join` takes all of them. On this machine the blocks
+    of all groups follow one another in the workers, while this process splits and joins
+    one group at a time. On a cluster a worker does all of a group.
     total: the end of the progress bar, moved by the length of each block; on a cluster
     by `advance(join(…))`. Raises: as `run`.
     """
     if "client" in _active:
 
         def run_group(group: Any) -> Any:
+            """Return the joined results of a group, all from one worker."""
             return join(group, chain.from_iterable(map(function, split(group))))
 
         yield from run(run_group, groups, label=label, total=total, advance=advance)
         return
 
+    # `ahead` gives the workers their blocks; `joined` follows when results are there.
     ahead, joined = tee(groups)
-    # An empty block, and so an empty list, is the end of a group.
+    # After the blocks of a group there is an empty one. Its empty list of results marks
+    # the end of the group, at which `takewhile` stops.
     items = chain.from_iterable(chain(split(group), [[]]) for group in ahead)
     lists = run(function, items, label=label, total=total, advance=len)
     with contextlib.closing(lists):
@@ -229,7 +252,7 @@ def run_groups(
 def _wait(future: Future[Any]) -> Any:
     """Return the result of a future. Raises: its error, and as `run`."""
     client = _active.get("client")
-    # Dask waits forever for a result that is on its way when the scheduler goes.
+    # `result` would wait forever if the scheduler ends while Dask sends the result.
     while client and client.status == "running" and not future.done():
         wait([future], timeout=1)
     if client and (client.status != "running" or future.cancelled()):
@@ -237,6 +260,7 @@ def _wait(future: Future[Any]) -> Any:
     try:
         return future.result()
     except Exception as error:
+        # Dask's class and joblib's, by name: Dask need not be installed.
         if type(error).__name__ not in ("KilledWorker", "TerminatedWorkerError"):
             raise
         raise RuntimeError(
@@ -247,10 +271,14 @@ def _wait(future: Future[Any]) -> Any:
 
 @contextlib.contextmanager
 def _progress_bar(label: str, total: int) -> Iterator[Callable[[int], Any]]:
-    """Show a progress bar; yield the function that moves it to a count."""
+    """Show a progress bar; yield the function that moves it to a count, up to `total`.
+
+    It is HTML in a notebook that a person has opened, else lines of text.
+    """
+    # TERMINAL is set in kernels of `kaggle-tfr run`: "1" if it prints to a terminal.
     is_batch = os.environ.get("KAGGLE_KERNEL_RUN_TYPE") == "Batch"
     is_run = is_batch or session.TERMINAL in os.environ
-    # Not in a notebook that a program runs, whose page is not open.
+    # Nobody has opened the page of a notebook that a program runs.
     if total and hasattr(session.find_shell(), "kernel") and not is_run:
         from fastprogress.fastprogress import progress_bar
 

@@ -43,7 +43,7 @@ class Parameter(NamedTuple):
 
     @property
     def choices(self) -> tuple[Any, ...]:
-        """Return all its values, () if they are not listed."""
+        """All values that it can have, () if any value of its type is valid."""
         if self.also is bool:
             return self.default, True, False
         if isinstance(self.also, str):
@@ -52,12 +52,16 @@ class Parameter(NamedTuple):
 
     @property
     def description(self) -> str:
-        """Return its help and its choices."""
+        """The help, and the choices in quotes if there are any."""
+        # The text of a tuple, without its parentheses.
         choices = str(self.choices)[1:-1].replace("'", '"')
         return f"{self.help}; {choices}".strip("; ")
 
     def allows(self, value: Any) -> bool:
-        """Return whether a value has the type, and is among the choices or in range."""
+        """Return whether a value has the type, and is among the choices or in range.
+
+        The range of numbers is from 0 to `high`.
+        """
         if type(value) not in (type(self.default), self.also):
             return False
         if self.choices:
@@ -218,12 +222,14 @@ POSITIVE = (
 
 
 def find_notebook(step: str) -> str:
-    """Return the notebook of a step: its number, name, or notebook.
+    """Return the name of the notebook of a step.
+
+    step: its number, its name, or the notebook's name.
 
     >>> find_notebook("03"), find_notebook("plan"), find_notebook("03_plan")
     ('03_plan', '03_plan', '03_plan')
 
-    Raises: ValueError: there is no such step.
+    Raises: WrongCallError: there is no such step.
     """
     for notebook in NOTEBOOKS:
         if step in (notebook, *notebook.split("_")[:2]):
@@ -234,7 +240,11 @@ def find_notebook(step: str) -> str:
 
 
 def select_parameters(notebook: str) -> dict[str, Parameter]:
-    """Return the parameters of a notebook such as "03_plan", by their names."""
+    """Return the parameters of a notebook such as "03_plan" by name; "" for all.
+
+    Their order is that of TABLE.
+    """
+    # A key of TABLE has the numbers of its notebooks: "01 03 05".
     groups = [rows for notebooks, rows in TABLE.items() if notebook[:2] in notebooks]
     return {name: Parameter(*row) for rows in groups for name, row in rows.items()}
 
@@ -255,7 +265,10 @@ def format_parameters() -> str:
 
 
 def as_size(image_size: int | Sequence[int]) -> tuple[int, int]:
-    """Return (height, width) in pixels; one number is the side of a square."""
+    """Return (height, width) in pixels.
+
+    image_size: [height, width], or one number: the side of a square.
+    """
     if isinstance(image_size, Sequence):
         height, width = image_size
         return height, width
@@ -263,10 +276,11 @@ def as_size(image_size: int | Sequence[int]) -> tuple[int, int]:
 
 
 def make_settings(cls: type[Settings], values: Values) -> Settings:
-    """Return a dataclass whose fields are parameters, their names in lower case.
+    """Return an object of a dataclass whose fields are parameters, in lower case.
 
-    Other fields have their defaults.
-    values: by the names of the parameters, for example a notebook's `globals()`.
+    A field that is not a parameter has the default of the dataclass.
+    cls: the dataclass. values: by the names of the parameters, for example a notebook's
+    `globals()`; missing ones have the parameter's default.
     """
     values = {**DEFAULTS, **values}
     return cls(
@@ -278,11 +292,14 @@ def make_settings(cls: type[Settings], values: Values) -> Settings:
 
 
 def check_globals(values: Values) -> None:
-    """Check the parameters among a notebook's `globals()`, and names that are close.
+    """Check the parameters among a notebook's `globals()`.
 
+    Other variables are ignored, unless their name is close to that of a parameter: then
+    it is misspelt.
     Raises: as `check_parameters`.
     """
     for name, value in values.items():
+        # Names are close from a similarity of 0.8; an exact one has 1.
         if get_close_matches(name, PARAMETERS, 1, 0.8):
             check_parameters({name: value})
 
@@ -290,10 +307,11 @@ def check_globals(values: Values) -> None:
 def check_parameters(values: Values) -> None:
     """Check that every name is a parameter with a valid value.
 
-    Raises: ValueError: a misspelt name, a wrong type or value.
+    Raises: WrongCallError (a ValueError): the first unknown name, wrong type or value.
     """
     for name, value in values.items():
         if name not in PARAMETERS:
+            # With 0 as least similarity, there is always one.
             [nearest] = get_close_matches(f"{name}".upper(), PARAMETERS, 1, 0)
             raise WrongCallError(
                 f'{name} is not a parameter. Did you mean "{nearest}"? In a notebook, '
@@ -301,6 +319,8 @@ def check_parameters(values: Values) -> None:
             )
         parameter = PARAMETERS[name]
         is_allowed = parameter.allows(value)
+        # POSITIVE has the names of numbers for which 0 has no meaning. A size may be
+        # [height, width]; another number counts as both sides.
         if is_allowed and name in POSITIVE.split():
             sides = value if isinstance(value, list) else [value, value]
             are_numbers = {*map(type, sides)} <= {int, float}
@@ -310,6 +330,7 @@ def check_parameters(values: Values) -> None:
                 f"{name} cannot be {value!r}. Its default is {parameter.default!r}: "
                 f"{parameter.description}."
             )
+    # Each further input has parameters, too.
     for settings in values.get("MORE_INPUTS", ()):
         check_parameters(settings)
 
@@ -322,9 +343,10 @@ def parse_assignment(assignment: str) -> tuple[str, Any]:
     >>> parse_assignment("IMAGE_SIZE=[192, 256]"), parse_assignment("SHARD_NAME={i}")
     (('IMAGE_SIZE', [192, 256]), ('SHARD_NAME', '{i}'))
 
-    A text that is not a valid value is returned as it is.
+    The value is read as YAML. If that gives no valid value of the parameter, it is the
+    text as it is, which `check_parameters` has to check later.
     """
-    import yaml  # which reading does without
+    import yaml  # which a machine that only reads may lack
 
     name, _, text = assignment.partition("=")
     try:
@@ -345,7 +367,8 @@ def load_recipe(path: str) -> dict[str, Any]:
     """Return the parameters of a recipe.
 
     path: of a file, or the name of a bundled recipe, such as "sample".
-    Raises: ValueError: there is no such file, it is not YAML, or has a wrong parameter.
+    Raises: WrongCallError: there is no such file, it is not YAML, or has a wrong
+    parameter.
     """
     import yaml
 

@@ -88,7 +88,9 @@ PER_IMAGE_ERRORS = (
 
 
 def checksum(data: bytes) -> bytes:
-    """Return the masked CRC-32C of a frame: 4 bytes, little-endian.
+    """Return the checksum of data in a TFRecord file: a masked CRC-32C.
+
+    It has 4 bytes, little-endian.
 
     Source: TensorFlow's `record_writer.h`.
     """
@@ -102,23 +104,25 @@ def checksum(data: bytes) -> bytes:
 def list_frames(path: AnyPath) -> "array[int]":
     """Return the offset of each frame of a local file, then the end of the last one.
 
-    A frame that is truncated, or has a damaged length, ends with the file.
+    A frame is a record with its length and checksums. One that is truncated, or has a
+    damaged length, ends with the file. An empty file has no frame: [0].
     """
     bounds = array("q", [0])
     size = os.path.getsize(path)
     with storage.open_file(path) as file:
         while bounds[-1] < size:
             offset = file.seek(bounds[-1])
-            head = file.read(12)
+            head = file.read(12)  # the length and its CRC
             length = int.from_bytes(head[:8], "little")
             is_damaged = head != _make_head(length)
+            # FRAME_BYTES are the length and the checksums around the record.
             bounds.append(size if is_damaged else offset + FRAME_BYTES + length)
-    bounds[-1] = size
+    bounds[-1] = size  # a truncated last frame would end beyond the file
     return bounds
 
 
 def _make_head(length: int) -> bytes:
-    """Return what is in front of a record of this length."""
+    """Return the 12 bytes before a record of this length: the length and its CRC."""
     head = length.to_bytes(8, "little")
     return head + checksum(head)
 
@@ -129,7 +133,11 @@ def make_frame(record: bytes) -> bytes:
 
 
 def check_frame(frame: bytes) -> bytes:
-    """Return the record. Raises: DamagedRecord: its length or a checksum is wrong."""
+    """Return the record in a frame.
+
+    Raises: DamagedRecord: its length or a checksum is wrong.
+    """
+    # Its length with a CRC is before it, its own CRC after it.
     record = frame[12:-4]
     if frame != make_frame(record):
         raise DamagedRecord("the record is damaged")
@@ -160,7 +168,7 @@ def parse_record(record: bytes) -> Features:
 
 
 def list_image_features(features: Features) -> list[str]:
-    """Return the names of the features with one value that is like an image file."""
+    """Return the sorted names of features whose one value begins like an image file."""
     names = []
     for name in sorted(features):
         values = features[name].bytes_list.value
@@ -170,7 +178,7 @@ def list_image_features(features: Features) -> list[str]:
 
 
 def list_values(feature: Any) -> list:
-    """Return the values of a feature of any type."""
+    """Return the values of a feature of any type, [] for an empty one."""
     kind = feature.WhichOneof("kind")
     return list(getattr(feature, kind).value) if kind else []
 
@@ -179,8 +187,9 @@ def is_gzip(shard: AnyPath) -> bool:
     """Return whether a shard is compressed by GZIP."""
     with storage.open_file(shard) as file:
         head = file.read(9)
-    # A plain shard starts with these bytes only if its first record has one exact
-    # length and a matching CRC, which is practically impossible.
+    # GZIP's first three bytes; the ninth has a flag of the compression's level. A plain
+    # shard starts with these bytes only if its first record has one exact length and a
+    # matching CRC, which is practically impossible.
     return head[:3] == b"\x1f\x8b\x08" and head[8:] in b"\x00\x02\x04"
 
 
@@ -188,8 +197,8 @@ def is_gzip(shard: AnyPath) -> bool:
 def plain_file(shard: AnyPath) -> Iterator[AnyPath]:
     """Yield a local file with the frames: the shard, or a copy while the block runs.
 
-    If a shard in GZIP is truncated or damaged, the copy ends with an invalid record, so
-    that readers report it.
+    A shard in GZIP is decompressed. If it is truncated or damaged, the copy ends with
+    an invalid record after the good ones, so that readers report it.
     """
     with storage.local_copy(shard) as local:
         if not is_gzip(local):
@@ -197,20 +206,21 @@ def plain_file(shard: AnyPath) -> Iterator[AnyPath]:
             return
         with gzip.open(local) as source, tempfile.NamedTemporaryFile() as copy:
             try:
-                # `read` loses bytes at an error.
+                # `read1` returns all bytes before the damage; `read` loses some.
                 copy.writelines(iter(source.read1, b""))
             except (EOFError, gzip.BadGzipFile, zlib.error):
-                copy.write(b"?")
+                copy.write(b"?")  # not a frame
             copy.flush()
             yield copy.name
 
 
 def read_index(folder: str, name: str) -> "array[int]":
-    """Return the bounds of a shard of a part, as `list_frames` does, [0] if unknown.
+    """Return the bounds of a shard from its .idx file, as `list_frames` returns them.
 
-    name: of the shard, below the part's folder.
+    [0] if there is no such file. folder: of the part. name: of the shard, below it.
     """
     text = storage.read_text(os.path.join(folder, "index", f"{name}.idx"))
+    # A line is "offset length".
     lengths = re.findall(r" (\d{1,18})\n", text)
     return array("q", accumulate(map(int, lengths), initial=0))
 
@@ -239,12 +249,14 @@ class ShardIndex:
     bounds: "array[int]"
 
     def __len__(self) -> int:
+        """Return the number of records."""
         return len(self.bounds) - 1
 
     @contextmanager
     def open_record(self, number: int) -> Iterator[Features]:
         """Yield the features of a record by name.
 
+        number: of the record in the shard, from 0.
         Raises: DamagedRecord, with shard and byte, also for a ValueError in the block;
         FileNotFoundError: the shard has fewer records; OSError.
         """
@@ -255,6 +267,7 @@ class ShardIndex:
             with storage.open_file(self.file) as file:
                 file.seek(offset)
                 frame = file.read(end - offset)
+            # The block is inside `try`: what it cannot use is damaged, too.
             yield parse_record(check_frame(frame))
         except ValueError as error:
             raise DamagedRecord(f"'{self.shard}' at byte {offset:,}: {error}") from None
@@ -265,29 +278,39 @@ _copies = ExitStack()  # of shards in GZIP or in a bucket, until Python ends
 
 
 def index_shard(shard: str) -> ShardIndex:
-    """Return the index of a shard, also of one in GZIP or in a bucket."""
-    # An object is copied once. Its status takes as long as a read.
+    """Return the index of a shard, also of one in GZIP or in a bucket.
+
+    It is made once, and again if a file on disk has changed.
+    """
+    # An object is copied once, even if it changes: to request its status takes as long
+    # as to read it.
     status = (0, 0) if storage.is_remote(shard) else storage.size_and_time(shard)
-    with _locks[shard]:  # one of many threads makes the index
+    with _locks[shard]:  # one of many threads makes the index, the others wait
         return _make_index(shard, status)
 
 
 @cache
 def _make_index(shard: str, status: tuple[int, int]) -> ShardIndex:  # noqa: ARG001
-    """Return the index of a shard that had this size and time of change."""
-    # TensorFlow reads 4 MiB from a bucket for any record: a copy is less.
+    """Return the index of a shard; the cache keeps it, and the plain copy of the shard.
+
+    status: size and time of the shard. A change makes it another key of the cache.
+    """
+    # From a bucket, TensorFlow loads 4 MiB for each record that is read alone: for many
+    # records that is more than a copy of the shard. It is removed when Python ends.
     file = _copies.enter_context(plain_file(shard))
     return ShardIndex(shard, file, find_frames(shard, file))
 
 
 def find_frames(shard: str, file: AnyPath) -> "array[int]":
-    """Return the offsets of `list_frames`, from index/ of its part if that fits.
+    """Return the offset of each frame of a shard, then the end of the last one.
 
+    They are read from index/ of the shard's part if they end where the file ends, else
+    found by `list_frames`, which scans the file.
     shard: its path. file: the shard, or its plain copy on this machine.
     """
     folder, name = os.path.split(shard)
     parent, subfolder = os.path.split(folder)
-    # A template can have a folder, as test shards have.
+    # The shard is in the folder of its part, or in a folder below it, such as test/.
     for part, path in ((folder, name), (parent, f"{subfolder}/{name}")):
         bounds = read_index(part, path)
         if bounds[-1] == os.path.getsize(file):
@@ -296,29 +319,38 @@ def find_frames(shard: str, file: AnyPath) -> "array[int]":
 
 
 def read_image_bytes(path: AnyPath) -> bytes:
-    """Return the bytes of an image file, or of the image in a record ("x.tfrec#17").
+    """Return the bytes of an image file, or of the image in a record.
 
-    Raises: DamagedRecord; TimeoutError: the bucket does not respond; OSError.
+    path: of a file, or the address of a record: "x.tfrec#17" (the 18th record), or
+    "x.tfrec#image/encoded=17" if several of its features may be the image.
+    Raises: DamagedRecord: also if no feature or several may be the image; TimeoutError:
+    the bucket does not respond; OSError.
     """
     address = _ADDRESS.match(str(path))
     if address is None:
         return storage.read_bytes(path)
     shard, feature, number = address.groups()
     with index_shard(shard).open_record(int(number)) as features:
+        # Each of these lists must have one item; a ValueError becomes a DamagedRecord.
         (name,) = [feature] if feature else list_image_features(features)
         (image,) = features[name].bytes_list.value
         return image
 
 
 def size_and_time(path: AnyPath) -> tuple[int, int]:
-    """Return `storage.size_and_time` of an image file, or of the shard of a record."""
+    """Return `storage.size_and_time` of an image file, or of the shard of a record.
+
+    path: as in `read_image_bytes`.
+    """
+    # The first group of an address is the path of its shard.
     return storage.size_and_time(_ADDRESS.sub(r"\1", str(path)))
 
 
 def stream_image_bytes(paths: Iterable[AnyPath]) -> Iterator[bytes | OSError]:
     """Yield the bytes of each image in order, or the OSError that reading it raised.
 
-    paths: of few images. Objects of a bucket are all read ahead, other files are not.
+    paths: as in `read_image_bytes`. If one is in a bucket, all images are read ahead
+    into memory; otherwise each is read when it is requested.
     """
     paths = list(paths)
     with ThreadPoolExecutor(READS_IN_FLIGHT) as threads:
@@ -328,6 +360,7 @@ def stream_image_bytes(paths: Iterable[AnyPath]) -> Iterator[bytes | OSError]:
 
 
 def _read_or_error(path: AnyPath) -> bytes | OSError:
+    """Return the bytes of an image, or the error in place of them."""
     try:
         return read_image_bytes(path)
     except OSError as error:

@@ -37,12 +37,15 @@ ORDER = ["is_conflict", "is_leak", "farthest", "cluster", "keep", "distance"]
 def decide(findings: list[Finding]) -> str:
     """Return whether the records can be trained on and published, and why not.
 
+    It is one line, such as "Train: yes, with 2 remarks. Publish: yes."
     findings: the most serious first, as `read_findings` returns them.
     """
     marks = [finding.mark for finding in findings]
     if "✗" in marks:
         return f"Train: no. {findings[0].text}"
+    # Of several findings on a subject, the most serious one counts: it is set last.
     subjects = {finding.subject: finding for finding in reversed(findings)}
+    # 04_write notes "parts" and "license", each in any case.
     if "parts" not in subjects:
         return "Train: not yet, 04_write has not run on this plan."
 
@@ -56,14 +59,17 @@ def decide(findings: list[Finding]) -> str:
 def write_report(values: Values) -> None:
     """Write report.html to WORK_DIR, also after a run that has stopped.
 
-    In a notebook of `run`, which writes it after the last one, nothing is done.
-    values: the run's parameters. The executed notebooks in WORK_DIR get chapters.
+    In a notebook of `kaggle-tfr run`, which writes it after the last one, nothing is
+    done.
+    values: the run's parameters. The executed notebooks in WORK_DIR become chapters.
     """
+    # `kaggle-tfr run` sets INSIDE for its kernels.
     if os.environ.get(storage.INSIDE):
         return
     values = {**DEFAULTS, **values}
     work = work_dir(values)
     findings = read_findings(work)
+    # "04_write part 2" is of the notebook 04_write.
     steps = {finding.step.split()[0] for finding in findings}
     subjects = {finding.subject for finding in findings}
     accounting = storage.read_text(f"{work}/accounting.csv")
@@ -72,6 +78,7 @@ def write_report(values: Values) -> None:
         title=values["NAME"],
         headline=decide(findings),
         findings=findings,
+        # 02 always notes "copies"; before 02 there are no clusters.
         gallery=load_gallery(work) if "copies" in subjects else None,
         values=values,
         parts=list_own_parts(values["OUT_DIR"], work),
@@ -83,8 +90,8 @@ def write_report(values: Values) -> None:
 def _write_chapters(work: str, steps: set[str]) -> list[str]:
     """Write the executed notebooks as HTML beside them, their code folded.
 
-    Return the names of those notebooks.
-    steps: those with findings; the notebooks of others are of an earlier run.
+    Return the names of those notebooks, such as "01_explore", in order.
+    steps: the notebooks with findings; executed copies of others are of an earlier run.
     """
     from nbconvert import HTMLExporter
 
@@ -100,7 +107,7 @@ def _write_chapters(work: str, steps: set[str]) -> list[str]:
 
 
 def write_page(path: str, **sections: Any) -> None:
-    """Write a page of findings and clusters.
+    """Write a page of findings and clusters in HTML.
 
     sections: values of the template's names, such as title, headline, findings (the
     most serious first) and gallery (of `load_gallery`); those that are left out are not
@@ -113,16 +120,21 @@ def write_page(path: str, **sections: Any) -> None:
 
 
 def load_gallery(work: str) -> dict[str, Any]:
-    """Return the clusters of a run to inspect first, in `ORDER`, 600 images at most.
+    """Return the clusters of a run to inspect first, with 600 images at most.
 
-    clusters: the rows of the images of each, with columns of duplicates.parquet,
-    height, width, name (unique), thumbnail, and n_images, is_conflict and is_leak of
-    the cluster. n_clusters: of all. classes: the names to propose as labels. decisions:
-    the rows of OVERRIDES that 02 has applied.
+    Conflicts are first, then leaks, then the clusters with the most distant copies.
+    The values, by their keys:
+    clusters: a list of images for each cluster; an image is a mapping of the columns of
+        duplicates.parquet, height, width, name (unique), thumbnail (WebP in base64),
+        and of the cluster's n_images, is_conflict and is_leak.
+    n_clusters: number of all clusters, also of those that are left out.
+    classes: the names to propose as labels, [] unless an image has one class.
+    decisions: the rows of OVERRIDES that 02 has applied.
     """
     images, labels = load_images(work)
     clusters, _ = load_clusters(work)
     decisions = storage.read_parquet(f"{work}/{overrides.FILE}", overrides.COLUMNS)
+    # The index of both has the rows of images.parquet.
     displayed = _choose_displayed(clusters).join(_name_images(images))
     thumbnails = parallel.run(_make_thumbnail, displayed["path"], label="Thumbnails")
     groups = displayed.assign(thumbnail=list(thumbnails)).groupby("cluster", sort=False)
@@ -135,7 +147,14 @@ def load_gallery(work: str) -> dict[str, Any]:
 
 
 def _choose_displayed(clusters: pd.DataFrame) -> pd.DataFrame:
-    """Return the first images in `ORDER`, of each cluster at most 24."""
+    """Return the images to display: at most 24 of each cluster, and 600 in all.
+
+    Columns: those of `clusters` (duplicates.parquet), and for the cluster n_images,
+    is_conflict (its labels differ), is_leak (its splits differ) and farthest (bits).
+    Conflicts are first, then leaks, then the farthest; in a cluster the kept images are
+    first, and the original before its copies.
+    """
+    # Without a label or split, "", an image contradicts no other one.
     of_cluster = clusters.replace("", None).groupby("cluster")
     members = clusters.assign(
         n_images=of_cluster["image_id"].transform("size"),
@@ -144,13 +163,15 @@ def _choose_displayed(clusters: pd.DataFrame) -> pd.DataFrame:
         is_leak=of_cluster["split"].transform("nunique") > 1,
         farthest=of_cluster["distance"].transform("max"),
     )
+    # ORDER: is_conflict, is_leak, farthest, cluster, keep, distance. The largest value,
+    # or True, is first, but the smallest distance: it is 0 for the original.
     is_ascending = [column == "distance" for column in ORDER]
     members = members.sort_values(ORDER, ascending=is_ascending)
     return members.groupby("cluster").head(MAX_OF_CLUSTER).head(MAX_IMAGES)
 
 
 def _name_images(images: pd.DataFrame) -> pd.DataFrame:
-    """Return height, width and name of the images that can be read.
+    """Return height, width and name of the images that can be read; the index is kept.
 
     The name is the id, or "test/1.jpg" if images of two splits have the id "1.jpg".
     """
@@ -162,7 +183,10 @@ def _name_images(images: pd.DataFrame) -> pd.DataFrame:
 
 
 def _make_thumbnail(path: str) -> str:
-    """Return a small image as WebP in base64."""
+    """Return an image with at most 160 pixels a side, as WebP in base64 text.
+
+    An image that cannot be read is grey.
+    """
     thumbnail = Image.fromarray(load_pixels(path, SIDE))
     thumbnail.thumbnail((SIDE, SIDE))
     file = BytesIO()

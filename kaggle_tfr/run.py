@@ -37,10 +37,11 @@ KERNEL_OPTIONS = [
 def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> str:
     """Run the notebooks with these parameters; return the work folder.
 
-    It gets the executed copies (notebooks/) and report.html. The decision, what to
-    look at, and the report's place are printed last, also after a cell that failed.
+    The work folder gets the executed copies (notebooks/) and report.html. Whether to
+    train, the serious findings and the report's place are printed last, also after a
+    cell that failed.
     values: parameters of any notebook; each notebook gets its own.
-    notebooks: steps as `find_notebook` takes them.
+    notebooks: steps as `find_notebook` takes them, in order; by default 01 to 05.
     Raises: ValueError: a wrong parameter or work folder, before any run;
     RuntimeError: another run works in the folder, or a cell failed.
     """
@@ -54,6 +55,7 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
     with storage.lock_work_dir(work):
         copies.mkdir(parents=True, exist_ok=True)
         values = {**values, "WORK_DIR": work}
+        # The first notebook with a failed cell is the last one that is run.
         is_done = all(_run_notebook(copies / f"{name}.ipynb", values) for name in names)
         write_report(values)
         _print_summary(work, settings["OUT_DIR"])
@@ -63,9 +65,9 @@ def run_recipe(values: Values, notebooks: Sequence[str] = DEFAULT_NOTEBOOKS) -> 
 
 
 def _print_summary(work: str, out_dir: str) -> None:
-    """Print the decision, what to look at, and where the files are.
+    """Print whether to train, the serious findings, and where the files are.
 
-    work: the work folder. out_dir: OUT_DIR.
+    work: the work folder. out_dir: OUT_DIR, "" for the work folder.
     """
     findings = notebook.read_findings(work)
     remarks = [finding for finding in findings if finding.mark in "✗!"]
@@ -77,10 +79,12 @@ def _print_summary(work: str, out_dir: str) -> None:
 
 
 def _run_notebook(copy: Path, values: Values) -> bool:
-    """Run the notebook of this name, and save it; return whether no cell failed.
+    """Run a notebook of this project; return whether no cell failed.
 
-    What its cells print appears here at once.
-    values: of any notebook.
+    What its cells print appears here at once. A failure is noted as a finding, in place
+    of the notebook's other findings.
+    copy: the path of the executed copy, which has the notebook's name. values: the
+    parameters of all notebooks.
     """
     print(copy.stem, flush=True)
     parameters = select_parameters(copy.stem)
@@ -88,6 +92,7 @@ def _run_notebook(copy: Path, values: Values) -> bool:
     try:
         _execute(copy, known)
     except papermill.PapermillExecutionError as error:
+        # Without "[Errno 2] " in the text.
         problem = f"{error.ename}: {re.sub(ERRNO, '', error.evalue)}"
     except RuntimeError as error:  # nbclient's, when the kernel died
         problem = (
@@ -104,24 +109,37 @@ def _run_notebook(copy: Path, values: Values) -> bool:
 
 
 def _execute(copy: Path, values: Values) -> None:
-    """Run a notebook in a new kernel by papermill; end the kernel and its processes."""
+    """Run a notebook in a new kernel by papermill; end the kernel and its processes.
+
+    The executed copy is saved, also if a cell fails. What libraries write to stderr is
+    in a file beside it, which ends with .log.
+    copy: the path of the executed copy, which has the notebook's name. values: the
+    notebook's parameters; WORK_DIR is locked by this process.
+    Raises: papermill.PapermillExecutionError: a cell failed; RuntimeError: the kernel
+    died.
+    """
     # Messages of papermill and asyncio repeat errors that are raised, or are about what
-    # an interrupt has ended; without a handler they are printed.
+    # an interrupt has ended. Without any handler they would be printed.
     logging.getLogger().addHandler(logging.NullHandler())
     variables = {
+        # Progress bars move if it is "1", else they are a line from time to time.
         TERMINAL: "1" if sys.stderr.isatty() else "0",
+        # The WORK_DIR that is locked for the kernel, which does not lock it again.
         storage.INSIDE: values["WORK_DIR"],
+        # Figures are outputs of cells.
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
     }
     with TemporaryDirectory() as folder:
-        # Sockets are files: another process may take a port before the kernel does.
+        # With "ipc", sockets are files in `folder`. Another process could take a free
+        # port before the kernel uses it.
         manager = KernelManager(
             client_class="jupyter_client.asynchronous.AsyncKernelClient",
             transport="ipc",
             connection_file=f"{folder}/kernel.json",
         )
         try:
-            # Only the main thread is interrupted, so that the start is complete.
+            # Ctrl-C interrupts the main thread only. In another thread the start is
+            # always completed, so that `finally` can end the kernel.
             with (
                 open(copy.with_suffix(".log"), "w") as log,
                 ThreadPoolExecutor(1) as thread,

@@ -17,7 +17,8 @@ from kaggle_tfr.storage import parse_json
 if TYPE_CHECKING:
     from kaggle_tfr.images.convert import EncodedImage, ImageSettings
 
-# The sources of fields, besides columns of the table, and their default types.
+# The sources of fields that every dataset has, and their default types. All other
+# sources are columns of the table of images.
 SOURCES = {
     "image": "bytes",  # the encoded image
     "extension": "bytes",  # "jpg" or "png"
@@ -74,23 +75,29 @@ class JsonDataclass:
     """A frozen dataclass that is stored as JSON."""
 
     def to_json(self, **extra: Any) -> str:
-        """Return the text of its file. extra: more keys, for other readers."""
+        """Return the object as JSON, one key per field.
+
+        extra: more keys, for readers in other languages; `parse` ignores them.
+        """
         values = vars(self) | extra
+        # `vars` makes a mapping of each dataclass in a field.
         return json.dumps(values, default=vars, indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_dict(cls, values: Row) -> Self:
-        """Return the object of a mapping from JSON. Unknown keys are ignored.
+        """Return the object whose fields are the keys of a mapping from JSON.
 
-        Raises: TypeError, ValueError, AttributeError: it is not of this class.
+        Unknown keys are ignored. A missing key has the default of its field.
+        Raises: TypeError, ValueError, AttributeError: the mapping is of another class.
         """
         return _from_json(values, cls)
 
     @classmethod
     def parse(cls, text: str | bytes, path: str, advice: str) -> Self:
-        """Return the object of a JSON file.
+        """Return the object that `to_json` has written as `text`.
 
-        advice: what to do with another file, for the error. Raises: ValueError.
+        path, advice: for the error: the file of the text, and what the user can do.
+        Raises: ValueError: the text is not JSON, or is of another class.
         """
         return parse_json(text, path, advice, cls.from_dict)
 
@@ -98,10 +105,11 @@ class JsonDataclass:
 def _from_json(value: Any, hint: Any) -> Any:
     """Return a value from JSON as the type of a hint, with tuples for lists.
 
-    Plain values are trusted.
+    hint: the type of a field: a dataclass, or a tuple of one type. A value of any other
+    type is returned as it is, unchecked.
     """
     if isinstance(value, list):
-        item_hint, *_ = get_args(hint)
+        item_hint, *_ = get_args(hint)  # of tuple[item_hint, ...]
         return tuple(_from_json(item, item_hint) for item in value)
     if not is_dataclass(hint):
         return value
@@ -130,13 +138,19 @@ class Labels(JsonDataclass):
     bit_depth: str = "scale"
 
     def blanks(self) -> dict[str, Any]:
-        """Return the values of the label columns of an image without labels."""
+        """Return the value of each label column for an image without labels.
+
+        {} if images have one class: there are no label columns.
+        """
         blanks = {"multi": np.int8(0), "masks": "", "number": np.nan}
         return dict.fromkeys(self.label_columns, blanks.get(self.kind))
 
     @property
     def class_columns(self) -> Names:
-        """The label columns, unless the column `label` has the class, or the bin."""
+        """The columns of the table with one class each, for several labels or masks.
+
+        () if the column `label` has the class of an image, or the bin of its quantity.
+        """
         return () if self.kind == "number" else self.label_columns
 
 
@@ -144,7 +158,8 @@ class Labels(JsonDataclass):
 class Field:
     """One feature of a record.
 
-    source: a key of SOURCES or a column of the table, or several of them for a list.
+    source: a key of SOURCES or a column of the table of images; several of them make a
+        list of their values.
     type: "bytes", "int64" or "float".
     size: 0 for one value, n for a list of n, RAGGED for one of any length.
     """
@@ -181,16 +196,22 @@ class RecordSchema(JsonDataclass):
 
     @property
     def label_keys(self) -> Names:
-        """The names of the label's features: one, or one for each class of masks."""
+        """The names of the features with labels: one, or one for each class of masks.
+
+        () for records without labels.
+        """
         sources = {"label", "labels", *self.label_columns}
         return tuple(field.name for field in self.fields if field.source in sources)
 
     def key_of(self, source: str) -> str:
-        """Return the name of the feature from this source, or ""."""
+        """Return the name of the feature with only this source, "" if there is none."""
         return next((field.name for field in self.fields if field.source == source), "")
 
     def for_split(self, split: str) -> "RecordSchema":
-        """Return the schema of a split: that of test images may have no label."""
+        """Return the schema of the records of a split.
+
+        Test images have only the `test_fields`, unless these are empty.
+        """
         if split == "test" and self.test_fields:
             return RecordSchema(self.test_fields)
         return self
@@ -209,8 +230,9 @@ def load_schema(
     schema: the name of a preset, {feature: source}, or {feature: {from, type}};
         `from` may be a list.
     images, labels: of `explore.read_table`. The field from `label` becomes a list
-        for several labels, one field per class for masks, and a float for a quantity;
-        without any class there is none. The values of all columns are checked.
+        for several labels, one field per class for masks, and a float for a quantity.
+        Without any class, fields from labels are left out; the default has one. With
+        `images`, the fields of test images are chosen, and all values are checked.
     Raises: ValueError: it names the preset, key, type, column or value.
     """
     try:
@@ -218,7 +240,7 @@ def load_schema(
         fields: list[Field] = []
         for name, line in lines.items():
             fields += _make_fields(name, line, labels)
-        # Else it raises a KeyError.
+        # A KeyError if a type is unknown, or if no field is from "image".
         {field.source: TYPES[field.type] for field in fields}.pop("image")
         record_schema = RecordSchema(
             tuple(fields), labels.kind, len(labels.classes), labels.label_columns
@@ -233,29 +255,39 @@ def load_schema(
 
 
 def _make_fields(name: str, line: Any, labels: Labels) -> list[Field]:
-    """Return the fields of one line of a description, for these labels.
+    """Return the fields of one line of a SCHEMA: usually one.
 
-    Columns of the table are bytes unless the line has a type.
-    Raises: TypeError: it has an unknown key.
+    Fields from labels depend on `labels`: [] without classes, several for masks.
+    name: of the feature. line: a source, a list of sources, or {from, type}, where
+    `from` is `name` by default. A column of the table is bytes unless the line has a
+    type.
+    Raises: TypeError: the line has an unknown key.
     """
     options = {"from": name, **line} if isinstance(line, dict) else {"from": line}
     source = options.pop("from")
     if source == "label" and labels.kind != "single":
         return _make_label_fields(name, labels)
 
+    # RAGGED: a list of any length. 0: one value.
     size = RAGGED if source in ("labels", "one_hot") else 0
     if isinstance(source, list):
         size = len(source)
         source = tuple(source)
     field = Field(name, source, size=size, **options)
     if "type" not in options:
+        # SOURCES has the types of all sources that are not columns of the table.
         field = replace(field, type=SOURCES.get(field.sources[0], "bytes"))
+    # LABELS are the sources of labels, which have no values if there are no classes.
     is_absent = not (labels.classes or LABELS.isdisjoint(field.sources))
     return [] if is_absent else [field]
 
 
 def _make_label_fields(name: str, labels: Labels) -> list[Field]:
-    """Return the fields of masks, one for each class, several labels or a quantity."""
+    """Return the fields in place of a field from `label`, for labels of other kinds.
+
+    Masks: a field for each class, with the name of its column. Several labels: a list
+    with 0 or 1 for each class. A quantity: a float.
+    """
     columns = labels.label_columns
     if labels.kind == "masks":
         return [Field(column, column) for column in columns]
@@ -265,21 +297,28 @@ def _make_label_fields(name: str, labels: Labels) -> list[Field]:
 
 
 def _fit(schema: RecordSchema, images: pd.DataFrame) -> RecordSchema:
-    """Return the schema with the fields of the test images; check the values.
+    """Return the schema with its `test_fields`; check the values of all fields.
 
-    Records of unlabelled test images have no label and no field that is empty in all of
-    them, but their id. Raises: KeyError: no such column; ValueError: a value.
+    The records of unlabelled test images lack the label, and each field whose column is
+    empty for all these images. They always have the image's id.
+    images: one row per image, with the columns split, label (-1: none), image_id, and
+    those that are sources.
+    Raises: KeyError: `images` lacks a column; ValueError: a value does not fit a field.
     """
     test_images = images.query("split == 'test' and label < 0")
     if len(test_images):
+        # Sources without a value: those of labels, and columns with only "" or NaN.
         is_absent = test_images[test_images != ""].isna().all()
         absent = {*LABELS, *schema.label_columns, *images.columns[is_absent]}
         fields = [field for field in schema.fields if absent.isdisjoint(field.sources)]
         if not schema.key_of("image_id"):
-            fields.append(Field("id", "image_id"))  # a submission needs it
+            # A submission needs the id, also if labelled records are without it.
+            fields.append(Field("id", "image_id"))
         schema = replace(schema, test_fields=tuple(fields))
     for split, rows in images.groupby("split"):
         for field in schema.for_split(str(split)).fields:
+            # SOURCES, such as the height of the image, always have a valid value; the
+            # other sources are columns, with any content. Each value is checked once.
             for source in set(field.sources) - SOURCES.keys():
                 values = rows[["image_id", source]].drop_duplicates(source)
                 for image_id, value in values.to_numpy():
@@ -288,11 +327,16 @@ def _fit(schema: RecordSchema, images: pd.DataFrame) -> RecordSchema:
 
 
 def feature_spec(schema: RecordSchema) -> dict[str, Any]:
-    """Return the features of the schema for `tf.io.parse_single_example`."""
+    """Return the features of the schema for `tf.io.parse_single_example`.
+
+    A field of any length is a RaggedFeature, every other field a FixedLenFeature with
+    the shape () or (size,).
+    """
     from kaggle_tfr.session import tf
 
     spec = {}
     for field in schema.fields:
+        # TYPES has NumPy's names; bytes are "O", which is tf.string.
         dtype = tf.as_dtype(np.dtype(TYPES[field.type]))
         spec[field.name] = tf.io.FixedLenFeature(field.size or (), dtype)
         if field.size == RAGGED:
@@ -312,14 +356,15 @@ def read_values(features: Features, fields: Iterable[Field]) -> dict[str, Any]:
     for field in fields:
         feature = features[field.name]
         values = list_values(feature)
-        type_ = feature.WhichOneof("kind")
-        is_short = field.size != RAGGED and len(values) != max(1, field.size)
-        if is_short or type_ not in (None, f"{field.type}_list"):
+        type_ = feature.WhichOneof("kind")  # None if it is empty
+        # A field without a size has one value, a RAGGED one any number of values.
+        has_other_size = field.size != RAGGED and len(values) != max(1, field.size)
+        if has_other_size or type_ not in (None, f"{field.type}_list"):
             raise ValueError(
                 f"its feature '{field.name}' has {len(values)} values in a {type_}, "
                 f"the schema wants {field.size} of type {field.type}"
             )
-        is_list = field.size != 0
+        is_list = field.size != 0  # one value is not a list of one
         row[field.name] = np.array(values, TYPES[field.type]) if is_list else values[0]
     return row
 
@@ -332,11 +377,13 @@ def encode(
 ) -> bytes:
     """Return the serialized `tf.train.Example`; equal values give equal bytes.
 
-    Run-length codes are resized with the image.
+    row: of the table of images: size, label and id of the original. image: what the
+    record stores. settings: how it was resized; run-length codes are resized with it.
     Raises: ValueError: a value does not fit its field; names image, field and value.
     """
     schema = schema.for_split(row.get("split", ""))
     size = (image.height, image.width)
+    # In `row`, height and width are those of the original image.
     is_resized = schema.kind == "masks" and size != (row["height"], row["width"])
     example = example_class()()
     features = example.features.feature
@@ -349,14 +396,18 @@ def encode(
 
                 value = resize_code(value, row["height"], row["width"], settings)
             values.extend(_convert_value(value, field, source, row.get("image_id")))
-    # Otherwise the features are in the order of a hash table.
+    # Otherwise the order of the features, and so the bytes, could change with each run.
     return example.SerializeToString(deterministic=True)
 
 
 def _find_value(
     source: str, row: Row, image: "EncodedImage", schema: RecordSchema
 ) -> Any:
-    """Return the value of a source: of the row, its labels or the encoded image."""
+    """Return the value of a source, a list for "labels" and "one_hot".
+
+    source: a key of SOURCES, which describes the encoded image or the labels, or a
+    column of `row`.
+    """
     match source:
         case "height" | "width":
             return getattr(image, source)
@@ -367,6 +418,7 @@ def _find_value(
         case "extension":
             return image.format.lower().replace("jpeg", "jpg")
         case "one_hot" if schema.kind != "multi":
+            # 0 for each class, but 1 for the label.
             return np.eye(1, schema.n_classes, row["label"])[0]
         case "labels" | "one_hot":
             return [row[name] for name in schema.label_columns]
@@ -374,8 +426,13 @@ def _find_value(
 
 
 def _convert_value(value: Any, field: Field, source: str, image_id: Any) -> list:
-    """Return the values of a feature that are from one source. Raises: ValueError."""
+    """Return the list of values that one of its sources adds to a feature.
+
+    Raises: ValueError: a value does not fit the type; it names image, field and column.
+    """
     try:
+        # A list is from a single source, such as "labels", or has a value from each of
+        # its sources.
         is_list = field.size and source == field.source
         items = value if is_list else [value]
         return [_to_python(item, field.type) for item in items]
@@ -387,16 +444,23 @@ def _convert_value(value: Any, field: Field, source: str, image_id: Any) -> list
 
 
 def _to_python(value: Any, type_: str) -> bytes | int | float:
-    """Return a value as Python's type for `type_`. Numbers can be text."""
+    """Return a value as bytes, int or float.
+
+    type_: "bytes" (any value: its text), "int64" or "float" (also from text: "7.0").
+    Raises: ValueError, TypeError, ArithmeticError, struct.error: the value is missing,
+    is NaN, is a fraction for int64, or is outside the range of the type.
+    """
     if type_ == "float":
-        value = float(value)  # of "nan", it is no number
+        value = float(value)  # the text "nan" becomes NaN, which is rejected below
     if value is None or value != value:  # noqa: PLR0124  # NaN; pd.isna is slow
         raise ValueError
     if type_ == "bytes":
         return value if isinstance(value, bytes) else str(value).encode()
     if type_ == "int64":
-        value, denominator = Decimal(value).as_integer_ratio()  # of 7, 7.0, "7", "7.0"
+        # 7, 7.0, "7" and "7.0" are all 7 / 1.
+        value, denominator = Decimal(value).as_integer_ratio()
         if denominator > 1:
             raise ValueError
-    struct.pack(TYPES[type_], value)  # raises an error beyond the range of the type
+    # TYPES has the format of 64-bit integers and 32-bit floats: an error beyond them.
+    struct.pack(TYPES[type_], value)
     return value

@@ -37,9 +37,10 @@ def prepare() -> None:
 
 
 def count_cores() -> int:
-    """Return the cores that this process may use; those of the machine without joblib.
+    """Return the number of cores that this process may use, at least 1.
 
-    joblib knows the quota of a container. A machine that only trains may lack it.
+    joblib knows the quota of a container. A machine that only trains may lack joblib:
+    then all cores of the machine count.
     """
     try:
         from joblib import cpu_count
@@ -49,9 +50,9 @@ def count_cores() -> int:
 
 
 def find_tpu_signs() -> list[str]:
-    """Return what shows that this machine has a TPU, an empty list without one.
+    """Return the device files of a TPU, [] if this machine has none.
 
-    Only files are inspected: the chip serves one process at a time.
+    The TPU itself is not used: it serves one process at a time.
     Source: Cloud TPU's device files.
     """
     devices = Path(ROOT, "dev")
@@ -60,8 +61,13 @@ def find_tpu_signs() -> list[str]:
 
 
 def hours_left() -> float:
-    """Return the hours left for work in this Kaggle session; inf outside Kaggle."""
-    started = os.environ.get("KAGGLE_TFR_STARTED")  # set by a kernel's first cell
+    """Return the hours left for work in this Kaggle session; inf outside Kaggle.
+
+    The time to verify and save the output is not included. In a session in which a
+    person runs the cells, it is inf, too.
+    """
+    # Seconds since 1970, set by the cell of a kernel that contains the package.
+    started = os.environ.get("KAGGLE_TFR_STARTED")
     if os.environ.get("KAGGLE_KERNEL_RUN_TYPE") != "Batch" or not started:
         return float("inf")
     hours_used = (time.time() - float(started)) / 3600
@@ -78,11 +84,13 @@ class _LazyModule:
     """A module that is imported, after `prepare`, when one of its names is used."""
 
     def __init__(self, name: str) -> None:
+        """Keep the name of the module; nothing is imported yet."""
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
+        """Return what the module has by this name; import it if necessary."""
         if self._name not in sys.modules:
-            prepare()
+            prepare()  # it must come before the import
         return getattr(importlib.import_module(self._name), name)
 
 

@@ -57,9 +57,10 @@ Texts = dict[str, str]  # by the names of files or folders
 class PlanId(JsonDataclass):
     """What a folder's plan.json contains about the dataset and its parts.
 
-    dataset_id: the fingerprint of the first plan of the dataset. fingerprint: "" if the
-    plan is unknown. first_part: the number of its first part.
-    part: the number of the part in the folder, 0 if it is unknown.
+    dataset_id: the fingerprint of the first plan of the dataset. fingerprint: of this
+    plan; "" if it is unknown. first_part: the number of its first part, more than 1 if
+    it continues earlier parts. part: the number of the part in the folder, 0 if it is
+    unknown.
     """
 
     dataset_id: str = ""
@@ -77,8 +78,9 @@ class PlanId(JsonDataclass):
 def find_shards(dirs: Folders) -> pd.DataFrame:
     """Return one row per shard with records.
 
-    Columns: file, split, fold, count, bytes, folder, schema, compression, and labels
-    (the same in every row).
+    Columns: file (its path), split, fold, count (records), bytes, folder (of the part),
+    schema (`RecordSchema` of the split), compression ("" or "GZIP"), and labels
+    (`Labels`, the same in every row).
     dirs: part folders, or folders of them; local, `gs://` or Kaggle slugs, in any mix.
     A folder that is named twice is read once.
     Raises: FileNotFoundError, ValueError: each names the folder or file, and what is
@@ -91,7 +93,7 @@ def find_shards(dirs: Folders) -> pd.DataFrame:
         parts += list_parts(parent) or [parent]
     folders = list(dict.fromkeys(map(storage.real_path, parts)))
     listed = pd.concat(map(_list_folder, folders))
-    # The folder around parts may contain the plan that they should be of.
+    # A folder around parts may have a plan.json, too, of which they should be parts.
     check_one_dataset(
         [*parents, *folders],
         advice="If one is an older version or a copy, remove it, or run 04_write with "
@@ -100,19 +102,24 @@ def find_shards(dirs: Folders) -> pd.DataFrame:
     )
     shards = listed[listed["count"] > 0].reset_index(drop=True)
     with ThreadPoolExecutor(LOOKUPS) as threads:
-        compression = list(threads.map(_inspect, shards["file"], shards["bytes"]))
+        compression = list(threads.map(_detect_gzip, shards["file"], shards["bytes"]))
     labels: Any = share_labels(folders)
     return shards.assign(compression=compression, labels=labels)
 
 
 def list_parts(parts_dir: str, table: str = "shards.csv") -> list[str]:
-    """Return the folders in a folder that contain a table, in the order of numbers."""
+    """Return the paths of the part folders in a folder, in the order of their numbers.
+
+    table: the file that makes a folder a part.
+    """
     parts = []
     for name in storage.list_names(parts_dir):
         folder = os.path.join(parts_dir, name[:-1])
+        # Names of folders end with "/".
         if name.endswith("/") and table in storage.list_names(folder):
             parts.append(folder)
-    # They are sorted by name. By length, part-10 follows part-2.
+    # They are sorted by name: part-1, part-10, part-2. `sorted` keeps this order among
+    # names of equal length.
     return sorted(parts, key=len)
 
 
@@ -123,18 +130,21 @@ def read_plan_id(folder: str) -> PlanId:
     """
     path = f"{folder}/plan.json"
     plan_id = PlanId.parse(storage.read_text(path) or "{}", path, COPY_AGAIN)
-    with suppress(ValueError):  # an empty or foreign shards.csv
+    # An empty or foreign shards.csv has no number; the part stays 0.
+    with suppress(ValueError):
         part = read_part_table(folder, columns=["part"])["part"].max()
         plan_id = replace(plan_id, part=int(part))
     return plan_id
 
 
 def list_own_parts(out_dir: str, work_dir: str) -> list[str]:
-    """Return the finished parts that the plan of a work folder wrote, without earlier.
+    """Return the folders of the finished parts that the plan in `work_dir` has written.
 
-    A part whose plan is unknown belongs to them, too.
-    out_dir: OUT_DIR.
+    Parts of other plans, such as the earlier ones of a dataset that grew, are left out;
+    a part without a plan.json is not.
+    out_dir: OUT_DIR, "" for `work_dir`.
     """
+    # "" is the fingerprint of an unknown plan.
     plans = {"", read_plan_id(work_dir).fingerprint}
     parts = list_parts(output_dir(out_dir or work_dir))
     return [part for part in parts if read_plan_id(part).fingerprint in plans]
@@ -144,14 +154,17 @@ def check_one_dataset(folders: Iterable[str], *, advice: str) -> None:
     """Raise a ValueError that names two folders which cannot be read together.
 
     Their plans must be of one dataset and have different parts, and no part may be
-    there twice. Folders whose plan is unknown are not compared.
-    folders: with parts or plans. advice: what to do with two of them.
+    there twice. A folder without a plan.json is not compared with those that have one.
+    folders: parts, or folders around parts. advice: the end of the error: what to do.
     """
     plans = {folder: read_plan_id(folder) for folder in map(storage.real_path, folders)}
     for (folder, plan), (other, other_plan) in combinations(plans.items(), 2):
+        # Two plans of a dataset have no number in common: the later one numbers on.
         is_repeated = not {*plan.part_numbers}.isdisjoint(other_plan.part_numbers)
         if plan.fingerprint == other_plan.fingerprint:
+            # Two folders of one plan are two parts. 0 is a folder around parts.
             is_repeated = plan.part == other_plan.part > 0
+        # Two datasets: both ids are known, and they differ.
         if is_repeated or "" != plan.dataset_id != other_plan.dataset_id != "":
             raise ValueError(
                 f"'{folder}' and '{other}' cannot be read as one dataset: they are of "
@@ -161,9 +174,10 @@ def check_one_dataset(folders: Iterable[str], *, advice: str) -> None:
 
 
 def share_labels(folders: Iterable[str]) -> Labels:
-    """Return the labels of part folders, none if no folder has a labels.json.
+    """Return the labels that part folders have in common, from their labels.json.
 
-    Raises: ValueError: two have different classes.
+    `Labels()` if no folder has this file. The labels of a quantity have no classes.
+    Raises: ValueError: two folders have different classes.
     """
     shared = Labels()
     for folder in folders:
@@ -183,14 +197,18 @@ def share_labels(folders: Iterable[str]) -> Labels:
 
 
 def _list_folder(folder: str) -> pd.DataFrame:
-    """Return the shards of a part folder."""
+    """Return a row per shard of a part folder, with the columns of `find_shards`.
+
+    The columns compression and labels are added later.
+    Raises: FileNotFoundError: the folder has no shards; ValueError: a file is broken.
+    """
     shards = read_part_table(folder)
     if shards.empty:
         raise FileNotFoundError(
             f"No shards in '{folder}': there is no shards.csv, in it or one folder "
             "down. Set TFREC_DIRS to part folders."
         )
-    schema = choose_schema(folder, "")
+    schema = choose_schema(folder, "")  # of schema.json
     return shards.assign(
         file=[storage.join(folder, name) for name in shards["file"]],
         folder=folder,
@@ -201,9 +219,11 @@ def _list_folder(folder: str) -> pd.DataFrame:
 def read_part_table(
     part_dir: str, name: str = "shards.csv", columns: list[str] = SHARD_COLUMNS
 ) -> pd.DataFrame:
-    """Return columns of a CSV of a part with their types, no rows if there is no file.
+    """Return these columns of a CSV of a part, no rows if there is no file.
 
-    Raises: ValueError: it lacks one of `columns`, or is not a table.
+    Values are int in columns such as count, fold and label. Otherwise they are text,
+    also "" and "NA".
+    Raises: ValueError: it is not a table, lacks one of `columns`, or has another type.
     """
     path = f"{part_dir}/{name}"
     text = storage.read_text(path) or ",".join(columns)
@@ -215,20 +235,22 @@ def read_part_table(
         raise ValueError(
             f"'{path}' is not a list of shards: {error}. {COPY_AGAIN}"
         ) from None
-    return table[columns]
+    return table[columns]  # `usecols` keeps the order of the file
 
 
 def choose_schema(folder: str, schema: SchemaLike) -> RecordSchema:
-    """Return `schema` as a RecordSchema, or without it the folder's schema.json.
+    """Return `schema` as a RecordSchema; for "", that of the folder's schema.json.
 
-    Without a label in `schema`, its text columns are masks: a preset only has the names
-    of its table's columns.
-    Raises: ValueError: there is no schema.
+    A `schema` without a field from a label is of masks if it has text columns of a
+    table: each is the run-length codes of a class, as in the preset "clouds".
+    Raises: ValueError: `schema` or schema.json cannot be used, or there is none.
     """
     if not schema:
         path = f"{folder}/schema.json"
         return RecordSchema.parse(storage.read_text(path), path, COPY_AGAIN)
     record_schema = load_schema(schema)
+    # Fields from SOURCES, such as "image_id", are in each dataset; other sources are
+    # columns of its table.
     masks = tuple(
         str(field.source)
         for field in record_schema.fields
@@ -239,10 +261,10 @@ def choose_schema(folder: str, schema: SchemaLike) -> RecordSchema:
     return record_schema
 
 
-def _inspect(file: str, n_bytes: int) -> str:
+def _detect_gzip(file: str, n_bytes: int) -> str:
     """Return the compression of a shard, "" or "GZIP".
 
-    Raises: ValueError: it does not have `n_bytes`.
+    n_bytes: its size in shards.csv. Raises: ValueError: the shard has another size.
     """
     size, _ = storage.size_and_time(file)
     if size != n_bytes:
@@ -254,32 +276,47 @@ def _inspect(file: str, n_bytes: int) -> str:
 
 
 def sha256_of_text(text: str) -> str:
-    """Return the SHA-256 of a text file, in hexadecimal."""
+    """Return the SHA-256 of a UTF-8 file with this text, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_sums(part_dir: str) -> Texts:
-    """Return the SHA-256 of each file in SHA256SUMS by name, {} if it is damaged."""
+    """Return the SHA-256 of each file of a part by name, as SHA256SUMS has them.
+
+    {} if there is no SHA256SUMS or if it is damaged.
+    """
     text = storage.read_text(f"{part_dir}/{SUMS}")
     lines = re.findall(r"(?m)^([0-9a-f]{64})  (.+)\n", text)
     sums = {name: sha256 for sha256, name in lines}
+    # A line of another form is not in `sums`: the texts differ.
     return sums if text == format_sums(sums) else {}
 
 
 def format_sums(sums: Texts) -> str:
-    """Return the text of SHA256SUMS."""
+    """Return the text of SHA256SUMS: a line for each file, sorted by name.
+
+    sums: SHA-256 by name.
+    """
     return "".join(f"{sha256}  {name}\n" for name, sha256 in sorted(sums.items()))
 
 
 def find_changed_files(part_dir: str, sums: Texts) -> Texts:
-    """Return what is wrong with each file that does not match `sums`, by name."""
+    """Return, by name, what is wrong with each file that does not match `sums`.
+
+    sums: SHA-256 by name. Other files of the part are not checked.
+    """
     with ThreadPoolExecutor(LOOKUPS) as threads:
         is_changed = threads.map(partial(_is_changed, part_dir), sums, sums.values())
-        changed = list(compress(sums, is_changed))
+        changed = list(compress(sums, is_changed))  # the names whose flag is true
     return dict.fromkeys(changed, "it is missing, or has changed since it was written")
 
 
 def _is_changed(part_dir: str, name: str, sha256: str) -> bool:
+    """Return whether a file is not as expected.
+
+    sha256: in hexadecimal; "" if there should be no such file.
+    """
+    # A missing file is one of these errors.
     with suppress(*PER_IMAGE_ERRORS):
         return storage.sha256_of(storage.join(part_dir, name)) != sha256
-    return sha256 != ""  # without one there was no file
+    return sha256 != ""

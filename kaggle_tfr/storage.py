@@ -47,11 +47,14 @@ INSIDE = "KAGGLE_TFR_LOCKED"
 def explain_os_errors(path: AnyPath) -> Iterator[None]:
     """Add the path and what to do to the error of a disk that is full or fails.
 
+    It is full, a quota is exceeded, or a read or write has failed. Other errors of the
+    block are raised as they are.
     path: for an error that does not name its file.
     """
     try:
         yield
     except OSError as error:
+        # An inner block may have added the hint already.
         if error.errno not in FAILING or RESUME_HINT in str(error):
             raise
         file = error.filename or path
@@ -65,7 +68,10 @@ def is_remote(path: AnyPath) -> bool:
 
 
 def join(folder: AnyPath, *names: str) -> str:
-    """Return the path below the folder. Raises: ValueError: a name is outside it."""
+    """Return the path below the folder.
+
+    Raises: ValueError: a name may lead outside: "/a", "..", "c:a" or an address.
+    """
     for name in names:
         if OUTSIDE.search(name):
             raise ValueError(f"the name '{name}' is outside its folder '{folder}'")
@@ -78,26 +84,34 @@ def resolve(folder: AnyPath, name: str) -> str:
 
 
 def real_path(path: AnyPath) -> str:
-    """Return the path with all links followed; "" is the root. Addresses stay."""
+    """Return the absolute path with all links followed; addresses stay as they are.
+
+    "" is the root, not the current folder.
+    """
     return str(path) if is_remote(path) else os.path.realpath(path or "/")
 
 
 def is_inside(path: AnyPath, folder: AnyPath) -> bool:
     """Return whether a path is the folder or below it, with all links followed."""
     root = real_path(folder).rstrip("/")
+    # With "/" at both ends, "/data2" is not inside "/data".
     return f"{real_path(path)}/".startswith(f"{root}/")
 
 
 @contextmanager
 def open_file(path: AnyPath) -> Iterator[Any]:
-    """Open a file or object to read it."""
+    """Yield a file or object that is open to read bytes, without a buffer.
+
+    Raises: FileNotFoundError: there is none, or it is a pipe or a device; OSError.
+    """
     if is_remote(path):
         with _bucket(path) as gfile, gfile.GFile(path, "rb") as file:
             yield file
         return
     with explain_os_errors(path):
         mode = os.stat(path).st_mode
-        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # it may never end
+        # Reading a pipe or a device may never end. `open` raises an error for a folder.
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             raise FileNotFoundError(errno.ENOENT, "not a regular file", str(path))
         with open(path, "rb", buffering=0) as file:
             yield file
@@ -113,7 +127,10 @@ def read_bytes(path: AnyPath) -> bytes:
 
 
 def read_text(path: AnyPath) -> str:
-    """Return the text of a file, "" if there is none."""
+    """Return the text of a file, "" if there is no such file.
+
+    Bytes that are not UTF-8 become "�".
+    """
     with suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return read_bytes(path).decode(errors="replace")
     return ""
@@ -122,10 +139,10 @@ def read_text(path: AnyPath) -> str:
 def parse_json(
     text: str | bytes, path: str, advice: str, make: Callable[[Any], Any] = dict
 ) -> Any:
-    """Return `make` of the content of a JSON file, by default the mapping in it.
+    """Return `make(content)` of a JSON file, by default the mapping in it.
 
-    advice: what to do with another file, for the error.
-    Raises: ValueError: it names the file.
+    text: the file's. path, advice: for the error: its name, and what the user can do.
+    Raises: ValueError: the text is not JSON, or `make` does not accept its content.
     """
     try:
         return make(json.loads(text))
@@ -135,7 +152,10 @@ def parse_json(
 
 @contextmanager
 def local_copy(path: AnyPath) -> Iterator[AnyPath]:
-    """Yield a local file with the content: itself, or a copy while the block runs."""
+    """Yield a local file with this content: `path`, or a temporary copy of an object.
+
+    The copy is removed when the block ends.
+    """
     if not is_remote(path):
         yield path
         return
@@ -148,7 +168,8 @@ def local_copy(path: AnyPath) -> Iterator[AnyPath]:
 def write_atomically(path: AnyPath, content: bytes | str) -> None:
     """Write a file, which is either complete or unchanged, whatever happens.
 
-    A file that has this content already is not written.
+    Text is UTF-8. Missing folders are created. A file that has this content already is
+    not written, and keeps its time.
     """
     data = content.encode() if isinstance(content, str) else content
     if exists(path) and read_bytes(path) == data:
@@ -167,8 +188,13 @@ def new_file(path: AnyPath) -> Iterator[str]:
 
 @contextmanager
 def temporary_file(path: AnyPath) -> Iterator[str]:
-    """Yield a new path beside `path`, or on this machine, for a file of the block."""
-    # A number of the process would not do: other machines may write the same file.
+    """Yield a local path at which the block can create a file; remove it afterwards.
+
+    It is in the folder of `path`, so that the file can be renamed to `path`. For an
+    object it is in the temporary folder of this machine.
+    """
+    # The number of the process is not unique: in a folder on a network, another machine
+    # may write the same file.
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     if is_remote(path):
         temporary = os.path.join(tempfile.gettempdir(), os.path.basename(temporary))
@@ -185,6 +211,7 @@ def publish_file(temporary: str, path: str) -> None:
         with _bucket(path) as gfile:
             gfile.copy(temporary, path, overwrite=True)
         return
+    # First the content is on the disk, then the name: a power cut leaves no half file.
     with open(temporary, "rb+") as file:
         os.fsync(file.fileno())
     make_folder(os.path.dirname(path))
@@ -213,11 +240,12 @@ def lock(path: str) -> Iterator[None]:
             "notebook to the end or shut its kernel down, or choose another folder."
         ) from None
     except OSError as error:
-        if error.errno not in WITHOUT_LOCKS:
+        if error.errno not in WITHOUT_LOCKS:  # else the block runs without a lock
             raise
     try:
         yield
     finally:
+        # Remove it while it is locked: later, it could be the lock of another process.
         try:
             remove(path)
         finally:
@@ -238,7 +266,8 @@ def lock_work_dir(work_dir: str) -> Iterator[None]:
 def remove_leftovers(folder: AnyPath) -> None:
     """Remove the temporary files of killed runs from a folder that no other run uses.
 
-    A bucket contains complete objects only.
+    They have the names of `temporary_file`. A bucket is left as it is: it contains
+    complete objects only.
     """
     for parent, _, names in os.walk(folder):
         for name in filter(TEMPORARY.search, names):
@@ -248,7 +277,7 @@ def remove_leftovers(folder: AnyPath) -> None:
 def list_names(folder: AnyPath) -> list[str]:
     """Return the sorted names in a folder, those of folders with a "/" at the end.
 
-    There are none if it is no folder.
+    [] if it is not a folder.
     """
     with suppress(FileNotFoundError, NotADirectoryError):
         return sorted(_call(folder, _list_folder, "listdir"))
@@ -256,12 +285,16 @@ def list_names(folder: AnyPath) -> list[str]:
 
 
 def _list_folder(folder: AnyPath) -> list[str]:
+    """Return the names in a local folder, those of folders with "/", as gfile does."""
     with os.scandir(folder) as entries:
         return [f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries]
 
 
 def escape(name: str) -> str:
-    r"""Return the name with bytes that are not UTF-8 as "\udce9", and NUL as "\x00"."""
+    r"""Return a name as valid text, in which only invalid characters are replaced.
+
+    Bytes that are not UTF-8 become "\udce9", NUL becomes "\x00".
+    """
     return name.replace("\0", "\\x00").encode(errors="backslashreplace").decode()
 
 
@@ -287,6 +320,7 @@ def remove(path: AnyPath) -> None:
 
 def make_folder(path: str) -> None:
     """Create a folder with its parents; a bucket needs none."""
+    # One after the other, because each name must be saved in its parent.
     if path and not is_remote(path) and not exists(path):
         make_folder(os.path.dirname(path))
         os.makedirs(path, exist_ok=True)
@@ -294,7 +328,10 @@ def make_folder(path: str) -> None:
 
 
 def _sync_folder_of(path: AnyPath) -> None:
-    """Make that a file or folder was made, renamed or removed survive a power cut."""
+    """Save on disk that `path` was created, renamed or removed.
+
+    Its folder has the name: unless that is synced, a power cut may undo the change.
+    """
     with suppress(OSError):  # a network file system may not support it
         descriptor = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
         try:
@@ -304,7 +341,7 @@ def _sync_folder_of(path: AnyPath) -> None:
 
 
 def digest(data: bytes) -> str:
-    """Return 16 hexadecimal digits that identify the bytes of an image."""
+    """Return 16 hexadecimal digits that identify bytes, such as those of an image."""
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
@@ -322,7 +359,8 @@ def read_parquet(path: AnyPath, columns: list[str] | None = None) -> "pd.DataFra
     import pandas as pd
     import pyarrow as pa
 
-    # With Arrow's own buffer its threads hold no Python object when Python exits.
+    # A buffer of Arrow, not of Python: Arrow's threads then hold no Python object when
+    # Python exits.
     return pd.read_parquet(pa.BufferReader(read_bytes(path)), columns=columns)
 
 
@@ -332,16 +370,23 @@ def write_parquet(table: "pd.DataFrame", path: AnyPath) -> None:
 
 
 def format_csv(table: "pd.DataFrame", *, header: bool = True) -> str:
-    """Return the table as CSV, without its index. Every text is read as it is here."""
+    """Return the table as CSV, without its index; readers get each text unchanged.
+
+    header: whether the first line has the names of the columns.
+    """
     text = table.to_csv(header=header, index=False)
-    # Readers end a row at "\r" unless it is quoted; Python before 3.13 does not.
+    # Readers end a row at "\r" unless it is quoted. Before Python 3.13 it is not, so
+    # all texts are quoted then.
     if "\r" in text:
         text = table.to_csv(header=header, index=False, quoting=csv.QUOTE_NONNUMERIC)
     return text
 
 
 def _call(path: AnyPath, function: Callable[[AnyPath], Any], gfile_name: str) -> Any:
-    """Return what a function, or that of `tf.io.gfile` for an address, returns."""
+    """Return `function(path)`, or for an address, what `tf.io.gfile` returns for it.
+
+    gfile_name: the function of `tf.io.gfile` that does the same as `function`.
+    """
     if is_remote(path):
         with _bucket(path) as gfile:
             return getattr(gfile, gfile_name)(path)
@@ -350,7 +395,11 @@ def _call(path: AnyPath, function: Callable[[AnyPath], Any], gfile_name: str) ->
 
 @contextmanager
 def _bucket(path: AnyPath) -> Iterator[Any]:
-    """Yield `tf.io.gfile`; its errors become Python's, with the path."""
+    """Yield `tf.io.gfile`; TensorFlow's errors become Python's, with the path.
+
+    Raises: TimeoutError: the bucket does not respond; FileNotFoundError; OSError.
+    """
+    # The bucket is "gs://NAME" of "gs://NAME/folder/file".
     _check_bucket(re.sub(r"(?s)(\w+://[^/]*).*", r"\1", str(path)))
     try:
         yield tf.io.gfile
@@ -365,8 +414,14 @@ def _bucket(path: AnyPath) -> Iterator[Any]:
 
 @cache
 def _check_bucket(bucket: str) -> None:
-    """Raise a TimeoutError if the bucket does not respond, not even by an error."""
-    # TensorFlow's own client retries for many minutes, and cannot be interrupted.
+    """Raise a TimeoutError if the bucket does not respond.
+
+    An error is a response, too: the next request to the bucket raises it. A bucket that
+    has responded is not checked again.
+    bucket: such as "gs://NAME".
+    """
+    # TensorFlow's own client retries for many minutes, and cannot be interrupted. This
+    # pool does not wait for its thread when the block ends.
     with ThreadPool(1) as threads:
         answer = threads.apply_async(tf.io.gfile.exists, [bucket])
         answer.wait(ANSWER_SECONDS)

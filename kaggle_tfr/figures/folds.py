@@ -13,12 +13,14 @@ OTHER_PLACES = ("test", "train only")  # may lack classes
 
 
 def plot_folds(counts: pd.DataFrame) -> Figure:
-    """Plot the images of each class in each fold and split.
+    """Plot the number of images of each class in each fold and split.
 
-    A red 0 is a class that a fold or a split lacks. Of more than 40 classes, the ten
-    largest and the ten smallest are drawn.
+    Each column of `counts` is a plot with a bar for each class. A red 0 is a class that
+    a fold or a split lacks. Of more than 40 classes, the ten largest and the ten
+    smallest are drawn; the title counts all.
     counts: of classes (rows, the largest first) in folds and splits (columns).
     """
+    # "test" and "train only" need not have images of every class.
     compared = counts.drop(columns=[*OTHER_PLACES], errors="ignore")
     n_lacking = (compared == 0).any(axis=1).sum()
     title = f"Classes that a fold or a split lacks: {n_lacking:,} of {len(counts):,}"
@@ -26,6 +28,7 @@ def plot_folds(counts: pd.DataFrame) -> Figure:
         largest = counts.head(10)
         counts = pd.concat([largest, counts.tail(10)])
     n_rows, n_columns = counts.shape
+    # In inches: 2.2 for the names of classes, then the plots.
     width = max(WIDTH, 2.2 + 0.85 * n_columns)
     figure = Figure((width, 1.2 + 0.25 * n_rows))
     axes, *_ = figure.subplots(
@@ -45,9 +48,11 @@ def plot_folds(counts: pd.DataFrame) -> Figure:
 
 
 def _draw_column(axis: Axes, column: pd.Series) -> None:
-    """Draw a bar with its number for each value.
+    """Draw a bar with its number for each class, and the fold or split as title.
 
-    Where images need not be of every class, bars are grey, and a 0 is not red.
+    In "test" and "train only", which need not have images of every class, bars are
+    grey, and a 0 is not red.
+    column: the number of images of each class.
     """
     place = str(column.name)
     is_compared = not place.startswith(OTHER_PLACES)

@@ -32,7 +32,9 @@ LINE = 0.165  # inches of a line of text
 def load(path: str, side: int = 400) -> np.ndarray:
     """Return an image of any format as people see it: upright, uint8 RGB.
 
-    side: pixels of the longer side, at most. A file that cannot be read is grey.
+    The shape is (height, width, 3). A file that cannot be read is a grey square.
+    path: of a file, or of an image in a record ("x.tfrec#17"). side: pixels of the
+    longer side, at most.
     """
     from kaggle_tfr.images.convert import load_pixels  # training machines lack cv2
 
@@ -56,16 +58,19 @@ def plot_images(
     """Plot images in rows, each above its caption.
 
     images: Pillow's or uint8 arrays, (height, width, 3) or (height, width).
-    columns: the images of each row, a multiple of `together`. colors: of the captions.
+    captions: one for each image, of one or more lines; colors: theirs.
+    columns: number of images of each row, a multiple of `together`.
     together: 2 for pairs, which are close to each other. headings: above each image or
-    group. square: cut each image to its middle square.
+    group. row_names: to the left of each row. square: cut each image to its middle
+    square.
+    Without images, a line is printed, and the result is None.
     """
     if not len(images):
         print("There is nothing to show.")
         return None
 
     pixels = [_to_rgb(image, square=square) for image in images]
-    above = _measure_text(headings)
+    above = _measure_text(headings)  # in inches
     gap = above + _measure_text(captions)
     figure = _make_figure(pixels, columns, together, gap)
     axes = figure.axes
@@ -78,10 +83,11 @@ def plot_images(
 
 
 def _add_title(figure: Figure, title: str, above: float) -> None:
-    """Write a title, `above` inches above a figure."""
+    """Write a title, `above` inches above a figure, in lines as wide as the figure."""
     figure.suptitle(
         textwrap.fill(title, TITLE_CHARACTERS),
         x=0,
+        # The height of a figure is 1.
         y=1 + above / figure.get_figheight(),
         ha="left",
         va="bottom",
@@ -91,7 +97,11 @@ def _add_title(figure: Figure, title: str, above: float) -> None:
 def _call_each(
     method: Callable[..., Any], objects: Sequence[Any], values: Any, **options: Any
 ) -> None:
-    """Call the method of each object with its value; there may be fewer values."""
+    """Call `method(object, value)` for each object with its value, in order.
+
+    If there are fewer values than objects, such as no captions, the other objects are
+    left as they are. options: of each call.
+    """
     for each, value in zip(objects, values, strict=False):
         method(each, value, **options)
 
@@ -102,7 +112,10 @@ def _add_captions(
     colors: Sequence[str],
     width: float,
 ) -> None:
-    """Write captions below images that are `width` inches wide."""
+    """Write captions below images that are `width` inches wide; cut longer lines.
+
+    colors: of the captions, black without.
+    """
     longest = int(width / CHARACTER_INCHES)
     for axis, caption in zip(axes, captions, strict=False):
         lines = [shorten(line, longest) for line in caption.split("\n")]
@@ -116,8 +129,10 @@ def _make_figure(
     together: int,
     gap: float,
 ) -> Figure:
-    """Return a figure with a plot for each image, in rows as high as their images.
+    """Return a figure with an empty plot for each image; its `axes` have their order.
 
+    A row is as high as its highest image.
+    columns: images of a row; `together` of them are a group, with a smaller space.
     gap: inches between the rows. Titles and labels may be outside the figure's edges.
     """
     heights = _measure_rows(images, columns)
@@ -132,19 +147,24 @@ def _make_figure(
         bottom=0,
         top=1,
         wspace=GAP,
-        hspace=gap / np.mean(heights),
+        hspace=gap / np.mean(heights),  # Matplotlib's unit is the mean height of rows
         height_ratios=heights,
     )
     for group in range(math.ceil(len(images) / together)):
         grid[group].subgridspec(1, together, wspace=GAP / 2).subplots()
     for axis in figure.axes:
+        # "S": lower images of a row are at its bottom, above their captions.
         axis.set(xticks=[], yticks=[], anchor="S")
         axis.spines[:].set(visible=True, color=GREY, linewidth=0.3)
     return figure
 
 
 def _measure_rows(images: Sequence[np.ndarray], columns: int) -> list[float]:
-    """Return the height of the highest image of each row, in inches."""
+    """Return the height of the highest image of each row, in inches.
+
+    All images have the same width.
+    """
+    # WIDTH is that of the figure in inches, GAP the space as a share of an image.
     width = (1 - GAP) * WIDTH / columns
     heights = [width / image.shape[1] * image.shape[0] for image in images]
     starts = range(0, len(images), columns)
@@ -152,7 +172,11 @@ def _measure_rows(images: Sequence[np.ndarray], columns: int) -> list[float]:
 
 
 def _to_rgb(pixels: Any, *, square: bool) -> np.ndarray:
-    """Return an image in colours, or its middle square."""
+    """Return an image as uint8 RGB, (height, width, 3).
+
+    pixels: Pillow's image or a uint8 array, also in grey. square: whether to return
+    only the middle square.
+    """
     image = Image.fromarray(np.asarray(pixels)).convert("RGB")
     if square:
         side = min(image.size)
@@ -161,24 +185,31 @@ def _to_rgb(pixels: Any, *, square: bool) -> np.ndarray:
 
 
 def _measure_text(texts: Sequence[str]) -> float:
-    """Return the height of the longest text with a small margin, in inches."""
+    """Return the height of the text with the most lines and a small margin, in inches.
+
+    Without texts it is the margin.
+    """
     n_lines = [text.count("\n") + 1 for text in texts]
+    # LINE is the height of a line.
     return LINE * (0.6 + max(n_lines, default=0))
 
 
 def plot_pairs(pairs: pd.DataFrame, title: str = "") -> Figure | None:
     """Plot the first pairs: both images with id, split and label, below their distance.
 
-    pairs: rows of `deduplicate.Found.pairs`. The second image is rotated as the first
-    one is. Two labels that contradict each other have two colours.
+    At most 12 pairs are drawn. The second image is rotated as the first one is.
+    Captions have two colours if the labels contradict each other.
+    pairs: rows of `deduplicate.Found.pairs`.
     """
     images: list[np.ndarray] = []
     captions: list[str] = []
     colors: list[str] = []
     pairs = pairs.head(MOST_PAIRS)
     for pair in pairs.to_dict("records"):
+        # An image without a label, "", contradicts no other one.
         labels = {pair["label_name_a"], pair["label_name_b"]} - {""}
         colors += [BLUE, ORANGE] if len(labels) == 2 else ["black", "black"]
+        # Orientations as in EXIF: 1 changes nothing.
         for end, orientation in (("a", 1), ("b", pair["orientation"])):
             image = load(pair[f"path_{end}"])
             images.append(apply_orientation(image, orientation))

@@ -55,21 +55,25 @@ STYLE: Any = {
 def use_style(shell: Any) -> None:
     """Set the style of all figures; show photographs as JPEG and charts as PNG.
 
-    shell: IPython's.
+    shell: IPython's, which shows the last value of a cell.
     """
     plt.rcParams.update(STYLE)
-    plt.close(plt.figure())  # Matplotlib's backend registers its own formats now
+    # With the first figure, Matplotlib's backend sets its own formats. The loop
+    # replaces them, so it must come later.
+    plt.close(plt.figure())
     for name in ("png", "jpeg"):
         formatter = shell.display_formatter.formatters[f"image/{name}"]
         formatter.for_type(Figure, partial(_format_figure, name=name))
 
 
 def _format_figure(figure: Figure, name: str) -> tuple[bytes, dict[str, int]] | None:
-    """Return the figure as a file, and its size on the page in pixels.
+    """Return the bytes of the figure as a file, and its size on the page in pixels.
 
-    name: of the format. None if the other one is better for this figure.
+    None if the other format is better: figures with photographs are JPEG, others PNG.
+    name: of the format, "jpeg" or "png".
     """
     images = [image for axis in figure.axes for image in axis.images]
+    # An image with three dimensions has colours; a matrix of a chart has two.
     has_photos = any(np.asarray(image.get_array()).ndim == 3 for image in images)
     if has_photos != (name == "jpeg"):
         return None
@@ -81,6 +85,7 @@ def _format_figure(figure: Figure, name: str) -> tuple[bytes, dict[str, int]] | 
         bbox_inches="tight",
         pil_kwargs={"quality": 82, "optimize": True, "progressive": True},
     )
+    # For sharp screens, the file has SHARPNESS pixels for each pixel of the page.
     width, height = Image.open(file).size
     return file.getvalue(), {
         "width": width // SHARPNESS,

@@ -6,9 +6,10 @@ LONGEST_NAME = 40  # characters of a class name beside bars
 
 
 def shorten(text: str, longest: int = LONGEST_NAME) -> str:
-    r"""Cut the middle out of a long text; wide characters count twice.
+    r"""Return a text in one line; if it is too long, without its middle.
 
     Control characters become their codes.
+    longest: number of characters; wide ones, such as Chinese, count twice.
 
     >>> shorten("a_photograph_of_the_garden.jpg", 16), shorten("two\nlines")
     ('a_photog…den.jpg', 'two\\nlines')
@@ -25,5 +26,6 @@ def shorten(text: str, longest: int = LONGEST_NAME) -> str:
 
 
 def _width(text: str) -> int:
-    """Return how many columns of a terminal the text takes."""
+    """Return the number of characters; wide ones, such as Chinese, count twice."""
+    # W and F: wide and full-width, in Unicode's table.
     return len(text) + sum(east_asian_width(character) in "WF" for character in text)

@@ -42,13 +42,19 @@ print(f"kaggle_tfr from {{package_dir}}")'''
 
 
 def format_carrier() -> str:
-    """Return the source of the cell that makes `import kaggle_tfr` work on Kaggle."""
+    """Return the source of the cell that makes `import kaggle_tfr` work on Kaggle.
+
+    It contains the files of the package as text, and unpacks them.
+    """
     text = base64.encodebytes(_pack()).decode().rstrip()
     return _CELL.format(version=__version__, text=text)
 
 
 def _pack() -> bytes:
-    """Return the files of the package as a tar.xz; equal files give equal bytes."""
+    """Return the package and its sample as a tar.xz; equal files give equal bytes.
+
+    Only modules and templates are in it, in one folder for each of the two.
+    """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for package, folder in FOLDERS.items():
@@ -56,7 +62,8 @@ def _pack() -> bytes:
                 if path.suffix in SOURCE_TYPES:
                     name = f"{package}/{path.relative_to(folder).as_posix()}"
                     source = path.read_bytes()
-                    entry = tarfile.TarInfo(name)  # dated 1970
+                    # Dated 1970, without an owner: the bytes depend on files only.
+                    entry = tarfile.TarInfo(name)
                     entry.size = len(source)
                     archive.addfile(entry, io.BytesIO(source))
     return lzma.compress(buffer.getvalue())

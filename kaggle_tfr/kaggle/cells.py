@@ -33,16 +33,20 @@ def format_notebook(
     values: Values,
     opening: str = "",
 ) -> str:
-    """Return the text of a notebook that carries the package and has all its steps.
+    """Return the JSON of a notebook that contains the package and runs these steps.
 
-    metadata: of kernel-metadata.json. values: the recipe's parameters.
-    opening: more code that runs before the first step.
+    Its cells are a header, the parameters, the package, and those of the notebooks.
+    metadata: of kernel-metadata.json. steps: names of notebooks, such as "03_plan".
+    values: the recipe's parameters. opening: more code that runs before the first step.
     Equal arguments give equal bytes.
     """
     cells_of_steps = [_read_cells(step) for step in steps]
+    # A notebook's first line is its title.
     headings = [cells[0].source.splitlines()[0] for cells in cells_of_steps]
     template = jinja2.Template(HEADER.read_text(), trim_blocks=True)
     header = template.render(headings=headings, metadata=metadata)
+    # Cells with _HIDDEN are folded. _OPENING copies the output of an earlier session of
+    # this kernel, if that is attached; then it has the code `opening`.
     cells = [
         new_markdown_cell(header),
         *_make_settings(steps, values),
@@ -50,6 +54,7 @@ def format_notebook(
         new_code_cell(_OPENING.format(slug=Path(metadata["id"]).name, more=opening)),
         *chain(*cells_of_steps),
     ]
+    # The ids that nbformat makes are random.
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number:02d}"
     notebook = new_notebook(cells=cells, metadata={"kernelspec": _KERNELSPEC})
@@ -58,7 +63,11 @@ def format_notebook(
 
 
 def _make_settings(steps: Sequence[str], values: Values) -> list[Any]:
-    """Return the cells of the parameters; those of the recipe are visible."""
+    """Return two cells that set the parameters of the steps.
+
+    The first one, which is folded, has the defaults; the second one has the recipe's
+    values.
+    """
     names = [name for step in steps for name in select_parameters(step)]
     changes = {name: values[name] for name in names if name in values}
     defaults = {name: DEFAULTS[name] for name in names if name not in values}
@@ -69,7 +78,8 @@ def _make_settings(steps: Sequence[str], values: Values) -> list[Any]:
 
 
 def _format_values(values: Values) -> str:
-    """Return a line for each parameter, with its description."""
+    """Return a line of code for each parameter, with its description as a comment."""
+    # Without a description, the comment is empty and is removed.
     lines = [
         f"{name} = {value!r}  # {PARAMETERS[name].description}".rstrip(" #")
         for name, value in values.items()
@@ -78,9 +88,13 @@ def _format_values(values: Values) -> str:
 
 
 def _read_cells(step: str) -> list[Any]:
-    """Return the cells of a notebook, without its parameters and links."""
+    """Return the cells of a notebook, without its parameters and links.
+
+    step: the notebook's name, such as "03_plan".
+    """
     path = bundled("notebooks") / f"{step}.ipynb"
-    # Text and code of the parameters follow the header; links are at the end.
+    # Left out: text and code of the parameters, after the header, and the last cell,
+    # which has a link to the next notebook.
     header, _, _, *cells, _ = nbformat.read(path, as_version=4).cells
     # A kernel has a table of contents in place of the links to the other notebooks.
     header.source = _LINKS.sub("", header.source)

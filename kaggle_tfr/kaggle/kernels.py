@@ -12,7 +12,7 @@ from kaggle_tfr.kaggle.metadata import KERNEL_FILE
 from kaggle_tfr.parameters import DEFAULT_NOTEBOOKS, DEFAULTS, Values, check_parameters
 from kaggle_tfr.storage import is_remote, write_atomically
 
-# Where a kernel writes, whatever a recipe says.
+# Where a kernel writes, in place of the values of a recipe.
 _FOLDERS = {"WORK_DIR": "/kaggle/working", "OUT_DIR": "", "PART": 0}
 # The metadata key of each type of input.
 _SOURCES = {
@@ -33,18 +33,21 @@ def write_kernels(
 ) -> list[str]:
     """Write the folders of kernels below `out`; return them in the order of pushing.
 
+    A folder contains kernel.ipynb and kernel-metadata.json.
     values: a recipe's parameters.
-    parts: 1 makes one kernel for all steps; more make one that plans, and one for each
-    part.
+    parts: 1 makes one kernel, for 01 to 05; more make one that plans, by 01 to 03, and
+        one that writes for each part.
     sources: inputs to attach in place of INPUT_DIR, "competition" or "owner/dataset".
-    accelerator: for example "TpuV5E8": makes one kernel that trains there, on
+    internet: whether the kernels can use the internet.
+    accelerator: for example "TpuV5E8": makes only a kernel that trains there, on
         `sources`, else TFREC_DIRS, else the parts that the other kernels write.
-    Raises: ValueError: an input is not on Kaggle.
+    Raises: ValueError: an input is not on Kaggle, or a parameter is wrong.
     """
     check_parameters(values)
+    # _FOLDERS are WORK_DIR, OUT_DIR and PART of a kernel: a recipe cannot change them.
     values = {"NAME": DEFAULTS["NAME"], **values, **_FOLDERS}
     write = partial(_write_kernel, out, enable_internet=internet)
-    slugs = _name_writers(values["NAME"], parts)
+    slugs = _name_writers(values["NAME"], parts)  # of the kernels that write
     if accelerator:
         return [_write_training_kernel(write, values, accelerator, sources, slugs)]
     inputs = _list_inputs(values, sources)
@@ -57,7 +60,12 @@ def write_kernels(
 def _write_part_kernels(
     write: Callable[..., str], values: Values, inputs: list[str], slugs: Sequence[str]
 ) -> list[str]:
-    """Write a kernel that plans and one for each part; return their folders."""
+    """Write a kernel that plans and one for each part; return their folders.
+
+    The output of the first one, which runs 01 to 03, is an input of the others.
+    write: `_write_kernel` with its folder and options. slugs: of the kernels that write
+    parts, one each.
+    """
     planner = to_slug(values["NAME"], "duplicates-leaks-folds")
     folders = [write(planner, DEFAULT_NOTEBOOKS[:3], values, inputs)]
     inputs = [*inputs, f"notebooks/{OWNER_PLACEHOLDER}/{planner}"]
@@ -68,6 +76,7 @@ def _write_part_kernels(
         "OUT_DIR": "/kaggle/working",
     }
     for part, slug in enumerate(slugs, 1):
+        # Code of the kernel: it copies the plan, and finds the number of its part.
         opening = (
             f'session.copy_output("{planner}", WORK_DIR)\n'
             f"PART = session.choose_part(WORK_DIR, {part}, {len(slugs)})"
@@ -83,13 +92,16 @@ def _write_training_kernel(
     sources: Sequence[str],
     slugs: Sequence[str],
 ) -> str:
-    """Write the kernel that trains; return its folder.
+    """Write the kernel that trains, by 05 and 06; return its folder.
 
-    slugs: of the kernels that write parts, which it reads where nothing else is set.
+    write: `_write_kernel` with its folder and options. accelerator: Kaggle's name of
+    the machine. sources: parts to read, in place of TFREC_DIRS. slugs: of the kernels
+    that write parts; it reads their output if there are no other parts.
     """
     processor = "tpu" if accelerator.startswith("Tpu") else "gpu"
     dirs = list(sources) or values.get("TFREC_DIRS")
-    # Kaggle replaces an unknown machine without a warning; a missing DEVICE stops 06.
+    # Kaggle replaces an unknown machine by another one without a warning. DEVICE makes
+    # 06 stop there.
     values = {"DEVICE": processor, **values, "TFREC_DIRS": dirs or slugs}
     return write(
         to_slug(values["NAME"], f"training-on-{accelerator.lower()}"),
@@ -102,7 +114,10 @@ def _write_training_kernel(
 
 
 def _name_writers(name: str, parts: int) -> list[str]:
-    """Return the slugs of the kernels that write the parts."""
+    """Return the slugs of the kernels that write the parts, in the order of the parts.
+
+    name: NAME. parts: their number.
+    """
     tail = "images-to-tfrecords"
     if parts == 1:
         return [to_slug(name, tail)]
@@ -111,15 +126,16 @@ def _name_writers(name: str, parts: int) -> list[str]:
 
 
 def _list_inputs(values: Values, sources: Sequence[str]) -> list[str]:
-    """Return what the steps read, by its names on Kaggle.
+    """Return the inputs that the steps read: slugs, or paths and addresses of a recipe.
 
-    sources: in place of INPUT_DIR and MORE_INPUTS.
+    They are INPUT_DIR, MORE_INPUTS, OVERRIDES, COMPARE_WITH and FOLDS_FROM.
+    sources: in place of INPUT_DIR and MORE_INPUTS, if there are any.
     """
     input_dir = values.get("INPUT_DIR")
     if not input_dir:  # the bundled sample, of which all other inputs are parts
         return list(sources)
     more = [settings["INPUT_DIR"] for settings in values.get("MORE_INPUTS", [])]
-    # A plain name is a folder below INPUT_DIR.
+    # A plain name is a folder below INPUT_DIR, which is attached as a whole.
     further = [name for name in more if "/" in name]
     inputs = list(sources) or [input_dir, *further]
     for parameter in ("OVERRIDES", "COMPARE_WITH", "FOLDS_FROM"):
@@ -138,10 +154,17 @@ def _write_kernel(
     opening: str = "",
     **metadata: Any,
 ) -> str:
-    """Write a kernel's metadata and notebook; return its folder."""
+    """Write a kernel's metadata and notebook; return its folder, out/slug.
+
+    steps: names of notebooks. values: parameters. inputs: of `_list_inputs`; those on
+    Kaggle become sources in the metadata. opening: code before the first step.
+    metadata: more entries of kernel-metadata.json.
+    Raises: ValueError: an input is not on Kaggle.
+    """
     metadata |= {
+        # `push` puts the user's name in place of the placeholder.
         "id": f"{OWNER_PLACEHOLDER}/{slug}",
-        # It makes this very slug: Kaggle would otherwise choose another.
+        # Kaggle makes a slug from the title: from this one, the same as in the id.
         "title": slug.replace("-", " ").capitalize(),
         "code_file": "kernel.ipynb",
         "language": "python",
@@ -166,6 +189,10 @@ def _find_source(name: str) -> tuple[str, str]:
 
     >>> _find_source("/kaggle/input/datasets/ada/tea/train")
     ('dataset_sources', 'ada/tea')
+
+    The name can begin with its type: "competitions", "datasets" or "notebooks". Without
+    it, "a" is a competition, and "a/b" a dataset.
+    Raises: ValueError: it is not the name of a Kaggle input.
     """
     path = name.removeprefix("/kaggle/input/").rstrip("/")
     if not re.fullmatch(r"[\w-]+(/[\w.-]+)*", path):
@@ -176,6 +203,7 @@ def _find_source(name: str) -> tuple[str, str]:
         )
     words = path.split("/")
     input_type = "datasets" if words[1:] else "competitions"
+    # The types, each with its key in the metadata.
     if words[0] in _SOURCES:
         input_type = words.pop(0)
     n_words = 1 if input_type == "competitions" else 2

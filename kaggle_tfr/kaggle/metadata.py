@@ -13,25 +13,32 @@ DATASET_FILE = "dataset-metadata.json"
 
 
 def read_metadata(path: Path, username: str) -> dict[str, Any]:
-    """Return the content of a metadata file, with the user as owner.
+    """Return the content of a metadata file, with the user in place of a placeholder.
 
     Raises: ValueError: it is not JSON.
     """
+    # A file that was written without a login has INSERT_USERNAME_HERE as owner.
     text = read_text(path).replace(OWNER_PLACEHOLDER, username)
     return parse_json(text, str(path), "Write the file again.")
 
 
 def read_kernel(folder: str, username: str) -> dict[str, Any]:
-    """Return the metadata of a kernel, with the absolute path of its code_file."""
+    """Return kernel-metadata.json of a kernel's folder, with the user as owner.
+
+    Its code_file, a name in the folder, becomes an absolute path.
+    Raises: ValueError: it is not JSON.
+    """
     metadata = read_metadata(Path(folder, KERNEL_FILE), username)
     code_file = Path(folder, metadata["code_file"])
     metadata["code_file"] = str(code_file.resolve())
     return metadata
 
 
-def read_dataset(folder: str, username: str) -> str:
+def prepare_dataset(folder: str, username: str) -> str:
     """Check a part and write its owner into its metadata; return the dataset's name.
 
+    The name is "owner/slug". Only dataset-metadata.json is changed, which SHA256SUMS
+    does not list.
     Raises: ValueError: a file has changed or does not belong to the part, or the
     license is missing.
     """
@@ -53,20 +60,22 @@ def read_dataset(folder: str, username: str) -> str:
 
 
 def _find_changes(part_dir: str) -> list[str]:
-    """Return the files of a part that are not as SHA256SUMS has them.
+    """Return the names of a part's files that are missing, changed, or not its own.
 
-    A link counts as a file, whatever it leads to.
+    The files of a part are those that SHA256SUMS lists. A link counts as a file,
+    whatever it leads to.
     """
     sums = read_sums(part_dir)
     paths = Path(part_dir).rglob("*")
     files = [path for path in paths if path.is_symlink() or not path.is_dir()]
     names = {str(path.relative_to(part_dir)) for path in files}
+    # SHA256SUMS lists neither itself nor the metadata, which the user may change.
     unlisted = names - {*sums, SUMS, DATASET_FILE}
     return [*find_changed_files(part_dir, sums), *sorted(unlisted)]
 
 
 def list_kernels(folder: str) -> list[str]:
-    """Return the folder if it is a kernel's, else the folders of kernels in it.
+    """Return [folder] if it is a kernel's, else the sorted folders of kernels in it.
 
     Raises: FileNotFoundError: there is none.
     """

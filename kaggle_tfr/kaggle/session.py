@@ -8,8 +8,9 @@ from kaggle_tfr.storage import write_atomically
 
 
 def copy_output(kernel: str, folder: str) -> None:
-    """Copy the output of a kernel, if it is attached; files that are here stay.
+    """Copy the output of a kernel, if it is attached; existing files are not replaced.
 
+    folder: gets the files, in the same subfolders.
     kernel: a slug, of another kernel or of an earlier session of this one.
     """
     source = find_folder(kernel)
@@ -24,8 +25,10 @@ def copy_output(kernel: str, folder: str) -> None:
 def choose_part(work: str, position: int, n_parts: int) -> int:
     """Return the number of the part that a kernel writes, as PART has it.
 
-    The first part of a plan that continues earlier parts is not part 1.
-    position: of the kernel among the `n_parts` kernels that write parts, from 1.
+    If the plan continues earlier parts, its first part is not part 1, but is still
+    written by the kernel at position 1.
+    work: the folder of the plan. position: of the kernel among the `n_parts` kernels
+    that write parts, from 1.
     Raises: ValueError: the plan has another number of parts.
     """
     plan = read_plan(work)

@@ -17,7 +17,7 @@ import pandas as pd
 from kaggle_tfr.kaggle.metadata import (
     DATASET_FILE,
     KERNEL_FILE,
-    read_dataset,
+    prepare_dataset,
     read_kernel,
 )
 from kaggle_tfr.shards import SUMS
@@ -28,9 +28,10 @@ MAX_POLLS = 60  # until Kaggle has processed the files of a dataset
 
 
 def call(method: str, name: str, *arguments: Any, **options: Any) -> Any:
-    """Call a method of Kaggle's client, which retries while the network is down.
+    """Return the answer of Kaggle's client, which retries while the network is down.
 
-    name: of a kernel or dataset, or a folder.
+    method: of the client, such as "kernels_push". name: of a kernel or dataset, or a
+    folder: its first argument.
     Raises: FileNotFoundError: it is missing, or private and somebody else's.
     RuntimeError: the client or the server rejected the request.
     """
@@ -43,7 +44,8 @@ def call(method: str, name: str, *arguments: Any, **options: Any) -> Any:
         is_missing = getattr(response, "status_code", 0) in (403, 404)
         error_type = FileNotFoundError if is_missing else RuntimeError
         raise error_type(f"{method} of '{name}' failed: {error}") from error
-    if problem := getattr(answer, "error", ""):  # in an answer with status 200
+    # The server reports some errors in an answer with status 200.
+    if problem := getattr(answer, "error", ""):
         raise RuntimeError(f"{method} of '{name}' was rejected: {problem}")
     return answer
 
@@ -69,6 +71,9 @@ def push_kernels(
 ) -> pd.DataFrame:
     """Push kernels and fetch their output; return each kernel's state and problem.
 
+    Columns: name ("owner/slug"); state: "finished", "unfinished" (push it again) or
+    "failed"; problem: "" for none. A kernel is pushed after the kernels whose output it
+    reads; if one of these does not finish, it is not pushed and has no row.
     The same call resumes after an interruption: finished kernels are not pushed again,
     running ones are waited for, unfinished ones continue from their own output.
     output: the folder for their outputs. at_once: sessions at a time.
@@ -80,6 +85,7 @@ def push_kernels(
     rows: list[tuple[str, ...]] = []
     run = partial(_run_kernel, output=output)
     with ThreadPool(at_once) as threads:
+        # Ready: of its sources only the kernel itself is unfinished.
         while ready := [
             kernel
             for kernel in waiting
@@ -92,7 +98,10 @@ def push_kernels(
 
 
 def _run_kernel(kernel: dict[str, Any], output: str) -> tuple[str, ...]:
-    """Push a kernel and fetch its output; return its row of the table."""
+    """Push a kernel and fetch its output; return its name, state and problem.
+
+    kernel: of `read_kernel`. output: the folder around the outputs of all kernels.
+    """
     name = kernel["id"]
     output = f"{output}/{Path(name).name}"
     state = "failed"
@@ -107,7 +116,9 @@ def _run_kernel(kernel: dict[str, Any], output: str) -> tuple[str, ...]:
 def _finish_kernel(kernel: dict[str, Any], output: str) -> tuple[str, str]:
     """Do what no earlier call has done for a kernel; return its state and problem.
 
-    A file in its output has the state, and the digest of what was pushed.
+    A file in its output contains the state, and the digest of what was pushed: another
+    kernel is pushed again.
+    kernel: of `read_kernel`. output: the folder of its output.
     """
     digest = _digest(kernel)
     state_file = f"{output}/push.state"
@@ -117,10 +128,12 @@ def _finish_kernel(kernel: dict[str, Any], output: str) -> tuple[str, str]:
 
     if saved != f"pushed {digest}":
         sources = kernel.get("kernel_sources", [])
+        # The next session continues from the output of the last one.
         if saved == f"unfinished {digest}":
             sources = [*sources, kernel["id"]]
         _push({**kernel, "kernel_sources": sources})
         shutil.rmtree(output, ignore_errors=True)
+        # If this process ends now, the next call waits for the same session.
         write_atomically(state_file, f"pushed {digest}")
     state, problem = _fetch_output(kernel["id"], output)
     write_atomically(state_file, f"{state} {digest}")
@@ -128,13 +141,22 @@ def _finish_kernel(kernel: dict[str, Any], output: str) -> tuple[str, str]:
 
 
 def _digest(kernel: dict[str, Any]) -> str:
-    """Return the SHA-256 of a kernel's metadata and code, wherever its folder is."""
+    """Return the SHA-256 of a kernel's metadata and code, wherever its folder is.
+
+    kernel: of `read_kernel`; code_file contains the path of the folder.
+    """
     metadata = json.dumps({**kernel, "code_file": ""}).encode()
     code = Path(kernel["code_file"]).read_bytes()
     return hashlib.sha256(metadata + code).hexdigest()
 
 
 def _push(kernel: dict[str, Any]) -> None:
+    """Push a kernel, which starts its session.
+
+    kernel: of `read_kernel`, whose code_file is an absolute path.
+    Raises: RuntimeError: Kaggle rejects it, or cannot attach one of its inputs.
+    """
+    # The client reads the metadata from a file.
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, KERNEL_FILE).write_text(json.dumps(kernel), encoding="utf-8")
         answer = call("kernels_push", folder)
@@ -149,8 +171,10 @@ def _push(kernel: dict[str, Any]) -> None:
 
 
 def _fetch_output(name: str, output: str) -> tuple[str, str]:
-    """Wait for the end of a session and download its output; return the kernel's state
-    and problem.
+    """Wait for the end of a session, download its output; return state and problem.
+
+    The state is "finished", "unfinished" (a part lacks shards) or "failed".
+    name: of the kernel. output: the folder for its output.
     """
     while True:
         answer = call("kernels_status", name)
@@ -172,6 +196,7 @@ def publish_parts(
 ) -> pd.DataFrame:
     """Upload each part as a dataset; return the state of each dataset.
 
+    Columns: name ("owner/slug"); state: "uploaded" or "there already"; problem: "".
     The same call resumes after an interruption. A dataset with equal files is not sent
     again.
     notes: what is new in a new version; without notes an existing dataset is not
@@ -180,7 +205,8 @@ def publish_parts(
     RuntimeError: a dataset does not have the files of its part.
     """
     username = read_username()
-    names = [read_dataset(folder, username) for folder in folders]
+    # All parts are checked before the first one is sent.
+    names = [prepare_dataset(folder, username) for folder in folders]
     states = [
         _publish_part(*part, notes, public) for part in zip(folders, names, strict=True)
     ]
@@ -188,7 +214,11 @@ def publish_parts(
 
 
 def _publish_part(folder: str, name: str, notes: str, public: bool) -> str:
-    """Upload one part; return the state of its dataset."""
+    """Upload one part; return the state of its dataset: "uploaded" or "there already".
+
+    folder: the part. name: of the dataset. notes, public: as in `publish_parts`.
+    Raises: RuntimeError: after the upload, the dataset has other files.
+    """
     if not _find_differences(name, folder):
         return "there already"
     if notes:
@@ -196,7 +226,8 @@ def _publish_part(folder: str, name: str, notes: str, public: bool) -> str:
     else:  # an error if the dataset exists
         call("dataset_create_new", folder, public, dir_mode="tar")
 
-    # Kaggle processes the files for a while, and lists those of the old version.
+    # Kaggle processes the files for a while, and lists those of the old version
+    # meanwhile.
     for _ in range(MAX_POLLS):
         differences = _find_differences(name, folder)
         if not differences:
@@ -209,33 +240,41 @@ def _publish_part(folder: str, name: str, notes: str, public: bool) -> str:
 
 
 def _find_differences(name: str, folder: str) -> list[str]:
-    """Return the files of a part that a dataset lacks or has with other bytes."""
+    """Return the names in a part that a dataset lacks or has with other bytes.
+
+    name: of the dataset. folder: the part. dataset-metadata.json is not compared.
+    """
     remote = _list_files(name)
     differences = []
     for path in sorted(Path(folder).iterdir()):
         is_equal = remote.get(path.name) == path.stat().st_size
-        if path.is_dir():  # sent as an archive, which Kaggle unpacks some time later
+        if path.is_dir():
+            # It is sent as an archive, which Kaggle unpacks some time later.
             archive = (f"{path.name}/", f"{path.name}.tar")
             is_equal = any(file.startswith(archive) for file in remote)
         if not is_equal and path.name != DATASET_FILE:
             differences.append(path.name)
-    # Kaggle reports no checksums, but this file contains all of them.
+    # Names and sizes are equal now. Kaggle reports no checksums, but a part's file
+    # SHA256SUMS (SUMS) contains those of all its files.
     if not differences and _download_sums(name) != read_text(f"{folder}/{SUMS}"):
         differences.append(SUMS)
     return differences
 
 
 def _download_sums(name: str) -> str:
-    """Return the text of a dataset's SHA256SUMS."""
+    """Return the text of a dataset's SHA256SUMS, from Kaggle."""
     with tempfile.TemporaryDirectory() as folder:
         call("dataset_download_file", name, SUMS, folder)
         return read_text(f"{folder}/{SUMS}")
 
 
 def _list_files(name: str) -> dict[str, int]:
-    """Return the bytes of a dataset's files; one that does not exist has none."""
+    """Return the size of each file of a dataset in bytes, by name.
+
+    {} if the dataset does not exist.
+    """
     sizes = {}
-    token = None
+    token = None  # of a page: None for the first one, "" after the last one
     with suppress(FileNotFoundError):
         while token != "":
             page = call("dataset_list_files", name, token, page_size=200)
