@@ -28,11 +28,13 @@ def test_labels_are_contiguous_and_sorted(names):
 
 
 def test_columns_with_one_1_a_row_can_be_one_class():
-    """With LABEL_KIND: single other rows are rejected."""
-    cells = ["1,0", "0,1", "1,1", "0,0"]
-    changes = {"label_column": ["rust", "scab"], "label_kind": "single"}
+    """So they are by default; with LABEL_KIND: single other rows are rejected."""
+    changes = {"label_column": ["rust", "scab"]}
+    _, labels = read_cells("rust,scab", ["1,0", "0,1"], **changes)
+    assert labels.kind == "single"
 
-    images, labels = read_cells("rust,scab", cells, **changes)
+    cells = ["1,0", "0,1", "1,1", "0,0"]
+    images, labels = read_cells("rust,scab", cells, **changes, label_kind="single")
 
     assert labels.classes == ("rust", "scab")
     assert images["problem"].tolist() == ["", "", "no label", "no label"]
@@ -42,9 +44,8 @@ def test_columns_with_one_1_a_row_can_be_one_class():
 def test_a_quantity_is_a_float_column_and_ten_bins():
     """The bins have equal counts; a cell that is not a number rejects its row."""
     cells = [*np.arange(100) ** 2 / 8, "about 3", ""]
-    changes = {"label_column": "age", "label_kind": "number"}
 
-    images, labels = read_cells("age", cells, **changes)
+    images, labels = read_cells("age", cells, label_column="age", label_kind="number")
 
     assert labels.label_columns == ("age",)
     assert images["age"].tolist()[:100] == cells[:100]
