@@ -46,9 +46,11 @@ def test_bad_names_and_special_files_of_a_csv(monkeypatch):
 
     _, rejected = read_rejects("in")
 
-    expected = dict.fromkeys(["n\\x00.jpg", *missing[1:]], "missing file")
-    expected["train_images/\\udce9.jpg"] = "no row in train.csv"
-    assert rejected == SPECIAL | expected
+    assert rejected == {
+        **SPECIAL,
+        **dict.fromkeys(["n\\x00.jpg", *missing[1:]], "missing file"),
+        "train_images/\\udce9.jpg": "no row in train.csv",
+    }
 
 
 def test_names_that_are_not_text_are_rejected():

@@ -45,8 +45,8 @@ def test_a_dozen_lines_read_files_as_the_package_does(images, capsys):
     """The rotation, the profile, 16 bits and the transparency are right."""
     names = run_cells("01-06", "01-07", "01-09", good=images, **LIBRARIES)
 
-    printed = capsys.readouterr().out
-    assert printed.count("equal to the package's reader: True") == 4
+    equal = "equal to the package's reader: True"
+    assert capsys.readouterr().out.count(equal) == 4
     for data, intended in zip(names["files"].values(), names["intended"], strict=True):
         pixels = names["read_upright_srgb"](data)
         assert np.abs(pixels - np.asarray(intended, float)).mean() < 2
@@ -56,8 +56,8 @@ def test_each_fault_is_found_in_its_image(images, capsys):
     """A note counts the images with each fault; the figure starts with the worst."""
     run_cells("01-27", images=images, work=".", **LIBRARIES)
 
-    printed = capsys.readouterr().out
-    assert printed.startswith("! 1 of 5 images: dark (brightness below 25).\n")
+    note = "! 1 of 5 images: dark (brightness below 25).\n"
+    assert capsys.readouterr().out.startswith(note)
     texts = [axis.get_xlabel() for axis in plt.gcf().axes]
     plt.close()
     worst = dict(zip(texts[::3], texts[1::3], strict=True))

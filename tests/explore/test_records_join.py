@@ -92,8 +92,11 @@ def test_columns_of_labels_are_those_of_the_records(kind, cells, rows):
     """Also if no image of the input is of a class; flags follow from the names."""
     labels = Labels(kind, ("ant", "bee"), ("ant", "bee"))
     input_labels = Labels(kind, ("ant",), ("ant",))
-    text = "same, train, ant, d1,\nrelabelled, train, ant, d2,"
-    images = list_images(text, ant=cells)
+    images = list_images(
+        """same, train, ant, d1,
+        relabelled, train, ant, d2,""",
+        ant=cells,
+    )
     records = list_records(
         """same, train, ant, d1, 0
         relabelled, train, bee, d2, 1

@@ -53,8 +53,8 @@ def damage_shards(part):
     rng = random.Random(20_261_123)
     images = {}
     places = []
+    records = iter(read_images(part).items())
     for number, shard in enumerate(sorted(part.glob("*.tfrec"))):
-        records = read_images(part, shard.name).items()
         before = shard.read_bytes()
         after = bytearray(before)
         (flip_a_byte, truncate, tear_frames)[number % 3](after, rng)
@@ -62,7 +62,7 @@ def damage_shards(part):
 
         lost = []
         frames = list_frames(before).items()
-        for (image_id, image), (start, frame) in zip(records, frames, strict=True):
+        for (start, frame), (image_id, image) in zip(frames, records, strict=False):
             if after[start : start + len(frame)] == frame:
                 images[image_id] = image
             else:

@@ -9,10 +9,10 @@ from kaggle_tfr_sample import write_sample
 
 def test_the_same_bytes_every_time():
     """On one core too; and a folder that is complete is left as it is."""
-    truth = write_sample("first", scale=1 / 20)
+    truth = write_sample("first", scale=1 / 40)
 
     use_backend(n_jobs=1)
-    assert truth == write_sample("second", scale=1 / 20)
+    assert truth == write_sample("second", scale=1 / 40)
     close_backend()
     assert truth == json.loads(Path("first/truth.json").read_text())
     for path in Path("first").rglob("*.*"):
