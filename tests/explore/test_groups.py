@@ -74,7 +74,9 @@ def test_what_a_split_shares_is_counted(capsys):
     assert "! 20 of 20 images are in 10 groups; 80% of the val" in sentence
 
 
-ROWS = """image_id,label,folder,site
+ROWS = """
+image_id,label,folder,site
+
 p1_0.jpg,x,1,NA
 p1_1.jpg,y,1,NA
 p2_0.jpg,x,2,

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from support.inputs import read
@@ -43,9 +42,8 @@ def test_rows_keep_their_order_and_problems(images):
         data = Path(row["path"]).read_bytes()
         assert row["digest"] == storage.digest(data)
         _, luma = check_image(data)
-        bits, [texture] = hash_images(luma[None])
+        bits, _ = hash_images(luma[None])
         assert [row[name] for name in ALL_HASHES] == bits.view(">u8")[0].tolist()
-        assert row["texture"] == np.float32(texture)
 
 
 def test_a_rerun_reads_only_what_changed(images, monkeypatch):

@@ -79,9 +79,13 @@ def test_columns_with_other_cells_than_0_and_1_are_rejected():
 
 
 def test_plain_ids_have_one_mask_class():
-    """Its codes are joined; a CSV with an empty code lists all images."""
-    text = "id,code\ncar_0,40 3\ncar_0,1 2\ncar_0,41 5\ncar_1,\n"
-    folder = put_csv(".", text, ["car_0.jpg", "car_1.jpg", "car_2.jpg"])
+    """Its codes are joined; a CSV with an empty code lists all images.
+
+    A code may have more characters than Python's limit of a cell, 131,072.
+    """
+    code = " ".join(f"{2 * run + 1} 1" for run in range(20_000))
+    text = f"id,code\ncar_0,40 3\ncar_0,1 2\ncar_0,41 5\ncar_1,\ncar_3,{code}\n"
+    folder = put_csv(".", text, [f"car_{number}.jpg" for number in range(4)])
 
     table, labels = read(folder, label_kind="masks", label_column="code")
 
@@ -89,5 +93,6 @@ def test_plain_ids_have_one_mask_class():
     assert rows_of(table, "code", "problem") == {
         "car_0": ["1 2 40 6", ""],
         "car_1": ["", ""],
+        "car_3": [code, ""],
         "train_images/car_2.jpg": ["", "no row in train.csv"],
     }
