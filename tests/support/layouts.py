@@ -478,14 +478,14 @@ def json_lines():
     answer="""PATTERN: "*_green.png"
 PATH_TEMPLATE: "{Id}_green"
 LABEL_COLUMN: Target
-LABEL_SEPARATOR: ' '""",
+LABEL_SEPARATOR: '|'""",
 )
 def protein_atlas():
     """Four files for each row."""
     ids = many("id{:02}", 20)
     for colour in ("red", "green", "blue", "yellow"):
         put(many(f"train/{{}}_{colour}.png", ids))
-    csv("train.csv", "Id,Target", ids, ["16", "0", "2", "16 0"])
+    csv("train.csv", "Id,Target", ids, ["16", "0", "2", "16|0"])
 
 
 VEHICLES = ["bus", "car", "train"]
