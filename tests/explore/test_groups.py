@@ -88,7 +88,6 @@ GROUPS = {
     "site": ["NA", "NA", "", "EU"],
     "names: (p[0-9]+)_": ["p1", "p1", "p2", ""],
     "folder": ["train_images"] * 4,
-    "label": [0, 1, 0, 1],
 }
 
 

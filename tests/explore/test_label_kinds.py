@@ -42,7 +42,10 @@ def test_columns_with_one_1_a_row_can_be_one_class():
 
 
 def test_a_quantity_is_a_float_column_and_ten_bins():
-    """The bins have equal counts; a cell that is not a number rejects its row."""
+    """The bins have equal counts; a cell that is not a number rejects its row.
+
+    The column must not replace one of the measured columns.
+    """
     cells = [*np.arange(100) ** 2 / 8, "about 3", ""]
 
     images, labels = read_cells("age", cells, label_column="age", label_kind="number")
@@ -52,6 +55,8 @@ def test_a_quantity_is_a_float_column_and_ten_bins():
     assert images["label"].tolist() == [n // 10 for n in range(100)] + [-1, -1]
     assert labels.classes[0] == images["label_name"][0] == "(-0.001, 12.263]"
     assert images["problem"].tolist()[100:] == ["no label"] * 2
+    _, labels = read_cells("width", "12", label_column="width", label_kind="number")
+    assert labels.label_columns == ("target",)
 
 
 def test_label_map_joins_classes_and_leaves_images_out():

@@ -59,7 +59,6 @@ def test_each_fault_is_found_in_its_image(images, capsys):
     note = "! 1 of 5 images: dark (brightness below 25).\n"
     assert capsys.readouterr().out.startswith(note)
     texts = [axis.get_xlabel() for axis in plt.gcf().axes]
-    plt.close()
     worst = dict(zip(texts[::3], texts[1::3], strict=True))
     assert worst["brightness"].startswith("1.png: ")
     assert worst["sharpness"] == worst["texture"] == "3.png: 0.00"
