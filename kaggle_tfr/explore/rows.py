@@ -188,7 +188,7 @@ def find_ids(rows: pd.DataFrame, files: Files) -> str:
 
 def _split_tails(names: pd.Series) -> tuple[pd.Series, pd.Series]:
     """Return names and the labels that end them, as in "0011165.jpg_Fish", or ""."""
-    halves = names.str.extract(r"(.+\.[A-Za-z]{3,4})_([^_.]*)$")
+    halves = names.str.extract(r"(?s)^(.+\.[A-Za-z]{3,4})_([^_.]*)$")
     return halves[0].fillna(names), halves[1].fillna("")
 
 
