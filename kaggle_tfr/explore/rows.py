@@ -218,7 +218,7 @@ def _split_tails(names: pd.Series) -> tuple[pd.Series, pd.Series]:
 
     "0011165.jpg_Fish" gives "0011165.jpg" and "Fish".
     """
-    halves = names.str.extract(r"(.+\.[A-Za-z]{3,4})_([^_.]*)$")
+    halves = names.str.extract(r"(?s)^(.+\.[A-Za-z]{3,4})_([^_.]*)$")
     return halves[0].fillna(names), halves[1].fillna("")
 
 

@@ -1,7 +1,5 @@
 """A table that cannot be right stops the run, or is a doubt with what to do."""
 
-import re
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -22,8 +20,7 @@ def make_table(problems, label_names=("x", "y")):
 
 def test_most_images_that_are_unusable_for_one_reason_stop_the_run():
     """Half of them do not, and neither do files that a CSV does not list."""
-    half = ["missing file", "no label", "", ""] * 5
-    check_table(make_table([*half, *["missing file"] * 5])[0])
+    check_table(make_table(["missing file", "no label", "", "missing file"] * 5)[0])
     check_table(make_table(["no row in train.csv"] * 9 + [""])[0])
 
     damaged = [f"unreadable: {n}" for n in range(11)]
@@ -32,21 +29,23 @@ def test_most_images_that_are_unusable_for_one_reason_stop_the_run():
 
 
 @pytest.mark.parametrize(
-    ("problems", "names", "doubt"),
+    ("n_images", "names", "label_column", "doubt"),
     [
-        ([""] * 4, "x", "All images are of one class, 'x'"),
-        ([""] * 30, [f"c{n}" for n in range(20)], "30 images are of 20 classes"),
-        ([""] * 4, ["x", "images"], "A class is called 'images', like a split or a"),
+        (4, "x", "folder", "✗ All images are of one class, 'x'"),
+        (21, "abcdefghijk", "folder", "✗ 21 images are of 11 classes"),
+        (20, "abcdefghijklmnopqrst", "folder", ""),
+        (4, ["x", "images"], "", "✗ A class is called 'images', like a split or a"),
+        (4, ["x", "images"], "folder", ""),
     ],
 )
-def test_what_is_probably_wrong_is_a_doubt(problems, names, doubt, capsys):
+def test_what_is_probably_wrong_is_a_doubt(
+    n_images, names, label_column, doubt, capsys
+):
     """A class that LABEL_COLUMN chooses by its name is not doubted."""
-    images, labels = make_table(problems, names)
-    note_doubts(images, labels, "")
-    text = capsys.readouterr().out
-    assert re.fullmatch(f"✗ {doubt}.*\n", text)
-    note_doubts(images, labels, "folder")
-    assert capsys.readouterr().out == ("" if "is called" in doubt else text)
+    note_doubts(*make_table([""] * n_images, names), label_column)
+    output = capsys.readouterr().out
+    assert output.startswith(doubt)
+    assert bool(output) == bool(doubt)
 
 
 def test_a_table_of_test_images_only_is_an_error():

@@ -10,33 +10,33 @@ from kaggle_tfr.explore.inputs import read_table
 from kaggle_tfr.explore.step import save_template
 
 OUTSIDE = "link leads outside INPUT_DIR"
-ROWS = "image_id,label\na.jpg,x\n"
 
 
 def test_links_of_class_folders_stay_within_the_input():
-    """Links to files and folders outside are rejected; a link inside is read."""
+    """Links that lead outside are rejected.
+
+    Inside, a link to a file is read, but not one to a folder, which is listed anyway.
+
+    A template outside is not copied to parts, which are published.
+    """
     # The path of the last one begins as that of INPUT_DIR does.
     put(".", ["real/cat/1.jpg", "real/dog/2.jpg", "secret/s.jpg", "real-2/3.jpg"])
     os.symlink(os.path.abspath("secret/s.jpg"), "real/cat/file.jpg")
     os.symlink("../cat/1.jpg", "real/dog/inside.jpg")
     os.symlink("../../real-2/3.jpg", "real/dog/beside.jpg")
     os.symlink("../secret", "real/evil")
+    os.symlink("cat", "real/again")
+    os.symlink("../secret/s.jpg", "real/submission.csv")
     os.symlink("real", "input")  # INPUT_DIR itself may be a link
 
+    save_template("input", "submission.csv", "work")
+    assert not os.path.exists("work")
     images, _ = read("input")
 
     outside = ["cat/file.jpg", "dog/beside.jpg", "evil/"]
     inside = ["cat/1.jpg", "dog/2.jpg", "dog/inside.jpg"]
     expected = dict.fromkeys(outside, OUTSIDE) | dict.fromkeys(inside, "")
     assert rows_of(images, "problem") == expected
-
-
-def test_a_template_that_is_a_link_out_of_the_input_is_not_copied():
-    """It would be published with the parts."""
-    put(".", ["in/a.jpg"], {"submission.csv": ROWS})
-    os.symlink("../submission.csv", "in/submission.csv")
-    save_template("in", "submission.csv", "work")
-    assert not os.path.exists("work")
 
 
 def test_links_to_shards_stay_within_the_input():
@@ -51,54 +51,41 @@ def test_links_to_shards_stay_within_the_input():
     assert rows_of(images, "problem") == {"a.tfrec#0": "", "b.tfrec#0": OUTSIDE}
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, ["cat/1.jpg"]),
-        ({"LABELS_CSV": "all.csv"}, ["cat/1.jpg"]),
-        ({"INPUT_SCHEMA": "auto"}, ["cat/a.tfrec#0"]),
-    ],
-    ids=["folders", "CSV", "shards"],
-)
-def test_folders_of_output_and_of_systems_are_never_input(
-    monkeypatch, changes, expected
-):
-    """WORK_DIR, OUT_DIR and the work folders of other recipes hold images and CSVs."""
-    put("in", ["cat/1.jpg"], {"all.csv": "id,label\ncat/1.jpg,x\n"})
+def test_folders_of_output_and_of_systems_are_never_input(monkeypatch):
+    """WORK_DIR, OUT_DIR and work folders of other recipes hold images and shards."""
+    put("in", ["cat/1.jpg"])
     put("in/work/other", [], {"images.parquet": ""})
     os.symlink("in", "link")
     link = os.path.abspath("link")
     monkeypatch.chdir("in")
     shard = [make_example(image=make_picture(9), label=0)]
     write_shard("cat/a.tfrec", shard)
-    ours = ["work/mine", "work/mine/figures", "work/other/figures", "out"]
+    ours = ["work/mine/figures", "work/other/figures", "out"]
     for name in [*ours, "cat/@eaDir", "__MACOSX/cat", ".ipynb_checkpoints"]:
-        put(name, ["2.jpg"], {"2.csv": "id,label\n2.jpg,x\n"})
+        put(name, ["2.jpg"])
         write_shard(f"{name}/b.tfrec", shard)
 
-    for input_dir in (".", link):
-        excluded = [os.path.abspath("work/mine"), f"{input_dir}/out"]
-        images, _ = read_table(input_dir, changes, excluded)
+    excluded = [os.path.abspath("work/mine"), f"{link}/out"]
+    images, _ = read_table(link, {}, excluded)
+    records, _ = read_table(link, {"INPUT_SCHEMA": "auto"}, excluded)
 
-        assert images["image_id"].tolist() == expected
+    assert images["image_id"].tolist() == ["cat/1.jpg"]
+    assert records["image_id"].tolist() == ["cat/a.tfrec#0"]
 
 
 @pytest.mark.parametrize(
-    ("images", "masks", "n_classes"),
+    ("images", "masks"),
     [
-        (["cat/1.png", "dog/death_mask.png"], ["cat/1_mask.png"], 2),
-        (["images/1.png"], ["masks/1.png"], 0),
-        (["with_mask/1.png", "without_mask/1.png"], [], 2),
-        (["masks/images/1.png"], [], 0),
+        (["cat/a (1).png", "dog/death_mask.png"], ["cat/a (1)_mask.png"]),
+        (["images/1.png"], ["masks/1.png"]),
+        (["with_mask/1.png", "without_mask/1.png"], []),
     ],
 )
-def test_masks_are_left_out_with_a_remark(capsys, images, masks, n_classes):
+def test_masks_are_left_out_with_a_remark(capsys, images, masks):
     """They are called like an image; PATTERN reads all files as images."""
     put(".", images + masks)
-    column = "folder" if n_classes else []
-    table, labels = read(label_column=column)
+    table, _ = read(label_column=[])
     assert table["image_id"].tolist() == images
-    assert len(labels.classes) == n_classes
     output = capsys.readouterr().out
     assert ("1 files are called like masks, such as" in output) == bool(masks)
     table, _ = read(label_column=[], pattern="*")

@@ -28,11 +28,13 @@ def test_labels_are_contiguous_and_sorted(names):
 
 
 def test_columns_with_one_1_a_row_can_be_one_class():
-    """With LABEL_KIND: single other rows are rejected."""
-    cells = ["1,0", "0,1", "1,1", "0,0"]
-    changes = {"label_column": ["rust", "scab"], "label_kind": "single"}
+    """So they are by default; with LABEL_KIND: single other rows are rejected."""
+    changes = {"label_column": ["rust", "scab"]}
+    _, labels = read_cells("rust,scab", ["1,0", "0,1"], **changes)
+    assert labels.kind == "single"
 
-    images, labels = read_cells("rust,scab", cells, **changes)
+    cells = ["1,0", "0,1", "1,1", "0,0"]
+    images, labels = read_cells("rust,scab", cells, **changes, label_kind="single")
 
     assert labels.classes == ("rust", "scab")
     assert images["problem"].tolist() == ["", "", "no label", "no label"]
@@ -40,17 +42,21 @@ def test_columns_with_one_1_a_row_can_be_one_class():
 
 
 def test_a_quantity_is_a_float_column_and_ten_bins():
-    """The bins have equal counts; a cell that is not a number rejects its row."""
-    cells = [*np.arange(100) ** 2 / 8, "about 3", ""]
-    changes = {"label_column": "age", "label_kind": "number"}
+    """The bins have equal counts; a cell that is not a number rejects its row.
 
-    images, labels = read_cells("age", cells, **changes)
+    The column must not replace one of the measured columns.
+    """
+    cells = [*np.arange(100) ** 2 / 8, "about 3", ""]
+
+    images, labels = read_cells("age", cells, label_column="age", label_kind="number")
 
     assert labels.label_columns == ("age",)
     assert images["age"].tolist()[:100] == cells[:100]
     assert images["label"].tolist() == [n // 10 for n in range(100)] + [-1, -1]
     assert labels.classes[0] == images["label_name"][0] == "(-0.001, 12.263]"
     assert images["problem"].tolist()[100:] == ["no label"] * 2
+    _, labels = read_cells("width", "12", label_column="width", label_kind="number")
+    assert labels.label_columns == ("target",)
 
 
 def test_label_map_joins_classes_and_leaves_images_out():
@@ -78,9 +84,13 @@ def test_columns_with_other_cells_than_0_and_1_are_rejected():
 
 
 def test_plain_ids_have_one_mask_class():
-    """Its codes are joined; a CSV with an empty code lists all images."""
-    text = "id,code\ncar_0,40 3\ncar_0,1 2\ncar_0,41 5\ncar_1,\n"
-    folder = put_csv(".", text, ["car_0.jpg", "car_1.jpg", "car_2.jpg"])
+    """Its codes are joined; a CSV with an empty code lists all images.
+
+    A code may have more characters than Python's limit of a cell, 131,072.
+    """
+    code = " ".join(f"{2 * run + 1} 1" for run in range(20_000))
+    text = f"id,code\ncar_0,40 3\ncar_0,1 2\ncar_0,41 5\ncar_1,\ncar_3,{code}\n"
+    folder = put_csv(".", text, [f"car_{number}.jpg" for number in range(4)])
 
     table, labels = read(folder, label_kind="masks", label_column="code")
 
@@ -88,5 +98,6 @@ def test_plain_ids_have_one_mask_class():
     assert rows_of(table, "code", "problem") == {
         "car_0": ["1 2 40 6", ""],
         "car_1": ["", ""],
+        "car_3": [code, ""],
         "train_images/car_2.jpg": ["", "no row in train.csv"],
     }

@@ -75,24 +75,25 @@ def test_a_name_of_several_files_is_one_rejected_row():
         read()
 
 
-@pytest.mark.parametrize("csv", ["train.csv", "more/train.csv"])
-def test_the_folders_of_the_csv_and_of_the_split_decide(csv):
+@pytest.mark.parametrize(
+    ("csv", "file"),
+    [
+        ("train.csv", "/train_images/1.jpg"),
+        ("more/train.csv", "/more/images/1.jpg"),
+    ],
+)
+def test_the_folders_of_the_csv_and_of_the_split_decide(csv, file):
     """Equal names are in the main folder, one of further images, and their tests."""
-    names = ["train_images/1.jpg", "more/images/1.jpg", "test_images/1.jpg"]
-    names.append("more/test/1.jpg")
-    put(".", names, {csv: "id,label\n1.jpg,x\n"})
-    images, _ = read(labels_csv=csv)
-    expected = names["more" in csv]
-    assert images["path"].iloc[0].endswith(expected)
-    assert images["problem"].iloc[0] == ""
+    folders = ["train_images", "more/images", "test_images", "more/test"]
+    names = [f"{folder}/1.jpg" for folder in folders]
+    images, _ = read(put(".", names, {csv: "id,label\n1.jpg,x\n"}), labels_csv=csv)
+    assert images["path"][0].endswith(file)
+    assert images["problem"][0] == ""
 
 
-@pytest.mark.parametrize("name", ["scan", "scan.dat"])
-def test_files_without_the_ending_of_an_image_can_be_named_by_a_csv(name):
+def test_files_without_the_ending_of_an_image_can_be_named_by_a_csv():
     """No other file without such an ending is an image."""
-    put(".", ["2.jpg"], {"train.csv": f"id,label\n{name},x\n2.jpg,y\n"})
-    put(".", [], {name: "an image", "notes": "", "notes.txt": ""})
-
-    images, _ = read(id_column="id")
-
-    assert rows_of(images, "problem") == {name: "", "2.jpg": ""}
+    rows = "id,label\nscan,x\nscan.dat,x\n2.jpg,y\n"
+    texts = {"train.csv": rows, "scan": "", "scan.dat": "", "notes": "", "a.txt": ""}
+    images, _ = read(put(".", ["2.jpg"], texts), id_column="id")
+    assert rows_of(images, "problem") == {"scan": "", "scan.dat": "", "2.jpg": ""}

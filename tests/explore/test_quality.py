@@ -5,10 +5,10 @@ import io
 import cv2
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import pytest
 from PIL import Image, ImageCms, ImageOps
 from support.cells import run_cells
+from support.inputs import read
 from support.scenes import scene
 
 from kaggle_tfr.explore import measure
@@ -26,54 +26,38 @@ LIBRARIES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _closed_figures():
-    yield
-    plt.close("all")
-
-
-def write_images(folder, images, labels):
-    """Write the images as PNG; return their rows, measured."""
-    rows = []
-    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
-        path = folder / f"{number}.png"
-        image.save(path)
-        rows.append((path.name, str(path), label, "train", ""))
-    columns = ["image_id", "path", "label_name", "split", "problem"]
-    return measure(pd.DataFrame(rows, columns=columns), work_dir=str(folder))
-
-
 @pytest.fixture
-def images(tmp_path):
-    """A photograph, then a grey, a dark, a blurred and an empty one, of two classes."""
-    blurred = cv2.GaussianBlur(np.asarray(PHOTO), None, 8)
+def images():
+    """A grey photograph, a dark, a blurred and an empty one, and one in colour."""
     pictures = [
         PHOTO.convert("L"),
         PHOTO.point(lambda level: level // 12),
-        Image.fromarray(blurred),
+        Image.fromarray(cv2.GaussianBlur(np.asarray(PHOTO), None, 8)),
         Image.new("RGB", PHOTO.size, (120, 130, 140)),
         PHOTO,
     ]
-    return write_images(tmp_path, pictures, ["b", "a", "a", "a", "a"])
+    for number, picture in enumerate(pictures):
+        picture.save(f"{number}.png")
+    return measure(*read(label_column=[]), work_dir=".")
 
 
 def test_a_dozen_lines_read_files_as_the_package_does(images, capsys):
     """The rotation, the profile, 16 bits and the transparency are right."""
     names = run_cells("01-06", "01-07", "01-09", good=images, **LIBRARIES)
 
-    printed = capsys.readouterr().out
-    assert printed.count("equal to the package's reader: True") == 4
+    equal = "equal to the package's reader: True"
+    assert capsys.readouterr().out.count(equal) == 4
     for data, intended in zip(names["files"].values(), names["intended"], strict=True):
         pixels = names["read_upright_srgb"](data)
         assert np.abs(pixels - np.asarray(intended, float)).mean() < 2
 
 
-def test_each_fault_is_found_in_its_image(images, tmp_path, capsys):
+def test_each_fault_is_found_in_its_image(images, capsys):
     """A note counts the images with each fault; the figure starts with the worst."""
-    run_cells("01-27", images=images, work=str(tmp_path), **LIBRARIES)
+    run_cells("01-27", images=images, work=".", **LIBRARIES)
 
-    printed = capsys.readouterr().out
-    assert printed.startswith("! 1 of 5 images: dark (brightness below 25).\n")
+    note = "! 1 of 5 images: dark (brightness below 25).\n"
+    assert capsys.readouterr().out.startswith(note)
     texts = [axis.get_xlabel() for axis in plt.gcf().axes]
     worst = dict(zip(texts[::3], texts[1::3], strict=True))
     assert worst["brightness"].startswith("1.png: ")

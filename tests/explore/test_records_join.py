@@ -21,23 +21,17 @@ def read_table(text):
 def list_images(text, **columns):
     """Images of a table without a header, with other columns."""
     images = read_table(f"image_id, split, label_name, digest, problem\n{text}")
-    values = {
-        "path": "/in/" + images["image_id"],
-        "input_dir": "/in",
-        "label": 0,
-        "width": 9,
-    }
-    return images.assign(**values | columns)
+    images["path"] = "/in/" + images["image_id"]
+    return images.assign(input_dir="/in", label=0, width=9, **columns)
 
 
 def list_records(text, labels):
     """Records of part 1 of a table without a header, and of a plan."""
     records = read_table(f"image_id, split, label_name, digest, fold\n{text}")
-    path = "earlier:" + records["image_id"]
-    records = records.assign(path=path, part=1, problem="")
+    records["path"] = "earlier:" + records["image_id"]
     plan = {"labels": asdict(labels), "settings": {"group_column": ""}}
     records.attrs["plan"] = plan
-    return records
+    return records.assign(part=1, problem="")
 
 
 def test_a_row_is_new_placed_or_a_record_without_an_image(capsys):
@@ -98,8 +92,11 @@ def test_columns_of_labels_are_those_of_the_records(kind, cells, rows):
     """Also if no image of the input is of a class; flags follow from the names."""
     labels = Labels(kind, ("ant", "bee"), ("ant", "bee"))
     input_labels = Labels(kind, ("ant",), ("ant",))
-    text = "same, train, ant, d1,\nrelabelled, train, ant, d2,"
-    images = list_images(text, ant=cells)
+    images = list_images(
+        """same, train, ant, d1,
+        relabelled, train, ant, d2,""",
+        ant=cells,
+    )
     records = list_records(
         """same, train, ant, d1, 0
         relabelled, train, bee, d2, 1

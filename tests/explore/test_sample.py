@@ -9,19 +9,16 @@ from kaggle_tfr_sample import write_sample
 
 def test_the_same_bytes_every_time():
     """On one core too; and a folder that is complete is left as it is."""
-    first = Path("first")
-    second = Path("second")
-
-    truth = write_sample("first", scale=1 / 20)
+    truth = write_sample("first", scale=1 / 40)
 
     use_backend(n_jobs=1)
-    assert truth == write_sample("second", scale=1 / 20)
+    assert truth == write_sample("second", scale=1 / 40)
     close_backend()
-    assert truth == json.loads((first / "truth.json").read_text())
-    for path in first.rglob("*.*"):
-        copy = second / path.relative_to(first)
+    assert truth == json.loads(Path("first/truth.json").read_text())
+    for path in Path("first").rglob("*.*"):
+        copy = "second" / path.relative_to("first")
         assert copy.read_bytes() == path.read_bytes()
-    table = first / "train.csv"
+    table = Path("first/train.csv")
     table.write_text("mine")
-    write_sample(str(first))
+    write_sample("first")
     assert table.read_text() == "mine"

@@ -46,10 +46,18 @@ def test_bad_rows_are_named_and_stay_in_the_table():
     images = measure(*read(put_csv(".", text, names)))
 
     clash = "listed with different labels"
-    twice = ["", "listed twice: the first row counts", clash, clash]
-    bad = ["no label", "no value for 'image_id'", "", "missing file"]
-    bad += ["more cells than the header"]
-    assert images["problem"].tolist() == [*twice, *bad, "no row in train.csv"]
+    assert images["problem"].tolist() == [
+        "",
+        "listed twice: the first row counts",
+        clash,
+        clash,
+        "no label",
+        "no value for 'image_id'",
+        "",
+        "missing file",
+        "more cells than the header",
+        "no row in train.csv",
+    ]
     assert images["label"].tolist() == [0, 0, 0, 1, -1, 0, 1, 0, 1, -1]
     columns = ["age", "csv_width", "width", "csv_record"]
     assert images.loc[0, columns].tolist() == ["030", "640", 32, "7"]
