@@ -91,6 +91,15 @@ def test_the_folders_of_the_csv_and_of_the_split_decide(csv, file):
     assert images["problem"][0] == ""
 
 
+def test_a_column_of_splits_finds_folders_with_another_word_for_them():
+    """"valid" in the column and the folder val/ are the same split."""
+    table = {"train.csv": "id,label,set\n1.jpg,x,train\n1.jpg,y,valid\n"}
+    folder = put(".", ["train/1.jpg", "val/1.jpg"], table)
+    images, _ = read(folder, split_column="set")
+    assert rows_of(images, "label_name") == {"train/1.jpg": "x", "val/1.jpg": "y"}
+    assert set(images["problem"]) == {""}
+
+
 def test_files_without_the_ending_of_an_image_can_be_named_by_a_csv():
     """No other file without such an ending is an image."""
     rows = "id,label\nscan,x\nscan.dat,x\n2.jpg,y\n"
