@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import gc
 import os
 import sys
 import warnings
@@ -44,8 +43,6 @@ def prepare_worker() -> None:
     import threadpoolctl
     from PIL import Image
 
-    # What is loaded by now is not searched for garbage again.
-    gc.freeze()
     # Pillow checks the size of two formats again; ours is checked before.
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
     # Images are processed in parallel; the threads of OpenCV and of NumPy's matrix

@@ -133,9 +133,10 @@ def _load_grey(path: str) -> np.ndarray:
     """
     pixels = load_pixels(path, SIDE)
     grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
-    # Without the limit a narrow strip would become a huge image.
+    # Without the limit a narrow strip would become a huge image. At least one pixel is
+    # left of its short side.
     short, long = sorted(grey.shape)
-    scale = min(SIDE / short, 4 * SIDE / long)
+    scale = max(1 / short, min(SIDE / short, 4 * SIDE / long))
     method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
     return cv2.resize(grey, None, fx=scale, fy=scale, interpolation=method)
 
