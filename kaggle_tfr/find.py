@@ -63,9 +63,10 @@ def output_dir(folder: str) -> str:
 
 
 def work_dir(values: Mapping[str, Any]) -> str:
-    """Return the absolute path of the work folder, as `output_dir` does.
+    """Return the absolute path of the work folder, or its `gs://` address.
 
-    values: parameters. Without WORK_DIR it is /kaggle/working on Kaggle, else
+    values: parameters. WORK_DIR is relative to the current folder, and may begin with
+    "~". Without WORK_DIR the folder is /kaggle/working on Kaggle, else
     work/NAME.
     Raises: ValueError: NAME is not a folder's name.
     """

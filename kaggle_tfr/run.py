@@ -72,7 +72,7 @@ def _print_summary(work: str, out_dir: str) -> None:
     findings = notebook.read_findings(work)
     remarks = [finding for finding in findings if finding.mark in "✗!"]
     print(decide(findings), *remarks, sep="\n")
-    paths = list_own_parts(out_dir, work)
+    paths = list_own_parts(out_dir, work)  # absolute
     paths += [f"{work}/folds.csv", f"{work}/report.html"]
     for path in filter(storage.exists, paths):  # terminals open them on a click
         print(path if is_remote(path) else Path(path).as_uri())

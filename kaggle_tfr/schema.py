@@ -204,7 +204,10 @@ class RecordSchema(JsonDataclass):
         return tuple(field.name for field in self.fields if field.source in sources)
 
     def key_of(self, source: str) -> str:
-        """Return the name of the feature with only this source, "" if there is none."""
+        """Return the name of the feature with this one source, "" if there is none.
+
+        A feature that combines several sources, such as height and width, is not one.
+        """
         return next((field.name for field in self.fields if field.source == source), "")
 
     def for_split(self, split: str) -> "RecordSchema":

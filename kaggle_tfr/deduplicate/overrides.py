@@ -151,10 +151,10 @@ def correct_pairs(
 
 
 def load_corrected(work_dir: str) -> tuple[pd.DataFrame, Labels, np.ndarray]:
-    """Return images and labels of 01, with the corrections of OVERRIDES, and cut rows.
+    """Return the corrected images of 01, its labels, and the rows called different.
 
-    The cut rows, int64 (n,), are the row numbers of images that the user calls
-    different from another one.
+    The images have the classes that OVERRIDES gives them; `Labels` stay as they are.
+    The rows, int64 (n,), are those of images that the user calls different from others.
     Raises: FileNotFoundError: 01 or 02 has not run.
     """
     images, labels = load_images(work_dir)

@@ -198,10 +198,11 @@ def find_first(hashes: pd.DataFrame) -> np.ndarray:
 
 
 def count_bits(codes: np.ndarray, a: Rows, b: Rows) -> np.ndarray:
-    """Return the bits between the images in rows a and b: int64 (n,).
+    """Return how many of the 256 bits differ between rows a and b: int64 (len(a),).
 
-    codes: of `read_codes`, uint8 (n, 80): the nearest of eight orientations of b
-    counts. If it has only the first 32 columns, b is not rotated.
+    codes: of `read_codes`, a row for each image: uint8 (images, 80), of which 32 are
+    the hashes and 48 those of its rotated copies. With 80, the nearest of eight
+    orientations of b counts; with the first 32 only, b is not rotated.
     """
     orientations = range(1, 2 if codes.shape[1] == 32 else 9)
     distances = [_count_differing(codes, a, b, number) for number in orientations]
@@ -214,9 +215,10 @@ def _count_differing(
     b: Rows,
     orientation: int,
 ) -> np.ndarray:
-    """Return the bits between rows a and rows b in this orientation: int64 (n,).
+    """Return how many bits differ between rows a and b: int64 (len(a),).
 
-    codes: of `read_codes`. The images b are mirrored or rotated, the images a are not.
+    codes: of `read_codes`. orientation: of EXIF, by which the images b are mirrored or
+    rotated; the images a are not.
     """
     codes_a = _rotate(codes[a], 1)
     codes_b = _rotate(codes[b], orientation)

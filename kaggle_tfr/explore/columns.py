@@ -44,7 +44,7 @@ def _sort_column(cells: pd.Series) -> str:
         return "code"
     if LABEL_NAME.fullmatch(name):
         return "label"
-    if cells.nunique() < 2:
+    if cells.nunique() < 2:  # an empty cell beside one value is a second value
         return "single"
     if all(map(name_split, values)):
         return "split"

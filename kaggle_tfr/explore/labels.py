@@ -387,7 +387,8 @@ def _label_flags(
         classes = classes or sorted(_parse_names(columns))
         table, labels = _label_classes(names, rows, classes)
     else:
-        # A row for each cell: variable, the name of its column, and value, 0 or 1.
+        # A row for each cell: variable, the name of its column, and value, 0 or 1. With
+        # the names as the values, `_spread` makes columns of 0 and 1.
         marks = flags.melt(ignore_index=False)
         names = marks["variable"][marks["value"] == 1]
         table, labels = _spread(names, names, flags.index, rows, classes or columns)

@@ -205,7 +205,8 @@ def _choose_schema(
 def _walk_records(shard: str, input_dir: str) -> Iterator[tuple[Features, str]]:
     """Yield features and problem ("") of each record; with a problem, no features.
 
-    A shard that cannot be read, is empty or leads outside input_dir is one problem.
+    A shard that cannot be read, is empty or leads outside input_dir is one problem. The
+    features stay valid after the next step.
     """
     path = f"{input_dir}/{shard}"
     if not storage.is_inside(path, input_dir):

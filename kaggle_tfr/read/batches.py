@@ -272,10 +272,11 @@ def decode_record(
 ) -> tuple:
     """Decode a record: (image, label, 1.0 unless training, the id if `ids`).
 
+    training: cut a random window of the image, else the central one.
     image: uint8 (*size, 3).
     label: int64 class (−1 without one), float32 quantity or 0/1 of several, or uint8
         masks, stacked along the last axis.
-    place: the id of a record without one. flip, ids: see `read_batches`.
+    place: the id, if records of this schema have none. flip, ids: see `read_batches`.
     """
     id_key = schema.key_of("image_id") if ids else ""
     spec = _choose_features(schema, id_key)

@@ -61,7 +61,8 @@ def _find_positions(columns: pd.Index, classes: list[str]) -> np.ndarray:
 def _match_ids(template: pd.DataFrame, ids: Sequence[str]) -> tuple[str, np.ndarray]:
     """Return the template's column of ids, and for each row the position of its id.
 
-    The positions are int (n,), -1 for an id that was not predicted. The ids of class
+    template: all cells are text. The positions are int (n,), -1 for an id that was not
+    predicted. The ids of class
     folders are paths; a template may leave out the folder, and the extension.
     Raises: ValueError: no id is in any column.
     """

@@ -91,7 +91,8 @@ def save_stats(stats: pd.DataFrame, part_dir: str) -> None:
 def save_mean_rgb(stats: pd.DataFrame, origin: str, work_dir: str) -> None:
     """Write mean_rgb/{split}_{origin}.json; origin: "files" or "records".
 
-    Each file has the form of ImageNet's pipelines: {"R": …, "G": …, "B": …}.
+    Each file has the form of ImageNet's pipelines: {"R": …, "G": …, "B": …}, from 0
+    to 255.
     stats: `COLUMNS`, a row for each split.
     """
     for split, sums in stats.iterrows():
