@@ -8,9 +8,9 @@ from PIL import Image
 from support.scenes import saved, scene
 
 
-def make_picture(number, width=48, height=32, kind="JPEG"):
+def make_picture(number, width=48, height=32):
     """Return a flat JPEG whose grey level is `number`, to recognise it when decoded."""
-    return saved(Image.new("RGB", (width, height), (number,) * 3), kind)
+    return saved(Image.new("RGB", (width, height), (number,) * 3))
 
 
 def save_noise(seed, width, height, kind="JPEG"):

@@ -33,7 +33,9 @@ def saved(image, kind="JPEG", orientation=0, **options):
     if orientation:
         options["exif"] = Image.Exif()
         options["exif"][0x0112] = orientation
-    image.save(stream, kind, **({"quality": 95} if kind == "JPEG" else {}) | options)
+    if kind == "JPEG":
+        options.setdefault("quality", 95)
+    image.save(stream, kind, **options)
     return stream.getvalue()
 
 
