@@ -9,7 +9,6 @@ import ast
 import tokenize
 import tomllib
 from collections import Counter
-from itertools import chain
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -17,11 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
 BETWEEN = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)  # statements
 SLACK = 1.05
-
-
-def read_budget():
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    return settings["tool"]["kaggle-tfr"]["budget"]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+BUDGET = SETTINGS["tool"]["kaggle-tfr"]["budget"]
 
 
 def count_lines(path):
@@ -42,18 +38,9 @@ def count_tokens(folder, pattern="**/*.py"):
     return sum(sum(count_lines(path)) for path in folder.glob(pattern))
 
 
-def count_nodes(folder):
-    """Return the number of syntax nodes of each function."""
-    trees = [ast.parse(path.read_text()) for path in folder.rglob("*.py")]
-    nodes = chain(*map(ast.walk, trees))
-    functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
-    return [len(list(ast.walk(function))) for function in functions]
-
-
 def test_each_package_keeps_to_its_budget():
     """A package over its entry is named. Code does not move to sample and tests."""
     package = ROOT / "kaggle_tfr"
-    budget = read_budget()
     tokens = {"ground": count_tokens(package, "*.py")}
     for file in package.glob("*/__init__.py"):
         tokens[file.parent.name] = count_tokens(file.parent)
@@ -61,21 +48,25 @@ def test_each_package_keeps_to_its_budget():
     over = {
         name: count
         for name, count in tokens.items()
-        if count > SLACK * budget["packages"].get(name, 0)
+        if count > SLACK * BUDGET["packages"].get(name, 0)
     }
 
-    assert not over, budget["packages"]
-    assert sum(tokens.values()) <= budget["package"]
-    assert count_tokens(ROOT / "sample") <= budget["sample"]
-    assert count_tokens(ROOT / "tests") <= budget["tests"]
+    assert not over, BUDGET["packages"]
+    assert sum(tokens.values()) <= BUDGET["package"]
+    assert count_tokens(ROOT / "sample") <= BUDGET["sample"]
+    assert count_tokens(ROOT / "tests") <= BUDGET["tests"]
 
 
 def test_a_line_is_one_thought_and_a_function_fits_on_a_screen():
     """Budgets are not kept by packing: lines and functions stay short."""
-    density = read_budget()["density"]
-    package = ROOT / "kaggle_tfr"
-    lines = [count for path in package.rglob("*.py") for count in count_lines(path)]
-    nodes = count_nodes(package)
+    density = BUDGET["density"]
+    lines = []
+    nodes = []  # of the syntax tree, of each function
+    for path in (ROOT / "kaggle_tfr").rglob("*.py"):
+        lines += count_lines(path)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                nodes.append(len([*ast.walk(node)]))
 
     assert sum(lines) / len(lines) <= density["tokens_a_line"]
     assert median(nodes) <= density["median_nodes"]

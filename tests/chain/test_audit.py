@@ -83,8 +83,6 @@ def test_an_audit_finds_all_that_is_planted(photos, capsys, monkeypatch):
     headline += "other datasets."
     assert content["headline"] == headline
     _, *lines, last = printed[printed.index(headline) :]
-    marks = [line[0] for line in lines]
-    assert marks == sorted(marks, key="✗!·✓".index)
     assert any("Copies in test and train: 2 of 10 and" in line for line in lines)
     assert last == f"file://{folder}/audit.html"
     before = digests(folder)

@@ -66,8 +66,7 @@ def kernels(kaggle, sample, tmp_path):
         slug = request["slug"]
         output = tmp_path / "outputs" / slug
         if not output.exists():
-            number = re.search(r"-part-(\d+)$", slug)
-            part = output / f"part-{number[1] if number else 1}"
+            part = output / "part-1"
             shutil.copytree(sample / "work/sample/part-1", part)
             shutil.copy(part / "plan.json", output)
             file = part / "dataset-metadata.json"
