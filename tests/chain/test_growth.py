@@ -82,7 +82,7 @@ def test_a_dataset_grows_from_what_was_published(parent, kaggle, tmp_path):
     Only fingerprints and plan are requested of a slug. The images of part 1 are not on
     this machine, so there is no second look at them.
     """
-    part = parent / "work" / "part-1"
+    part = parent / "work/part-1"
     kaggle.datasets[f"{USER}/flowers"] = {
         name: (part / name).read_bytes() for name in digests(part)
     }
@@ -175,6 +175,8 @@ def test_what_cannot_be_continued_is_an_error(parent, tmp_path):
     with pytest.raises(ValueError, match=r"1 classes are new, such as \['d'\]"):
         build(tmp_path / "photos", work, **values)
 
+    build(parent / "first", work)  # without earlier parts
+    assert (work / "part-1").exists()
     hidden = shutil.copytree(parent / "work", tmp_path / "hidden")
     build(parent / "first", hidden, PUBLISH_HASHES=False)
     assert "hashes" not in (hidden / "part-1/SHA256SUMS").read_text()

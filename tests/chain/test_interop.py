@@ -17,7 +17,7 @@ def test_names_and_license_follow_kaggle_s_rules_and_the_user(name, tmp_path):
     plan_images(make_images(tmp_path / "images", 8), tmp_path, name=name, first_part=12)
     write(tmp_path)
     before = digests(tmp_path / "part-12")
-    file = tmp_path / "part-12" / "dataset-metadata.json"
+    file = tmp_path / "part-12/dataset-metadata.json"
     values = json.loads(file.read_text())
     assert re.fullmatch(r"[a-z0-9-]{6,50}", values["id"].split("/")[1])
     assert 6 <= len(values["title"]) <= 50

@@ -58,7 +58,7 @@ def test_a_notebook_is_short_and_in_order(notebook, name):
 
 def test_the_executed_copy_is_of_this_notebook(notebook, name, root):
     """It is small enough for GitHub, and names no folder of a machine."""
-    text = (root / "docs" / "executed" / f"{name}.ipynb").read_text()
+    text = (root / "docs/executed" / f"{name}.ipynb").read_text()
     executed = json.loads(text)
     executed["cells"] = [
         cell for cell in executed["cells"] if "injected-parameters" not in tags(cell)

@@ -24,7 +24,7 @@ def test_a_script_writes_what_the_notebooks_write(tmp_path, monkeypatch):
         run.run_recipe({**values, "WORK_DIR": "notebooks"}, ["01", "02", "03", "04"])
 
     by_notebooks = digests(tmp_path / "notebooks")
-    by_script = digests(tmp_path / "work" / "flora")
+    by_script = digests(tmp_path / "work/flora")
     changed = {name for name in by_script if by_script[name] != by_notebooks[name]}
     assert changed <= {"findings.json"}  # cells note more
 

@@ -69,9 +69,8 @@ def test_landmark(tmp_path):
     pictures = draw_pictures(10, 450, 600) + draw_pictures(20, 200, 300)[10:]
     make_input("landmark-2021", tmp_path / "in", pictures)
     features = {"image": bytes, "label": int, "height": int, "width": int}
-    changes = {"SHARD_IMAGES": 6, "VALIDATION_SIZE": 0.2}
 
-    rows = run("landmark-2021", tmp_path, features, **changes)
+    rows = run("landmark-2021", tmp_path, features, SHARD_IMAGES=6, VALIDATION_SIZE=0.2)
 
     classes = json.loads((tmp_path / "work/labels.json").read_text())["classes"]
     assert classes == [0, 500, 1000]
@@ -97,7 +96,7 @@ def test_cassava(tmp_path):
     for k, picture in enumerate(pictures[45:]):
         save_picture(picture, tmp_path / "in/test_images" / f"{k}.jpg")
         submission += f"{k}.jpg,4\n"
-    (tmp_path / "in" / "sample_submission.csv").write_text(submission)
+    (tmp_path / "in/sample_submission.csv").write_text(submission)
     features = {"image": bytes, "target": int, "image_name": bytes}
 
     rows = run("cassava", tmp_path, features, IMAGE_SIZE=[64, 96])
@@ -123,7 +122,7 @@ def test_imagenet(tmp_path):
     """Split folders, a label map, GZIP, 256 × 256 from the middle."""
     make_input("imagenet", tmp_path / "in", draw_pictures(24, 280, 400))
     labels = {"a": 1, "b": 0, "c": 2}
-    (tmp_path / "in" / "label_map.json").write_text(json.dumps(labels))
+    (tmp_path / "in/label_map.json").write_text(json.dumps(labels))
     features = {"label": int, "image_raw": bytes}
     changes = {"LABEL_MAP": "label_map.json", "SHARD_IMAGES": 6}
 
@@ -245,7 +244,7 @@ def test_flowers(tmp_path):
         Image.open(path).save(path.with_suffix(".png"))
         path.unlink()
     shutil.copy(folder / "b/1.jpg", folder / "c/also.jpg")
-    (folder / "c" / "notes.txt").write_text("not an image")
+    (folder / "c/notes.txt").write_text("not an image")
     features = {"image/encoded": bytes, "image/format": bytes}
     numbers = ["image/class/label", "image/height", "image/width"]
     features |= dict.fromkeys(numbers, int)

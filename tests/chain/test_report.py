@@ -7,12 +7,14 @@ import json
 import re
 import shutil
 import subprocess
+from base64 import b64decode
 
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from support.chain import draw_pictures, save_picture
 from support.pages import HOSTILE, Elements
+from support.scenes import opened
 
 from kaggle_tfr import build_dataset, notebook, report
 from kaggle_tfr.explore import load_images
@@ -20,6 +22,7 @@ from kaggle_tfr.notebook import Finding
 from kaggle_tfr.report import decide, write_page, write_report
 
 VALUES = {"TEST_CSV": "test.csv", "IMAGE_SIZE": 64, "N_FOLDS": 2, "SECOND_LOOK": False}
+DECISIONS = "image_id,action,value\na0,keep,\nb1,label,a\na3,same,a4\n"
 # Ids that a careless writer of CSV would change.
 HOSTILE_IDS = ['a,"b"', "=1+1", " padded ", "line\nbreak", "cr\r\nlf", "</script>", "é"]
 
@@ -77,10 +80,9 @@ def work(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     write_input(folder / "input")
     decisions = folder / "overrides.csv"
-    decisions.write_text("image_id,action,value\na0,keep,\nb1,label,a\na3,same,a4\n")
-    paths = {"INPUT_DIR": folder / "input", "WORK_DIR": folder / "work"}
-    paths["OVERRIDES"] = decisions
-    build_dataset(**VALUES, **{name: str(path) for name, path in paths.items()})
+    decisions.write_text(DECISIONS)
+    paths = {"INPUT_DIR": f"{folder}/input", "WORK_DIR": f"{folder}/work"}
+    build_dataset(**VALUES, **paths, OVERRIDES=str(decisions))
     return folder / "work"
 
 
@@ -122,20 +124,25 @@ def read_data(page):
     return json.loads(data)
 
 
-def test_conflicts_are_first_then_leaks_then_the_farthest(page):
-    """Kept images are first in a cluster. Test images cannot be changed."""
-    rows = read_data(page)["rows"]
+def test_conflicts_are_first_then_leaks_then_the_farthest(page, work):
+    """Kept images are first in a cluster. Test images cannot be changed.
+
+    An id of two splits is named with its split, as in OVERRIDES.
+    """
+    data = read_data(page)
+    rows = data["rows"]
     ids = [row["name"] for row in rows]
     clusters = [{*ids[start : start + 2]} for start in (0, 2, 4)]
     assert clusters == [{"a1", "b-of-a1"}, {"b0", "t0"}, {"a3", "a4"}]
     assert ids[6] == "a0"
     assert [row["keep"] for row in rows[6:]] == [True, False, False]
     assert {"name": "t0", "keep": None, "label": None} in rows
-    assert read_data(page)["classes"] == ["a", "b", "c"]
-
-
-def test_an_id_of_two_splits_is_named_with_its_split(work):
-    """The names in the file of decisions are those of OVERRIDES."""
+    assert data["classes"] == ["a", "b", "c"]
+    assert data["decisions"] == [row.split(",") for row in DECISIONS.split()[1:]]
+    thumbnails = re.findall(r'base64,(.*?)"', page)
+    assert len(thumbnails) == len(rows)
+    sizes = {opened(b64decode(data)).size for data in thumbnails}
+    assert sizes == {(160, 120), (80, 60)}
     images, _ = load_images(str(work))
     named = report._name_images(images.replace({"image_id": {"t0": "b0"}}))
     assert {"train/b0", "test/b0", "a0", "a1"} < {*named["name"]}
@@ -254,40 +261,32 @@ onmessage = ({ data }) => {
 """
 
 
-def run_in_chromium(folder, page, script):
-    """Return what a script in the page sends, on a screen 390 pixels wide."""
-    browser = shutil.which("chromium")
-    if not browser:
-        pytest.skip("there is no chromium on this machine")
-    page = page.replace("</html>", f"<script>{script}</script></html>")
-    (folder / "report.html").write_text(page)
-    (folder / "frame.html").write_text(FRAME)
-    call = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
-    call += [f"--user-data-dir={folder}/profile", "--virtual-time-budget=5000"]
-    call += [(folder / "frame.html").as_uri()]
-    done = subprocess.run(call, capture_output=True, text=True, check=True, timeout=120)
-    [found] = re.findall('<pre id="found">(.*?)</pre>', done.stdout)
-    return json.loads(html.unescape(found))
-
-
 def test_decisions_become_a_file(page, tmp_path):
     """In Chromium: two clicks undo each other, earlier decisions stay.
 
-    A link of a finding, and the filter, show only what they name. On a telephone
-    nothing is wider than the screen.
+    A link of a finding, and the filter, show only what they name. On a telephone, 390
+    pixels wide, nothing is wider than the screen.
     """
+    browser = shutil.which("chromium")
+    if not browser:
+        pytest.skip("there is no chromium on this machine")
     ids = [row["name"] for row in read_data(page)["rows"]]
-    script = f"const ids = {json.dumps(ids)};{CLICKS}"
-    found = run_in_chromium(tmp_path, page, script)
+    script = f"<script>const ids = {json.dumps(ids)};{CLICKS}</script></html>"
+    (tmp_path / "report.html").write_text(page.replace("</html>", script))
+    (tmp_path / "frame.html").write_text(FRAME)
+    call = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    call += [f"--user-data-dir={tmp_path}/profile", "--virtual-time-budget=5000"]
+    call += [(tmp_path / "frame.html").as_uri()]
+    done = subprocess.run(call, capture_output=True, text=True, check=True, timeout=120)
+
+    [found] = re.findall('<pre id="found">(.*?)</pre>', done.stdout)
+    found = json.loads(html.unescape(found))
     assert found["overflow"] <= 0
     assert sorted(found["conflicts"]) == ["a1", "b-of-a1"]
     assert sorted(found["leaks"]) == ["b0", "t0"]
     assert found["made"] == "6 decisions"
     assert list(csv.reader(io.StringIO(found["text"], newline=""))) == [
-        ["image_id", "action", "value"],
-        ["a0", "keep", ""],
-        ["b1", "label", "a"],
-        ["a3", "same", "a4"],
+        *csv.reader(DECISIONS.splitlines()),
         ["a0-small", "keep", ""],
         ["a0-pale", "label", 'b, "or" c'],
         ["b0", "different", "t0"],

@@ -32,7 +32,7 @@ def test_rejects_are_saved_where_no_image_is_good(tmp_path):
     values = {"INPUT_DIR": str(tmp_path / "in"), "WORK_DIR": str(tmp_path / "work")}
     with pytest.raises(ValueError, match=r"2 of the images, 67%, .*: empty file"):
         run_notebook("01", SMALL | values, show=show)
-    problems = pd.read_csv(tmp_path / "work" / "rejects.csv")["problem"]
+    problems = pd.read_csv(tmp_path / "work/rejects.csv")["problem"]
     assert problems.str.startswith("empty file").tolist().count(True) == 2
     assert len(problems) == 3
 
@@ -66,7 +66,7 @@ def test_every_cell_stands_a_small_input(tmp_path, case, capsys):
     assert len(names["ids"]) == len(set(names["ids"])) == n_images  # no padding
     printed = capsys.readouterr().out
     assert "nan" not in printed
-    planned = json.loads((tmp_path / "work" / "plan.json").read_text())
+    planned = json.loads((tmp_path / "work/plan.json").read_text())
     assert planned["checks"]["mirrored"] == is_multi
     # A combination of labels is not a class.
     covered = "1 of 3 classes have no validation record, so no score covers them: owl"

@@ -48,7 +48,7 @@ def write_small_sample(folder):
 def write_sample_dataset(folder):
     """Write the small sample to in/, and run 01 to 04 on it in work/sample/."""
     inputs = folder / "in"
-    work = str(folder / "work" / "sample")
+    work = str(folder / "work/sample")
     write_small_sample(inputs)
     more = load_recipe("sample")["MORE_INPUTS"]
     run_chain("sample", work, INPUT_DIR=str(inputs), MORE_INPUTS=more)
@@ -106,10 +106,12 @@ def _write_with_csv(recipe, pictures, folder):
 def _write_shards(pictures, folder):
     """Write shards of 15 records: three of train, one of val."""
     for first in range(0, 60, 15):
-        records = []
-        for k, picture in enumerate(pictures[first : first + 15], first):
-            features = {"image": saved(picture), "class": 40 + k % 3, "id": b"%d" % k}
-            records.append(make_example(**features))
+        records = [
+            make_example(
+                **{"image": saved(pictures[k]), "class": 40 + k % 3}, id=b"%d" % k
+            )
+            for k in range(first, first + 15)
+        ]
         split = "train" if first < 45 else "val"
         write_shard(folder / split / f"{first:02d}-160x120-15.tfrec", records)
 

@@ -55,8 +55,7 @@ def largest_difference(pixels, expected):
 
 def list_photos(data_dir):
     """Return the bytes of the photos of the test data."""
-    files = sorted((data_dir / "photos").iterdir())
-    return [file.read_bytes() for file in files]
+    return [file.read_bytes() for file in sorted((data_dir / "photos").iterdir())]
 
 
 SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()

@@ -15,4 +15,4 @@ def collect_numbers(text):
     numbers = defaultdict(set)
     for number, word in COUNTED.findall(text):
         numbers[word].add(int(number.replace(",", "")))
-    return dict(numbers)
+    return numbers
