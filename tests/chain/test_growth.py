@@ -180,5 +180,5 @@ def test_what_cannot_be_continued_is_an_error(parent, tmp_path):
     hidden = shutil.copytree(parent / "work", tmp_path / "hidden")
     build(parent / "first", hidden, PUBLISH_HASHES=False)
     assert "hashes" not in (hidden / "part-1/SHA256SUMS").read_text()
-    with pytest.raises(FileNotFoundError, match="PUBLISH_HASHES = True"):
+    with pytest.raises(ValueError, match="PUBLISH_HASHES = True"):
         build(parent / "all", work, FOLDS_FROM=str(hidden))

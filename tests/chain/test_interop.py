@@ -7,7 +7,7 @@ import pytest
 from support.plans import digests, make_images, plan_images, write
 
 
-@pytest.mark.parametrize("name", ["日本", "a very long name of a dataset, " * 4])
+@pytest.mark.parametrize("name", ["日本", "a-very-long-name-of-a-dataset-" * 2])
 def test_names_and_license_follow_kaggle_s_rules_and_the_user(name, tmp_path):
     """Title and slug have 6 to 50 characters, or the user sets them.
 

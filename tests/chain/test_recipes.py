@@ -49,7 +49,7 @@ def run(recipe, folder, features, compression="", **changes):
             files += [file] * count
             records += read_records(path, features, compression)
             assert len(records) == len(files)
-    return table.head(len(files)).assign(file=files, record=records)
+    return table.tail(len(files)).assign(file=files, record=records)
 
 
 def compare(data, path, box=None):
