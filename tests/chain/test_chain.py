@@ -7,12 +7,14 @@ from contextlib import chdir, redirect_stderr, redirect_stdout
 from itertools import chain
 from pathlib import Path
 
+import keras
 import nbformat
 import pandas as pd
 import pytest
 import tensorflow as tf
 from support.chain import write_small_sample
 from support.forks import fork_kernels
+from support.notebooks import run_notebook
 from support.pages import Elements
 from support.plans import digests, read_plainly
 from support.words import collect_numbers
@@ -29,14 +31,13 @@ SMALL = {"IMAGE_SIZE": 160, "N_FOLDS": 2, "N_SHARDS": 5}
 def work(root, tmp_path_factory):
     """The work folder of one run, from another current folder; kernels are forks.
 
-    `tests/train` runs 06 in three ways.
+    `tests/train` runs 06 in several ways.
     """
     folder = tmp_path_factory.mktemp("chain")
     write_small_sample(folder / "work/sample")
     call = ["run", str(root / "recipes/sample.yaml"), "-p", "WORK_DIR=work"]
     for name, value in SMALL.items():
         call += ["-p", f"{name}={value}"]
-    call += ["--only", "01", "02", "03", "04", "05", "07"]
     with (folder / "log.txt").open("w") as log, chdir(folder), fork_kernels():
         with redirect_stdout(log), redirect_stderr(log):
             status = main(call)
@@ -166,6 +167,18 @@ def test_the_last_lines_decide_and_name_all_files(work):
     ]
 
 
+def test_copies_add_nothing_to_the_score_of_an_untrained_network(work, monkeypatch):
+    """07 runs to its end, and each image has one answer with torn and whole folds."""
+    monkeypatch.setattr(keras.Model, "fit", lambda *_, **__: None)
+    values = {"WORK_DIR": str(work), "GROUP_COLUMN": "plant", **SMALL}
+
+    names = run_notebook("07", values)
+
+    assert len(names["gains"]) == 3
+    assert (names["gains"]["gain"] == 0).all()
+    assert names["gains"]["torn"].between(0.01, 0.99).all()
+
+
 def is_visible(output):
     """Whether an output has a text, a table or a figure, and not just a log."""
     if output.output_type == "stream":
@@ -178,7 +191,10 @@ def test_each_cell_shows_something_and_one_figure_at_most(work, root):
 
     Every figure is in one output, and no cell wrote a warning or an error.
     """
-    copies = [*work.glob("notebooks/*.ipynb"), root / "docs/executed/06_train.ipynb"]
+    copies = [
+        *work.glob("notebooks/*.ipynb"),
+        *root.glob("docs/executed/0[67]_*.ipynb"),
+    ]
     assert sorted(path.stem for path in copies) == list(NOTEBOOKS)
     n_images = 0
     for path in copies:
