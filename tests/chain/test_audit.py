@@ -13,7 +13,7 @@ from support.processes import call_python
 from support.readers import make_example, write_shard
 from support.scenes import saved
 
-from kaggle_tfr import build_dataset, deduplicate
+from kaggle_tfr import build_dataset, deduplicate, storage
 from kaggle_tfr.__main__ import main
 
 WRITTEN = {"audit.html", "audit.json", "copies.csv"}
@@ -58,8 +58,8 @@ def load(folder):
 def test_an_audit_finds_all_that_is_planted(photos, capsys, monkeypatch):
     """Leaks, mirrored copies, conflicts and rejects; the exit code is 3.
 
-    A second audit writes the same bytes, and one that was stopped is continued. An
-    audit is not an input, in any folder.
+    A second audit writes the same bytes, but not at the same time, and one that was
+    stopped is continued. An audit is not an input, in any folder.
     """
     folder = photos / "audits/first"
     call = ["audit", "photos", "--out", str(folder)]
@@ -88,7 +88,9 @@ def test_an_audit_finds_all_that_is_planted(photos, capsys, monkeypatch):
     assert len(lines) == len(texts)
     assert last == f"file://{folder}/audit.html"
     before = digests(folder)
-    main(call)
+    with storage.lock_work_dir(f"{folder}/cache"):
+        assert main(call) == 1
+    assert main(call) == 3
     assert digests(folder) == before
 
 
@@ -151,5 +153,6 @@ def test_an_audit_compares_with_published_parts(photos, pictures, at, capsys):
     assert found == ["x/0.jpg", "train", "x", "hash"]
     for name in WRITTEN:
         assert str(at) not in (folder / name).read_text()
+    assert main(["audit", "photos", "-p", "MAX_BITS=-1"]) == 2
     assert main(["audit", "photos", "--out", "photos"]) == 1
     assert "its files may be replaced" in capsys.readouterr().err

@@ -245,9 +245,13 @@ def test_flowers(tmp_path):
         path.unlink()
     shutil.copy(folder / "b/1.jpg", folder / "c/also.jpg")
     (folder / "c/notes.txt").write_text("not an image")
-    features = {"image/encoded": bytes, "image/format": bytes}
-    numbers = ["image/class/label", "image/height", "image/width"]
-    features |= dict.fromkeys(numbers, int)
+    features = {
+        "image/encoded": bytes,
+        "image/format": bytes,
+        "image/class/label": int,
+        "image/height": int,
+        "image/width": int,
+    }
 
     rows = run("flowers", tmp_path, features, N_SHARDS=5)
 
