@@ -37,7 +37,7 @@ an image has become unreadable since the plan
 an image of billions of pixels, or a narrow
   test_damage.py::test_a_bomb
   test_damage.py::test_a_narrow_image
-  test_damage.py::test_half_a_jpeg
+  test_damage.py::test_every_cut
 a file of a part is lost, cut or edited
   test_repair.py::test_any_damaged_file
   test_verify.py
