@@ -60,7 +60,7 @@ def sample(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """Return the folder of real photographs, which is beside the checkout."""
-    folder = ROOT.parent / "shared" / "data"
+    folder = ROOT.parent / "shared/data"
     if not folder.is_dir():
         pytest.skip("the folder of real images, ../shared/data, is not on this machine")
     return folder

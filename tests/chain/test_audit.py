@@ -8,15 +8,13 @@ import pandas as pd
 import pytest
 from PIL import ImageOps
 from support.chain import draw_pictures, save_picture
-from support.fingerprints import make_fingerprints, publish_images, write_fingerprints
 from support.plans import digests
 from support.processes import call_python
 from support.readers import make_example, write_shard
 from support.scenes import saved
 
-from kaggle_tfr import deduplicate
+from kaggle_tfr import build_dataset, deduplicate, storage
 from kaggle_tfr.__main__ import main
-from kaggle_tfr.explore.table import load_images
 
 WRITTEN = {"audit.html", "audit.json", "copies.csv"}
 
@@ -42,17 +40,13 @@ def photos(at, pictures):
     for number, picture in enumerate(pictures[:32]):
         name = f"{splits[number % 8]}/{'ab'[number // 8 % 2]}/{number:02d}.jpg"
         save_picture(picture, folder / name)
-    plant(folder, "train/a/00.jpg", "test/a/equal.jpg")
+    save_picture(pictures[0], folder / "test/a/equal.jpg")
     save_picture(pictures[1].resize((80, 60)), folder / "test/a/small.jpg")
     save_picture(ImageOps.mirror(pictures[5]), folder / "train/a/mirrored.jpg")
-    plant(folder, "train/a/02.jpg", "train/b/conflict.jpg")
-    truncated = (folder / "train/a/03.jpg").read_bytes()[:2000]
+    save_picture(pictures[2], folder / "train/b/conflict.jpg")
+    truncated = saved(pictures[3])[:2000]
     (folder / "train/a/truncated.jpg").write_bytes(truncated)
     return folder
-
-
-def plant(folder, source, target):
-    shutil.copyfile(folder / source, folder / target)
 
 
 def load(folder):
@@ -61,11 +55,20 @@ def load(folder):
     return json.loads((folder / "audit.json").read_text()), copies
 
 
-def test_an_audit_finds_all_that_is_planted(photos, capsys):
-    """Leaks, mirrored copies, conflicts and rejects; the exit code is 3."""
-    assert main(["audit", "photos"]) == 3
+def test_an_audit_finds_all_that_is_planted(photos, capsys, monkeypatch):
+    """Leaks, mirrored copies, conflicts and rejects; the exit code is 3.
 
-    folder = photos.parent / "audit-photos"
+    A second audit writes the same bytes, but not at the same time, and one that was
+    stopped is continued. An audit is not an input, in any folder.
+    """
+    folder = photos / "audits/first"
+    call = ["audit", "photos", "--out", str(folder)]
+    with monkeypatch.context() as patch:
+        patch.setattr(deduplicate, "run", mock.Mock(side_effect=KeyboardInterrupt))
+        assert main(call) == 130
+    assert main(call) == 3
+    printed = capsys.readouterr().out.splitlines()
+
     content, copies = load(folder)
     assert {path.name for path in folder.iterdir()} == {*WRITTEN, "cache"}
     found = copies[["image_id_a", "image_id_b", "orientation"]]
@@ -79,27 +82,16 @@ def test_an_audit_finds_all_that_is_planted(photos, capsys):
     headline = "6 of 36 images have a copy in another split, 8 have any copy, 0 are in "
     headline += "other datasets."
     assert content["headline"] == headline
-    printed = capsys.readouterr().out.splitlines()
-    lines = printed[printed.index(headline) :]
-    marks = [line[0] for line in lines[1:-1]]
-    assert marks == sorted(marks, key="✗!·✓".index)
-    assert any("Copies in test and train: 2 of 10 and" in line for line in lines)
-    assert lines[-1] == f"file://{folder}/audit.html"
-
-
-def test_a_second_audit_writes_the_same_bytes(photos, monkeypatch):
-    """Also after one that was stopped. An audit is not an input, in any folder."""
-    out = photos / "audits" / "first"
-    call = ["audit", "photos", "--out", str(out)]
-    with monkeypatch.context() as patch:
-        patch.setattr(deduplicate, "run", mock.Mock(side_effect=KeyboardInterrupt))
-        assert main(call) == 130
+    _, *lines, last = printed[printed.index(headline) :]
+    texts = [finding["text"] for finding in content["findings"]]
+    assert any(text.startswith("Copies in test and train: 2 of 10") for text in texts)
+    assert len(lines) == len(texts)
+    assert last == f"file://{folder}/audit.html"
+    before = digests(folder)
+    with storage.lock_work_dir(f"{folder}/cache"):
+        assert main(call) == 1
     assert main(call) == 3
-    before = digests(out)
-
-    main(call)
-
-    assert digests(out) == before
+    assert digests(folder) == before
 
 
 def test_shards_of_plain_tensorflow_are_read_without_tensorflow(at, pictures):
@@ -123,44 +115,29 @@ def test_shards_of_plain_tensorflow_are_read_without_tensorflow(at, pictures):
     assert copies["image_id_b"].tolist() == ["train-00000-of-00001.tfrecord#3"]
 
 
-def test_nothing_is_replaced_but_an_audit(photos, capsys):
-    (photos.parent / "copies.csv").write_text("mine")
-    assert main(["audit", "photos", "--out", "."]) == 1
-    assert "its files may be replaced" in capsys.readouterr().err
-    assert (photos.parent / "copies.csv").read_text() == "mine"
-
-
-@pytest.fixture
-def leaves(photos, pictures, at):
-    """Return a published part with copies of seven photos, and an other image.
-
-    Three copies are mirrored, one of them as one of the photos is.
-    """
-    folder = at / "theirs"
-    for number in range(4):
-        save_picture(pictures[number], folder / f"x/{number}.jpg", quality=60)
-    for number in range(4, 7):
-        save_picture(ImageOps.mirror(pictures[number]), folder / f"x/m{number}.jpg")
-    save_picture(pictures[39], folder / "y/other.jpg")
-    main(["audit", "theirs"])
-    images, _ = load_images("audit-theirs/cache")
-    part = publish_images(at / "leaves/part-1", images, "audit-theirs/cache")
-    shutil.rmtree(folder)
-    return part
-
-
-def test_an_audit_compares_with_published_parts(leaves, at):
+def test_an_audit_compares_with_published_parts(photos, pictures, at, capsys):
     """Of which there are no images here: a page, numbers, pairs, and the exit code.
 
-    It is 3 for an overlap alone, as of the images of val, and 0 without any.
+    It is 3 for an overlap alone, as of the images of val, and 0 without any. The part
+    has copies of seven photos, three of them mirrored, and one of these as one of the
+    photos is. Nothing is replaced but an audit.
     """
-    write_fingerprints(at / "none", make_fingerprints(pd.DataFrame(index=range(1))))
-    options = ["-p", "SECOND_LOOK=false", "-p"]
-    assert main(["audit", "photos/val", *options, "COMPARE_WITH=[none]"]) == 0
+    for number in range(4):
+        save_picture(pictures[number], at / f"theirs/x/{number}.jpg", quality=60)
+    for number in range(4, 7):
+        mirrored = ImageOps.mirror(pictures[number])
+        save_picture(mirrored, at / f"theirs/x/m{number}.jpg")
+    save_picture(pictures[39], at / "theirs/y/other.jpg")
+    values = {"INPUT_DIR": "theirs", "IMAGE_SIZE": 32, "N_FOLDS": 0}
+    build_dataset(**values, WORK_DIR="leaves")
+    shutil.rmtree("theirs")
+
+    options = ["-p", "SECOND_LOOK=false"]
+    assert main(["audit", "photos/val", *options]) == 0
     content, copies = load(at / "audit-val")
     assert content["counts"]["copied_images"] == 0
     assert copies.empty
-    options.append(f"COMPARE_WITH=[none, {leaves}]")
+    options += ["--against", str(at / "leaves")]
     assert main(["audit", "photos/val", *options]) == 3
 
     assert main(["audit", "photos", *options]) == 3
@@ -170,8 +147,11 @@ def test_an_audit_compares_with_published_parts(leaves, at):
     theirs = copies[copies["dataset"] == "leaves/part-1"]
     assert (theirs["orientation"] == 1).sum() == 8
     assert copies["dataset"].tolist()[-11:] == ["leaves/part-1"] * 11
+    assert (theirs["bits"] <= 25).all()
     first = theirs.set_index("image_id_a").loc["train/a/00.jpg"]
-    found = first[["image_id_b", "split_b", "label_name_b"]].tolist()
-    assert found == ["x/0.jpg", "train", "x"]
+    found = first[["image_id_b", "split_b", "label_name_b", "verdict"]].tolist()
+    assert found == ["x/0.jpg", "train", "x", "hash"]
     for name in WRITTEN:
         assert str(at) not in (folder / name).read_text()
+    assert main(["audit", "photos", "--out", "photos"]) == 1
+    assert "its files may be replaced" in capsys.readouterr().err

@@ -34,7 +34,10 @@ def build(folder, work, **changes):
 
 @pytest.fixture(scope="module")
 def parent(tmp_path_factory):
-    """A dataset of 60 images of three classes, and 40 new ones beside it."""
+    """A dataset of 60 images of three classes, and 40 new ones beside it.
+
+    Three of the new ones are copies.
+    """
     folder = tmp_path_factory.mktemp("parent")
     pictures = draw_pictures(100, 120, 160)
     write_images(folder / "first", pictures, range(60))
@@ -44,8 +47,7 @@ def parent(tmp_path_factory):
         save_picture(copy, folder / f"new/c/9{number:02d}.jpg", quality=70)
     shutil.copytree(folder / "first", folder / "all")
     shutil.copytree(folder / "new", folder / "all", dirs_exist_ok=True)
-    values = VALUES | {"INPUT_DIR": str(folder / "first")}
-    build_dataset(**values, WORK_DIR=str(folder / "work"))
+    build(folder / "first", folder / "work")
     return folder
 
 
@@ -80,41 +82,39 @@ def test_a_dataset_grows_from_what_was_published(parent, kaggle, tmp_path):
     Only fingerprints and plan are requested of a slug. The images of part 1 are not on
     this machine, so there is no second look at them.
     """
-    part = parent / "work" / "part-1"
+    part = parent / "work/part-1"
     kaggle.datasets[f"{USER}/flowers"] = {
         name: (part / name).read_bytes() for name in digests(part)
     }
-    values = VALUES | {"INPUT_DIR": str(parent / "new"), "SECOND_LOOK": True}
-    for number, source in enumerate((parent / "work", f"{USER}/flowers")):
-        paths = {"FOLDS_FROM": str(source), "WORK_DIR": str(tmp_path / f"{number}")}
-        build_dataset(**values, **paths)
+    for source in (str(parent / "work"), f"{USER}/flowers"):
+        work = tmp_path / Path(source).name
+        folds = build(parent / "new", work, FOLDS_FROM=source, SECOND_LOOK=True)
+        outcomes = folds["reason"].str.extract(r"(\w+)")[0].value_counts()
+        assert outcomes.to_dict() == {"earlier": 60, "kept": 40, "duplicate": 3}
 
     assert sorted(kaggle.downloaded) == ["hashes.parquet", "plan.json"]
-    assert digests(tmp_path / "0/part-2") == digests(tmp_path / "1/part-2")
-    outcome = pd.read_csv(tmp_path / "1/folds.csv")["reason"].str.extract(r"(\w+)")[0]
-    counts = {"earlier": 60, "kept": 40, "duplicate": 3}
-    assert outcome.value_counts().to_dict() == counts
+    assert digests(tmp_path / "work/part-2") == digests(tmp_path / "flowers/part-2")
 
 
 def test_groups_follow_their_earlier_images(tmp_path):
-    """A new image of an old patient joins the patient's fold, also from parts alone."""
-    rows = pd.DataFrame({"image_id": [f"{k:03d}.jpg" for k in range(72)]})
-    patients = [f"p{k % 24 // 2}" for k in range(72)]
-    rows = rows.assign(label=rows.index % 3, patient=patients)
-    for picture, name in zip(draw_pictures(72, 60, 80), rows["image_id"], strict=True):
-        save_picture(picture, tmp_path / "images" / name)
-    rows[:48].to_csv(tmp_path / "train.csv", index=False)
-    build(tmp_path, tmp_path / "first", GROUP_COLUMN="patient")
-    part = tmp_path / "first/part-1"
-    assert "p1" not in part.joinpath("hashes.parquet").read_bytes().decode("latin1")
-    rows[48:].to_csv(tmp_path / "train.csv", index=False)
-    values = {"FOLDS_FROM": str(part), "GROUP_COLUMN": "patient"}
+    """A new image of an old patient joins the patient's fold, also from parts alone.
 
-    folds = build(tmp_path, tmp_path / "second", **values)
+    The names of patients are not published.
+    """
+    for number, picture in enumerate(draw_pictures(72, 60, 80)):
+        folder = tmp_path / ("first" if number < 48 else "new") / CLASSES[number % 3]
+        save_picture(picture, folder / f"p{number % 24 // 2}-{number}.jpg")
+    part = tmp_path / "work/part-1"
+    groups = {"GROUP_COLUMN": r"names: (p\d+)"}
+    build(tmp_path / "first", tmp_path / "work", **groups)
+    assert not read_fingerprints(part)["group"].str.startswith("p").any()
 
-    patients = folds[folds["fold"] >= 0].merge(rows, on="image_id")
-    assert len(patients) == 72
-    assert patients.groupby("patient")["fold"].nunique().eq(1).all()
+    folds = build(tmp_path / "new", tmp_path / "next", FOLDS_FROM=str(part), **groups)
+
+    patients = folds[folds["fold"] >= 0].groupby(folds["image_id"].str[2:5])
+    assert (
+        patients["fold"].agg(["size", "nunique"]).to_numpy().tolist() == [[6, 1]] * 12
+    )
 
 
 def test_folds_of_a_csv_stay_and_all_images_are_written(parent, tmp_path):
@@ -138,12 +138,11 @@ def test_parts_of_all_growths_can_share_a_folder(tmp_path):
     photos = tmp_path / "photos"
     pictures = draw_pictures(54, 60, 80)
     expected = {}
-    for number, n_images in enumerate((30, 42, 54), 1):
+    for number, n_images in ((1, 30), (2, 42), (3, 54), (3, 54)):
         write_images(photos, pictures, range(n_images))
         earlier = [str(out / f"part-{part}") for part in range(1, number)]
         work = tmp_path / f"work-{number}"
-        for _ in range(2):
-            build(photos, work, OUT_DIR=str(out), FOLDS_FROM=earlier)
+        build(photos, work, OUT_DIR=str(out), FOLDS_FROM=earlier)
         assert expected.items() <= digests(out).items()
         expected = digests(out)
 
@@ -157,25 +156,29 @@ def test_parts_of_all_growths_can_share_a_folder(tmp_path):
 
 
 def test_what_cannot_be_continued_is_an_error(parent, tmp_path):
-    """The work folder itself, other settings, a new class, and no new image."""
+    """Other settings, the work folder itself, a new class, and no new image.
+
+    So are parts whose hashes are not published.
+    """
+    work = tmp_path / "work"
     values = {"FOLDS_FROM": str(parent / "work")}
     for name, value in {"N_FOLDS": 4, "SCHEMA": "petals"}.items():
         message = f"{name} is .*, but the parts of FOLDS_FROM have"
         with pytest.raises(ValueError, match=message):
-            build(parent / "all", tmp_path / "work", **values, **{name: value})
+            build(parent / "all", work, **values, **{name: value})
     with pytest.raises(ValueError, match="FOLDS_FROM is the WORK_DIR"):
         build(parent / "all", parent / "work", **values)
     with pytest.raises(ValueError, match="No image is new: all 60"):
-        build(parent / "first", tmp_path / "same", **values)
+        build(parent / "first", work, **values)
     shutil.copytree(parent / "new", tmp_path / "photos")
     (tmp_path / "photos/a").rename(tmp_path / "photos/d")
     with pytest.raises(ValueError, match=r"1 classes are new, such as \['d'\]"):
-        build(tmp_path / "photos", tmp_path / "class", **values)
+        build(tmp_path / "photos", work, **values)
 
-
-def test_hashes_are_published_only_if_that_is_wanted(parent, tmp_path):
-    """PUBLISH_HASHES = False removes hashes.parquet from a part."""
-    shutil.copytree(parent / "work", tmp_path / "work")
-    build(parent / "first", tmp_path / "work", PUBLISH_HASHES=False)
-    assert not (tmp_path / "work/part-1/hashes.parquet").exists()
-    assert "hashes" not in (tmp_path / "work/part-1/SHA256SUMS").read_text()
+    build(parent / "first", work)  # without earlier parts
+    assert (work / "part-1").exists()
+    hidden = shutil.copytree(parent / "work", tmp_path / "hidden")
+    build(parent / "first", hidden, PUBLISH_HASHES=False)
+    assert "hashes" not in (hidden / "part-1/SHA256SUMS").read_text()
+    with pytest.raises(ValueError, match="PUBLISH_HASHES = True"):
+        build(parent / "all", work, FOLDS_FROM=str(hidden))

@@ -2,14 +2,15 @@
 
 import csv
 import random
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
 from support.pages import HOSTILE, Elements
-from support.processes import call_python
 from support.scenes import saved, scene
 
+from kaggle_tfr.__main__ import main
 from kaggle_tfr.parameters import load_recipe
 
 N_NAMES = 200
@@ -19,14 +20,13 @@ CHARACTERS = SPECIAL * 500 + "".join(map(chr, range(1, 0x3000))).replace("/", ""
 
 
 def draw_names():
-    """Return N_NAMES different names, half of them with markup in the middle."""
+    """Return N_NAMES different names with markup in the middle."""
     rng = random.Random(0)
     markup = [text.replace("/", "\u2215") for text in HOSTILE]
     names = []
     for number in range(N_NAMES):
         name = "".join(rng.choices(CHARACTERS, k=rng.randint(1, 20)))
-        attack = markup[number % len(markup)] if number % 2 else ""
-        names.append(f"n{number}{attack}{name}")
+        names.append(f"n{number}{markup[number % len(markup)]}{name}")
     return names
 
 
@@ -43,35 +43,28 @@ def write_input(folder, names):
 
 
 @pytest.mark.heavy
-def test_hostile_names_go_from_init_to_the_report_as_text(tmp_path):
+def test_hostile_names_go_from_init_to_the_report_as_text(tmp_path, monkeypatch):
     """The report has no element that its template does not contain.
 
     Each image is in the accounting: 190 written, ten rejected.
     """
-    names = draw_names()
-    write_input(tmp_path / "input", names)
-    init = ["init", "input", "-o", "recipe.yaml"]
-    assert call_python("-m", "kaggle_tfr", *init, cwd=tmp_path).returncode == 0
-    values = load_recipe(str(tmp_path / "recipe.yaml"))
+    monkeypatch.chdir(tmp_path)
+    write_input(tmp_path / "input", draw_names())
+    assert main(["init", "input", "-o", "recipe.yaml"]) == 0
+    values = load_recipe("recipe.yaml")
     assert values["ID_COLUMN"] == "image_id"
     assert values.keys().isdisjoint({"OUT_DIR", "WORK_DIR", "OVERWRITE", "BACKEND"})
 
-    changes = {
-        "LABEL_COLUMN": f"label {HOSTILE[0]}",
-        "GROUP_COLUMN": f"patient_id {HOSTILE[1]}",
-        "IMAGE_SIZE": "32",
-        "WORK_DIR": "work",
-    }
-    words = [word for pair in changes.items() for word in ("-p", "=".join(pair))]
-    done = call_python("-m", "kaggle_tfr", "run", "recipe.yaml", *words, cwd=tmp_path)
+    call = ["run", "recipe.yaml", "-p", "IMAGE_SIZE=32", "-p", "WORK_DIR=work"]
+    call += ["-p", f"LABEL_COLUMN=label {HOSTILE[0]}"]
+    call += ["-p", f"GROUP_COLUMN=patient_id {HOSTILE[1]}"]
+    assert main(call) == 0
 
-    assert done.returncode == 0, done.stderr
-    page = Elements((tmp_path / "work" / "report.html").read_text(encoding="utf-8"))
+    page = Elements((tmp_path / "work/report.html").read_text(encoding="utf-8"))
     assert "script" not in dict(page.found)  # there are no clusters
-    attributes = {name for _, names_of_tag in page.found for name in names_of_tag}
-    assert not [name for name in attributes if name.startswith("on")]
+    attributes = " ".join(name for _, names in page.found for name in names)
+    assert not re.search(r"\bon", attributes)
     assert page.comments == []
-    assert all(source.startswith("data:image/webp;base64,") for source in page.images)
-    counts = pd.read_csv(tmp_path / "work" / "accounting.csv", index_col=0)["images"]
+    counts = pd.read_csv("work/accounting.csv", index_col=0)["images"]
     assert counts["total"] == N_NAMES
     assert counts["labelled records"] == N_NAMES - N_NAMES // 20

@@ -1,70 +1,35 @@
-"""Other people's readers and Kaggle's own client take the parts as they are."""
+"""Kaggle's own client takes the parts as they are."""
 
 import json
 import re
-import shutil
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from support.plans import digests, make_images, plan_images, write
 
-from kaggle_tfr.plan.plan import read_plan
-from kaggle_tfr.write.journal import read_shard_rows
-from kaggle_tfr.write.metadata import describe_dataset
 
+@pytest.mark.parametrize("name", ["日本", "a-very-long-name-of-a-dataset-" * 2])
+def test_names_and_license_follow_kaggle_s_rules_and_the_user(name, tmp_path):
+    """Title and slug have 6 to 50 characters, or the user sets them.
 
-@pytest.fixture(scope="module")
-def table(tmp_path_factory):
-    return make_images(tmp_path_factory.mktemp("interop") / "images", 24)
-
-
-@pytest.fixture(scope="module")
-def part(table, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("plain")
-    plan_images(table, folder)
-    write(folder)
-    return folder / "part-1"
-
-
-@pytest.mark.parametrize(
-    ("name", "parts"),
-    [
-        ("x", 1),
-        ("Čassava läaves", 1),
-        ("日本", 12),
-        ("a very long name of a dataset, " * 4, 3),
-    ],
-)
-def test_titles_and_slugs_follow_kaggle_s_rules(part, name, parts):
-    """Title and slug have 6 to 50 characters."""
-    plan = read_plan(str(part))
-    plan = replace(plan, labels=replace(plan.labels, name=name), n_parts=parts)
-    rows = [replace(row, part=parts) for row in read_shard_rows(str(part))]
-    found = describe_dataset(plan, rows)
-    assert re.fullmatch(r"[a-z0-9-]{6,50}", found["id"].split("/")[1])
-    assert 6 <= len(found["title"]) <= 50
-    assert found["licenses"] == []
-
-
-def test_a_licence_goes_into_finished_parts_too(part, tmp_path):
-    """The next run of 04 writes it, and changes no other file.
-
-    The user set id and title, which the page follows.
+    The page follows the user's. A license goes into finished parts, too: the next run
+    of 04 writes it, and changes no other file.
     """
-    part = Path(shutil.copytree(part.parent, tmp_path / "work"), "part-1")
-    before = digests(part)
-    file = part / "dataset-metadata.json"
-    names = {"title": "Leaves of my garden", "id": "ada/leaves-of-my-garden"}
-    values = json.loads(file.read_text()) | names
-    for earlier, name in (("CC-BY-4.0", ""), ("CC-BY-4.0", "PDDL")):
-        file.write_text(json.dumps(values | {"licenses": [{"name": earlier}]}))
-        write(part.parent, license_name=name)
+    plan_images(make_images(tmp_path / "images", 8), tmp_path, name=name, first_part=12)
+    write(tmp_path)
+    before = digests(tmp_path / "part-12")
+    file = tmp_path / "part-12/dataset-metadata.json"
+    values = json.loads(file.read_text())
+    assert re.fullmatch(r"[a-z0-9-]{6,50}", values["id"].split("/")[1])
+    assert 6 <= len(values["title"]) <= 50
+    assert values["licenses"] == []
+
+    values |= {"title": "Leaves of my garden", "id": "ada/leaves-of-my-garden"}
+    for license_name in ("", "PDDL"):
+        file.write_text(json.dumps(values | {"licenses": [{"name": "CC-BY-4.0"}]}))
+        write(tmp_path, license_name=license_name)
         written = json.loads(file.read_text())
         assert written["title"] == "Leaves of my garden"
         assert "/leaves-of-my-garden/*.tfrec" in written["description"]
-        assert written["licenses"] == [{"name": name or earlier}]
-    after = digests(part)
-    assert {name for name in before if before[name] != after[name]} == {
-        "dataset-metadata.json"
-    }
+        assert written["licenses"] == [{"name": license_name or "CC-BY-4.0"}]
+    after = digests(tmp_path / "part-12")
+    assert {name for name in before if before[name] != after[name]} == {file.name}

@@ -5,8 +5,9 @@ from collections import Counter
 
 from support import layouts
 
-from kaggle_tfr import deduplicate, explore, plan, write
+from kaggle_tfr import deduplicate, explore, plan
 from kaggle_tfr.parameters import DEFAULTS
+from kaggle_tfr.write import write_parts
 
 
 def test_an_image_is_opened_once_before_the_plan_and_once_for_writing(tmp_path):
@@ -23,16 +24,12 @@ def test_an_image_is_opened_once_before_the_plan_and_once_for_writing(tmp_path):
     sys.addaudithook(count)  # it cannot be removed
     folder = tmp_path / "counted-opens"
     layouts.put(layouts.each("ab", f"{folder}/{{}}/{{}}.jpg", 25))
-    values = {"INPUT_DIR": str(folder), "WORK_DIR": str(tmp_path / "work")}
-    values |= {"LABEL_COLUMN": "folder", "LABELS_CSV": "", "N_FOLDS": 2}
-    values |= {"IMAGE_SIZE": 32, "SECOND_LOOK": False, "N_JOBS": 1}
+    values = DEFAULTS | {"INPUT_DIR": str(folder), "WORK_DIR": str(tmp_path / "work")}
+    values |= {"N_FOLDS": 2, "IMAGE_SIZE": 32, "SECOND_LOOK": False, "N_JOBS": 1}
     counts = []
-    for step in (explore, explore, deduplicate, plan):
+    for step in (explore.run, explore.run, deduplicate.run, plan.run, write_parts):
         opened.clear()
-        step.run(DEFAULTS | values)
+        step(values["WORK_DIR"] if step is write_parts else values)
         counts.append((len(opened), opened.total()))
-    opened.clear()
-    write.write_parts(values["WORK_DIR"])
 
-    assert counts == [(50, 50), (0, 0), (0, 0), (50, 50)]
-    assert (len(opened), opened.total()) == (50, 50)
+    assert counts == [(50, 50), (0, 0), (0, 0), (50, 50), (50, 50)]

@@ -1,7 +1,8 @@
 """The notebooks of every recipe, run by papermill."""
 
 import pytest
-from support.chain import ROOT, make_input
+from support.chain import make_input
+from support.docs import ROOT
 
 from kaggle_tfr.parameters import load_recipe
 from kaggle_tfr.run import run_recipe

@@ -1,9 +1,8 @@
 """Each recipe on a small input in the layout of its dataset, read by TensorFlow."""
 
-import io
 import json
-import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,78 +11,81 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 from support.chain import draw_pictures, make_input, run_chain, save_picture
-from support.forks import run_code
+from support.forks import fork
 from support.gcs import serve_bucket
-from support.plans import read_plainly
-from support.scenes import saved
-
-TEXT = tf.io.FixedLenFeature([], tf.string)
-INT = tf.io.FixedLenFeature([], tf.int64)
+from support.scenes import opened, saved
 
 
-def run(recipe, work, pattern, features, compression="", **changes):
-    """Run a recipe; return its images and plan, records by file, and all records.
+def read_records(path, features, compression=""):
+    """Return the records of a file, which have these features and no others.
 
-    TensorFlow alone reads the records.
+    features: the type of each. A list with one value is the value.
     """
-    images, table, _ = run_chain(recipe, str(work), **changes)
-    part = Path(work, "part-1")
-    paths = {str(path.relative_to(part)): path for path in sorted(part.rglob(pattern))}
-    records = {}
-    for file, path in paths.items():
-        records[file] = read_plainly([path], compression, features)
-    shards = pd.read_csv(part / "shards.csv", index_col="file")
-    is_unlabelled = shards.index.str.contains("/test-Id")
-    counts = shards["count"][~is_unlabelled].to_dict()
-    assert {file: len(held) for file, held in records.items()} == counts
-    in_order = [record for file in counts for record in records[file]]
-    return images, table, records, in_order
+    records = []
+    for data in tf.data.TFRecordDataset([str(path)], compression).as_numpy_iterator():
+        record = {}
+        for name, field in tf.train.Example.FromString(data).features.feature.items():
+            values = list(getattr(field, field.WhichOneof("kind")).value)
+            record[name] = values if len(values) > 1 else values[0]
+            assert type(values[0]) is features[name], name
+        assert record.keys() == features.keys()
+        records.append(record)
+    return records
 
 
-def decode(data):
-    return tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE").numpy()
+def run(recipe, folder, features, compression="", **changes):
+    """Run a recipe on folder/in; return its plan with columns `file` and `record`.
+
+    TensorFlow alone reads the records. Images without labels are left out.
+    """
+    work = folder / "work"
+    source = str(folder / "in")
+    _, table, shards = run_chain(recipe, str(work), INPUT_DIR=source, **changes)
+    files = []
+    records = []
+    for file, count in zip(shards["file"], shards["count"], strict=True):
+        if "/test-Id" not in file:
+            path = work / "part-1" / file
+            files += [file] * count
+            records += read_records(path, features, compression)
+            assert len(records) == len(files)
+    return table.tail(len(files)).assign(file=files, record=records)
 
 
-def psnr_of(pixels, path, box=None):
-    """Return the PSNR in dB against the source, cropped and resized by Pillow."""
-    source = Image.open(path).convert("RGB")
-    source = source.crop(box) if box else source
-    size = (pixels.shape[1], pixels.shape[0])
-    source = np.asarray(source.resize(size, Image.Resampling.LANCZOS), float)
-    return 10 * np.log10(255**2 / max(((pixels - source) ** 2).mean(), 1e-9))
+def compare(data, path, box=None):
+    """Return the shape of an image, and its PSNR in dB against its source.
+
+    The source is cropped and resized by Pillow.
+    """
+    image = np.asarray(opened(data), float)
+    height, width, _ = image.shape
+    source = Image.open(path).resize((width, height), Image.Resampling.LANCZOS, box)
+    error = np.square(image - source).mean()
+    return image.shape, 10 * np.log10(255**2 / max(error, 1e-9))
 
 
 def test_landmark(tmp_path):
     """Nested folders, ids with gaps; short side 384, smaller originals unchanged."""
-    classes = [0, 500, 1000]
     pictures = draw_pictures(10, 450, 600) + draw_pictures(20, 200, 300)[10:]
     make_input("landmark-2021", tmp_path / "in", pictures)
-    work = tmp_path / "work"
-    features = {"image": TEXT, "label": INT, "height": INT, "width": INT}
-    changes = {
-        "INPUT_DIR": str(tmp_path / "in"),
-        "SHARD_IMAGES": 6,
-        "VALIDATION_SIZE": 0.2,
-    }
+    features = {"image": bytes, "label": int, "height": int, "width": int}
 
-    images, table, records, flat = run(
-        "landmark-2021", work, "*.tfrecords", features, **changes
-    )
+    rows = run("landmark-2021", tmp_path, features, SHARD_IMAGES=6, VALIDATION_SIZE=0.2)
 
-    labels = json.loads(Path(work, "labels.json").read_text())
-    assert labels["classes"] == classes
-    name = re.compile(r"landmark-2021_PART_1_(train|validation)_batch_\d+\.tfrecords")
-    assert all(name.fullmatch(file) for file in records)
-    assert len(flat) == len(images) == 20
-    for (_, row), record in zip(table.iterrows(), flat, strict=True):
-        pixels = decode(record["image"])
-        assert pixels.shape[:2] == (record["height"], record["width"])
-        assert classes[record["label"]] == int(row["label_name"])
-        if min(row["height"], row["width"]) > 384:
-            assert min(pixels.shape[:2]) == 384
-            assert psnr_of(pixels, row["path"]) > 30
+    classes = json.loads((tmp_path / "work/labels.json").read_text())["classes"]
+    assert classes == [0, 500, 1000]
+    name = r"landmark-2021_PART_1_(train|validation)_batch_\d+\.tfrecords"
+    assert rows["file"].str.fullmatch(name).all()
+    assert len(rows) == 20
+    for row in rows.itertuples():
+        shape, psnr = compare(row.record["image"], row.path)
+        assert shape == (row.record["height"], row.record["width"], 3)
+        assert classes[row.record["label"]] == int(row.label_name)
+        if min(row.height, row.width) > 384:
+            assert min(shape[:2]) == 384
+            assert psnr > 30
         else:
-            assert record["image"] == Path(row["path"]).read_bytes()
+            assert row.record["image"] == Path(row.path).read_bytes()
 
 
 def test_cassava(tmp_path):
@@ -94,137 +96,124 @@ def test_cassava(tmp_path):
     for k, picture in enumerate(pictures[45:]):
         save_picture(picture, tmp_path / "in/test_images" / f"{k}.jpg")
         submission += f"{k}.jpg,4\n"
-    (tmp_path / "in" / "sample_submission.csv").write_text(submission)
-    features = {"image": TEXT, "target": INT, "image_name": TEXT}
-    changes = {"INPUT_DIR": str(tmp_path / "in"), "IMAGE_SIZE": [64, 96]}
+    (tmp_path / "in/sample_submission.csv").write_text(submission)
+    features = {"image": bytes, "target": int, "image_name": bytes}
 
-    *_, records, flat = run("cassava", tmp_path, "Id*.tfrec", features, **changes)
+    rows = run("cassava", tmp_path, features, IMAGE_SIZE=[64, 96])
 
-    assert sorted(records) == sorted(f"Id_df{i:02d}-3.tfrec" for i in range(15))
-    for held in records.values():
-        assert sorted(record["target"] for record in held) == [0, 1, 2]
-    for record in flat:
-        name = record["image_name"].decode()
-        pixels = decode(record["image"])
-        assert pixels.shape == (64, 96, 3)
-        assert int(name[:4]) % 3 == record["target"]
-        assert psnr_of(pixels, tmp_path / "in" / "train_images" / name) > 28
+    files = [f"Id_df{i:02d}-3.tfrec" for i in range(15)]
+    assert rows["file"].tolist() == np.repeat(files, 3).tolist()
+    for _, records in rows.groupby("file")["record"]:
+        assert sorted(record["target"] for record in records) == [0, 1, 2]
+    for row in rows.itertuples():
+        name = row.record["image_name"].decode()
+        assert Path(row.path).name == name
+        assert row.record["target"] == int(name[:4]) % 3
+        shape, psnr = compare(row.record["image"], row.path)
+        assert shape == (64, 96, 3)
+        assert psnr > 28
     del features["target"]
-    test = read_plainly([tmp_path / "part-1/test/test-Id_df00-3.tfrec"], "", features)
-    names = sorted(record["image_name"].decode() for record in test)
-    assert names == ["0.jpg", "1.jpg", "2.jpg"]
+    test = read_records(tmp_path / "work/part-1/test/test-Id_df00-3.tfrec", features)
+    names = sorted(record["image_name"] for record in test)
+    assert names == [b"0.jpg", b"1.jpg", b"2.jpg"]
 
 
 def test_imagenet(tmp_path):
     """Split folders, a label map, GZIP, 256 × 256 from the middle."""
     make_input("imagenet", tmp_path / "in", draw_pictures(24, 280, 400))
     labels = {"a": 1, "b": 0, "c": 2}
-    (tmp_path / "in" / "label_map.json").write_text(json.dumps(labels))
-    features = {"label": INT, "image_raw": TEXT}
-    changes = {"LABEL_MAP": "label_map.json", "INPUT_DIR": str(tmp_path / "in")}
-    changes["SHARD_IMAGES"] = 6
+    (tmp_path / "in/label_map.json").write_text(json.dumps(labels))
+    features = {"label": int, "image_raw": bytes}
+    changes = {"LABEL_MAP": "label_map.json", "SHARD_IMAGES": 6}
 
-    _, table, records, flat = run(
-        "imagenet", tmp_path, "*.tfrecord", features, "GZIP", **changes
-    )
+    rows = run("imagenet", tmp_path, features, "GZIP", **changes)
 
-    assert sorted(records) == [
+    assert sorted(rows["file"].unique()) == [
         "test/test-0.tfrecord",
         "train/train-0.tfrecord",
         "train/train-1.tfrecord",
         "val/val-0.tfrecord",
     ]
-    for (_, row), record in zip(table.iterrows(), flat, strict=True):
-        pixels = decode(record["image_raw"])
-        assert pixels.shape == (256, 256, 3)
-        assert record["label"] == labels[row["label_name"]]
-        assert psnr_of(pixels, row["path"], (60, 0, 340, 280)) > 30
-    for file, held in records.items():
-        assert {record["label"] for record in held} == {0, 1, 2}, file
+    for row in rows.itertuples():
+        assert row.record["label"] == labels[row.label_name]
+        shape, psnr = compare(row.record["image_raw"], row.path, (60, 0, 340, 280))
+        assert shape == (256, 256, 3)
+        assert psnr > 30
+    for file, records in rows.groupby("file")["record"]:
+        assert {record["label"] for record in records} == {0, 1, 2}, file
 
 
 def test_clouds(tmp_path):
     """Original bytes, unchanged codes, twenty files."""
-    folder = tmp_path / "in"
-    make_input("clouds", folder)
-    codes = pd.read_csv(folder / "train.csv", keep_default_na=False, index_col=0)
-    features = dict.fromkeys(["height", "width", "depth"], INT)
-    features |= dict.fromkeys(["image_raw", "fish", "flower", "gravel", "sugar"], TEXT)
+    make_input("clouds", tmp_path / "in")
+    path = tmp_path / "in/train.csv"
+    codes = pd.read_csv(path, keep_default_na=False, index_col=0)["EncodedPixels"]
+    labels = ["Fish", "Flower", "Gravel", "Sugar"]
+    features = dict.fromkeys(["height", "width", "depth"], int)
+    features |= dict.fromkeys(["image_raw", *map(str.lower, labels)], bytes)
 
-    *_, records, flat = run(
-        "clouds", tmp_path, "*.tfrecords", features, INPUT_DIR=str(folder)
-    )
+    rows = run("clouds", tmp_path, features)
 
-    assert sorted(records) == [f"raw_train_images_{i:04d}.tfrecords" for i in range(20)]
-    assert {len(held) for held in records.values()} == {3}
-    images = (folder / "train_images").iterdir()
-    name_of_bytes = {path.read_bytes(): path.name for path in images}
-    found = set()
-    for record in flat:
-        name = name_of_bytes[record["image_raw"]]
-        found.add(name)
-        assert (record["height"], record["width"], record["depth"]) == (120, 160, 3)
-        for label in ("Fish", "Flower", "Gravel", "Sugar"):
-            code = codes["EncodedPixels"][f"{name}_{label}"]
-            assert record[label.lower()].decode() == code
-    assert len(found) == 60
+    files = [f"raw_train_images_{i:04d}.tfrecords" for i in range(20)]
+    assert rows["file"].tolist() == np.repeat(files, 3).tolist()
+    assert rows["path"].nunique() == 60
+    for row in rows.itertuples():
+        path = Path(row.path)
+        assert row.record["image_raw"] == path.read_bytes()
+        size = [row.record[name] for name in ("height", "width", "depth")]
+        assert size == [120, 160, 3]
+        for label in labels:
+            code = codes[f"{path.name}_{label}"]
+            assert row.record[label.lower()].decode() == code
 
 
 @pytest.fixture(scope="module")
 def petals(tmp_path_factory):
+    """Class folders among those of systems, and a folder for the results."""
     folder = tmp_path_factory.mktemp("petals")
-    make_input("petals", folder, draw_pictures(48, 200, 260))
+    make_input("petals", folder / "in", draw_pictures(48, 200, 260))
+    for name in (".ipynb_checkpoints", "__MACOSX"):
+        shutil.copytree(folder / "in/a", folder / "in" / name)
     return folder
 
 
-def test_petals(tmp_path, petals):
-    """192 × 192 from the middle, full chroma, one-hot labels; 16 mixed files."""
-    features = {"image": TEXT, "class": INT, "label": TEXT}
-    features |= {"size": tf.io.FixedLenFeature([2], tf.int64)}
-    features |= {"one_hot_class": tf.io.VarLenFeature(tf.float32)}
+def test_petals(petals):
+    """192 × 192 from the middle, full chroma, one-hot labels; 16 mixed files.
 
-    _, table, records, flat = run(
-        "petals", tmp_path, "*.tfrec", features, INPUT_DIR=str(petals)
-    )
+    Hidden files and those of the system are left out.
+    """
+    features = {"image": bytes, "class": int, "label": bytes}
+    features |= {"size": int, "one_hot_class": float}
 
-    assert sorted(records) == [f"flowers{i:02d}-3.tfrec" for i in range(16)]
-    for (_, row), record in zip(table.iterrows(), flat, strict=True):
-        assert record["label"].decode() == row["label_name"]
-        assert record["label"].decode() == "abc"[record["class"]]
-        assert record["one_hot_class"].tolist() == np.eye(3)[record["class"]].tolist()
-        assert record["size"].tolist() == [192, 192]
-        pixels = decode(record["image"])
-        assert pixels.shape == (192, 192, 3)
-        assert psnr_of(pixels, row["path"], (30, 0, 230, 200)) > 33
+    rows = run("petals", petals, features)
+
+    files = [f"flowers{i:02d}-3.tfrec" for i in range(16)]
+    assert rows["file"].tolist() == np.repeat(files, 3).tolist()
+    for row in rows.itertuples():
+        label = "abc"[row.record["class"]]
+        assert row.record["label"].decode() == row.label_name == label
+        assert row.record["one_hot_class"] == [float(name == label) for name in "abc"]
+        assert row.record["size"] == [192, 192]
+        shape, psnr = compare(row.record["image"], row.path, (30, 0, 230, 200))
+        assert shape == (192, 192, 3)
+        assert psnr > 33
         # Full chroma: the three components have equal sampling factors.
-        components = Image.open(io.BytesIO(record["image"])).layer
+        components = opened(row.record["image"]).layer
         assert {component[1:3] for component in components} == {(1, 1)}
 
 
-def test_petals_from_a_bucket_are_those_from_disk(tmp_path, petals):
-    """gs:// through TensorFlow's client gives the same files, byte for byte.
-
-    Hidden files and those of the system are left out in both.
-    """
-    photos = shutil.copytree(petals, tmp_path / "photos")
-    for name in (".ipynb_checkpoints", "__MACOSX"):
-        shutil.copytree(petals / "a", photos / name)
-    run_chain("petals", str(tmp_path / "disk"), INPUT_DIR=str(photos))
-    code = (
-        "from support.chain import run_chain\n"
-        f"run_chain('petals', {str(tmp_path / 'bucket')!r}, INPUT_DIR='gs://petals')\n"
-    )
+def test_petals_from_a_bucket_are_those_from_disk(petals, tmp_path):
+    """gs:// through TensorFlow's client gives the same files, byte for byte."""
+    work = tmp_path / "bucket"
+    call = partial(run_chain, "petals", str(work), INPUT_DIR="gs://petals")
     with serve_bucket(tmp_path) as gcs:
-        gcs.seed_objects("petals", photos)
-        done = run_code(code, tmp_path, timeout=200, env=gcs.env)
+        gcs.seed_objects("petals", petals / "in")
+        process = fork(call, env=gcs.env)
+        process.join()
 
-    assert done.code == 0, done.output[-3000:]
-    disk, bucket = (
-        {path.name: path.read_bytes() for path in tmp_path.glob(pattern)}
-        for pattern in ("disk/part-1/*.tfrec", "bucket/part-1/*.tfrec")
-    )
-    assert len(disk) == 16
-    assert bucket == disk
+    assert process.exitcode == 0
+    shards = (work / "part-1/shards.csv").read_text()  # with sha256 of each
+    assert shards == (petals / "work/part-1/shards.csv").read_text()
 
 
 def test_petals_tfrecords(tmp_path):
@@ -232,59 +221,55 @@ def test_petals_tfrecords(tmp_path):
     pictures = draw_pictures(60, 96, 96)
     pictures[57] = pictures[0]  # of val and of train
     make_input("petals-tfrecords", tmp_path / "in", pictures)
-    features = {"image": TEXT, "class": INT, "id": TEXT}
-    changes = {"INPUT_DIR": str(tmp_path / "in"), "N_SHARDS": 6}
+    features = {"image": bytes, "class": int, "id": bytes}
 
-    rows, table, _, flat = run(
-        "petals-tfrecords", tmp_path, "*.tfrec", features, **changes
-    )
+    rows = run("petals-tfrecords", tmp_path, features, N_SHARDS=6)
 
-    assert len(rows) == 60
-    assert len(flat) == 59
-    assert json.loads((tmp_path / "labels.json").read_text())["classes"] == [40, 41, 42]
-    for record in flat:
+    assert len(rows) == 59
+    classes = json.loads((tmp_path / "work/labels.json").read_text())["classes"]
+    assert classes == [40, 41, 42]
+    for record in rows["record"]:
         k = int(record["id"])
         assert record["image"] == saved(pictures[k])
         assert record["class"] == k % 3
-    assert set(table["split"]) == {"train", "validation"}
-    assert set(table["fold"][table["split"] == "train"]) == set(range(5))
+    assert set(rows["split"]) == {"train", "validation"}
+    assert set(rows["fold"][rows["split"] == "train"]) == set(range(5))
 
 
 def test_flowers(tmp_path):
     """Original bytes of JPEG and PNG, 30 % for validation, labels.txt, no conflict."""
     folder = tmp_path / "in"
-    work = tmp_path / "work"
     make_input("flowers", folder)
     for path in sorted(folder.glob("*/*5.jpg")):
         Image.open(path).save(path.with_suffix(".png"))
         path.unlink()
     shutil.copy(folder / "b/1.jpg", folder / "c/also.jpg")
-    (folder / "c" / "notes.txt").write_text("not an image")
+    (folder / "c/notes.txt").write_text("not an image")
     features = {
-        "image/encoded": TEXT,
-        "image/format": TEXT,
-        "image/class/label": INT,
-        "image/height": INT,
-        "image/width": INT,
+        "image/encoded": bytes,
+        "image/format": bytes,
+        "image/class/label": int,
+        "image/height": int,
+        "image/width": int,
     }
-    changes = {"INPUT_DIR": str(folder), "N_SHARDS": 5}
 
-    images, _, records, flat = run("flowers", work, "*.tfrecord", features, **changes)
+    rows = run("flowers", tmp_path, features, N_SHARDS=5)
 
-    assert len(images) == 61
-    assert (work / "part-1/labels.txt").read_text() == "0:a\n1:b\n2:c\n"
-    totals = {"train": 0, "validation": 0}
-    for file, held in records.items():
-        split, index, total = re.fullmatch(
-            r"flowers_(train|validation)_(\d{5})-of-(\d{5})\.tfrecord", file
-        ).groups()
-        assert int(index) < int(total) == sum(split in name for name in records)
-        totals[split] += len(held)
-    assert sum(totals.values()) == 59
-    assert abs(totals["validation"] - 0.3 * 59) <= 1.5
-    path_of_bytes = {path.read_bytes(): path for path in folder.rglob("*.*g")}
-    for record in flat:
-        path = path_of_bytes[record["image/encoded"]]
-        assert path.suffix == "." + record["image/format"].decode()
-        assert path.parent.name == "abc"[record["image/class/label"]]
-        assert (record["image/height"], record["image/width"]) == (120, 160)
+    labels = (tmp_path / "work/part-1/labels.txt").read_text()
+    assert labels == "0:a\n1:b\n2:c\n"
+    assert len(rows) == 59
+    assert abs((rows["split"] == "validation").sum() - 0.3 * 59) <= 1.5
+    files = rows["file"].unique()
+    for split in ("train", "validation"):
+        names = [name for name in files if split in name]
+        total = len(names)
+        assert names == [
+            f"flowers_{split}_{i:05d}-of-{total:05d}.tfrecord" for i in range(total)
+        ]
+    for row in rows.itertuples():
+        path = Path(row.path)
+        assert row.record["image/encoded"] == path.read_bytes()
+        assert row.record["image/format"].decode() == path.suffix[1:]
+        assert "abc"[row.record["image/class/label"]] == path.parent.name
+        size = (row.record["image/height"], row.record["image/width"])
+        assert size == (120, 160)

@@ -7,33 +7,22 @@ import json
 import re
 import shutil
 import subprocess
+from base64 import b64decode
 
 import nbformat
-import pandas as pd
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from support.chain import draw_pictures, run_values, save_picture
+from support.chain import draw_pictures, save_picture
 from support.pages import HOSTILE, Elements
+from support.scenes import opened
 
-from kaggle_tfr import notebook, report
+from kaggle_tfr import build_dataset, notebook, report
 from kaggle_tfr.explore import load_images
 from kaggle_tfr.notebook import Finding
 from kaggle_tfr.report import decide, write_page, write_report
 
 VALUES = {"TEST_CSV": "test.csv", "IMAGE_SIZE": 64, "N_FOLDS": 2, "SECOND_LOOK": False}
-NOTES = {
-    "01_explore": [("·", "None of 24 images is rejected.", "input")],
-    "02_deduplicate": [
-        ("·", "8 of 24 images have a near-duplicate.", "copies"),
-        ("!", "Labels disagree in 1 of 3 clusters.", "conflicts", "Decide."),
-        ("✓", "None of 24 images is also in a/b.", "leaks: a/b"),
-    ],
-    "03_plan": [("·", "20 images.", "plan")],
-    "04_write": [
-        ("✓", "20 records.", "parts"),
-        ("·", "LICENSE is empty.", "license"),
-    ],
-}
+DECISIONS = "image_id,action,value\na0,keep,\nb1,label,a\na3,same,a4\n"
 # Ids that a careless writer of CSV would change.
 HOSTILE_IDS = ['a,"b"', "=1+1", " padded ", "line\nbreak", "cr\r\nlf", "</script>", "é"]
 
@@ -71,26 +60,18 @@ def write_input(folder):
     """
     names = [f"{letter}{number}" for letter in "ab" for number in range(8)]
     names += ["c0", "t1", "t2", "t3"]
-    pictures = dict(zip(names, draw_pictures(20, 120, 160), strict=True))
+    pictures = dict(zip(names, draw_pictures(20, 180, 240), strict=True))
     pictures["a0-small"] = pictures["a0"].resize((80, 60))
     pictures["a0-pale"] = pictures["a0"]
     pictures["b-of-a1"] = pictures["a1"]
     pictures["t0"] = pictures["b0"]
+    rows = dict.fromkeys(["train", "test"], "image_id,label\n")
     for name, picture in pictures.items():
         split = "test" if name.startswith("t") else "train"
+        rows[split] += f"{name},{name[0]}\n"
         save_picture(picture, folder / split / f"{name}.jpg", quality=90)
-    for split in ("train", "test"):
-        stems = sorted(path.stem for path in (folder / split).glob("*.jpg"))
-        table = pd.DataFrame({"image_id": stems, "label": [stem[0] for stem in stems]})
-        table.to_csv(folder / f"{split}.csv", index=False)
-
-
-def note_all(work):
-    for step, notes in NOTES.items():
-        notebook.begin(step, {"WORK_DIR": str(work)})
-        for note in notes:
-            notebook.note(*note)
-    notebook.end()
+    for split, text in rows.items():
+        (folder / f"{split}.csv").write_text(text)
 
 
 @pytest.fixture(scope="module")
@@ -99,10 +80,9 @@ def work(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     write_input(folder / "input")
     decisions = folder / "overrides.csv"
-    decisions.write_text("image_id,action,value\na0,keep,\nb1,label,a\na3,same,a4\n")
-    values = {**VALUES, "INPUT_DIR": str(folder / "input")}
-    run_values({**values, "OVERRIDES": str(decisions)}, str(folder / "work"))
-    note_all(str(folder / "work"))
+    decisions.write_text(DECISIONS)
+    paths = {"INPUT_DIR": f"{folder}/input", "WORK_DIR": f"{folder}/work"}
+    build_dataset(**VALUES, **paths, OVERRIDES=str(decisions))
     return folder / "work"
 
 
@@ -119,50 +99,50 @@ def page(work):
 def test_the_page_has_reasons_advice_links_and_numbers(page):
     """The most serious finding is first, and opens the clusters that it is about."""
     texts = Elements(page).texts
-    order = ["Train: yes, with 1 remark."]
-    order += ["Labels disagree in 1 of 3", "Decide.", "None of 24 images is rejected"]
-    order += ["20 records", "labelled records", "duplicates dropped"]
+    order = ["Train: yes, with 3 remarks.", "Labels disagree in 1 of 4"]
+    order += ["9 of 24 images", "To publish, set LICENSE", "All 24 images can be used"]
+    order += ["labelled records", "duplicates dropped"]
     places = [texts.index(text, 200) for text in order]
     assert places == sorted(places)
-    assert re.findall(r'<a href="#(.*?)"', page) == ["conflicts", "copies"]
-
-
-def run_snippet(page):
-    """Run it as it is on the page, up to the reader's own model."""
-    (snippet,) = re.findall(r"(?s)<pre>(.*?)</pre>", page)
-    names = {}
-    exec(html.unescape(snippet).partition("model.fit")[0], names)
-    return names
+    assert re.findall(r'<a href="#(.*?)"', page) == ["conflicts", "leaks", "copies"]
 
 
 def test_the_snippet_reads_the_records(page):
-    """The batches are those of the recipe's size, without the images to validate on."""
-    names = run_snippet(page)
+    """The batches are those of the recipe's size, without the images to validate on.
+
+    It runs as it is on the page, up to the reader's own model.
+    """
+    [snippet] = re.findall(r"(?s)<pre>(.*?)</pre>", page)
+    names = {}
+    exec(html.unescape(snippet).partition("model.fit")[0], names)
     images, _ = next(iter(names["batches"]))
     assert images.shape == (32, 64, 64, 3)
     assert len(names["training"]) + len(names["validation"]) < len(names["shards"])
 
 
 def read_data(page):
-    (data,) = re.findall(r'(?s)<script type="application/json".*?>(.*?)</script>', page)
+    [data] = re.findall(r'(?s)<script type="application/json".*?>(.*?)</script>', page)
     return json.loads(data)
 
 
-def test_conflicts_are_first_then_leaks_then_the_farthest(page):
-    """Kept images are first in a cluster. Test images cannot be changed."""
+def test_conflicts_are_first_then_leaks_then_the_farthest(page, work):
+    """Kept images are first in a cluster. Test images cannot be changed.
+
+    An id of two splits is named with its split, as in OVERRIDES.
+    """
     data = read_data(page)
-    ids = [row["name"] for row in data["rows"]]
-    clusters = [{*ids[:2]}, {*ids[2:4]}, {*ids[4:6]}]
+    rows = data["rows"]
+    ids = [row["name"] for row in rows]
+    clusters = [{*ids[start : start + 2]} for start in (0, 2, 4)]
     assert clusters == [{"a1", "b-of-a1"}, {"b0", "t0"}, {"a3", "a4"}]
     assert ids[6] == "a0"
-    assert [row["keep"] for row in data["rows"][6:]] == [True, False, False]
-    test_row = data["rows"][ids.index("t0")]
-    assert test_row == {"name": "t0", "keep": None, "label": None}
+    assert [row["keep"] for row in rows[6:]] == [True, False, False]
+    assert {"name": "t0", "keep": None, "label": None} in rows
     assert data["classes"] == ["a", "b", "c"]
-
-
-def test_an_id_of_two_splits_is_named_with_its_split(work):
-    """The names in the file of decisions are those of OVERRIDES."""
+    assert data["decisions"] == [row.split(",") for row in DECISIONS.split()[1:]]
+    thumbnails = re.findall(r'base64,(.*?)"', page)
+    sizes = {opened(b64decode(data)).size for data in thumbnails}
+    assert sizes == {(160, 120), (80, 60)}
     images, _ = load_images(str(work))
     named = report._name_images(images.replace({"image_id": {"t0": "b0"}}))
     assert {"train/b0", "test/b0", "a0", "a1"} < {*named["name"]}
@@ -179,8 +159,8 @@ def test_what_does_not_fit_is_reported(work, monkeypatch):
 def write_named(work, folder, name):
     """Write a page on which the data, its folders and findings have this name."""
     gallery = report.load_gallery(str(work))
-    image = gallery["clusters"][0][0]
-    image = {**image, "name": name, "label_name": name, "reason": name, "keep": False}
+    texts = dict.fromkeys(["name", "label_name", "reason"], name)
+    image = {**gallery["clusters"][0][0], **texts, "keep": False}
     write_page(
         f"{folder}/report.html",
         title=name,
@@ -207,49 +187,36 @@ def test_names_of_the_data_are_text(work, tmp_path):
     assert read_data(page)["classes"] == [name]
 
 
-def write_copies(work):
-    """Write an executed 01 with hostile outputs, and an executed 02."""
-    folder = work / "notebooks"
-    folder.mkdir()
+def test_a_stopped_run_has_a_page_with_chapters(work, tmp_path):
+    """Code is folded; a chapter runs and loads nothing, also from other chapters.
+
+    Clusters, and a copy of a step without findings, are of an earlier run.
+    """
+    work = shutil.copytree(work, tmp_path / "work")
     printed = new_output("stream", text=HOSTILE[0])
     table = new_output("display_data", {"text/html": "<td>$a$</td>" + HOSTILE[0]})
     cells = [
         new_markdown_cell("# 1\n\n[2](02_deduplicate.ipynb)"),
         new_code_cell("secret = 1", outputs=[printed, table]),
     ]
-    for name in ("01_explore", "02_deduplicate"):
-        nbformat.write(new_notebook(cells=cells), folder / f"{name}.ipynb")
-    return folder
-
-
-def stop(work):
+    copies = work / "notebooks"
+    copies.mkdir()
+    for name in ("02_deduplicate", "03_plan"):
+        nbformat.write(new_notebook(cells=cells), copies / f"{name}.ipynb")
     notebook.begin("02_deduplicate", {"WORK_DIR": str(work)})
     notebook.note("✗", "Stopped in 02.", "stop")
     notebook.end()
 
+    page = write(work)
 
-def test_a_stopped_run_has_a_page_with_chapters(tmp_path):
-    """Code is folded; a chapter runs and loads nothing, also from other chapters.
-
-    A copy of a step without findings is of an earlier run.
-    """
-    copies = write_copies(tmp_path)
-    stop(tmp_path)
-    page = write(tmp_path)
     assert page.count("Stopped in 02.") == 3  # title, headline, findings
     assert {*re.findall('href="notebooks/(.*)"', page)} == {"02_deduplicate.html"}
-
+    assert 'class="cluster' not in page
     chapter = (copies / "02_deduplicate.html").read_text()
     assert re.search(r"(?s)<details>.*secret.*</details>", chapter)
     assert "default-src 'none'; img-src data:" in chapter
     assert "://" not in chapter
     assert "<script" not in chapter
-
-
-def test_clusters_of_an_earlier_table_are_not_displayed(work, tmp_path):
-    """02 has stopped, so the files are of other images."""
-    stop(shutil.copytree(work, tmp_path / "work"))
-    assert 'class="cluster' not in write(tmp_path / "work")
 
 
 # What a person does with the page; the file is sent to the page around it instead of
@@ -294,40 +261,32 @@ onmessage = ({ data }) => {
 """
 
 
-def run_in_chromium(folder, page, script):
-    """Return what a script in the page sends, on a screen 390 pixels wide."""
-    browser = shutil.which("chromium")
-    if not browser:
-        pytest.skip("there is no chromium on this machine")
-    page = page.replace("</html>", f"<script>{script}</script></html>")
-    (folder / "report.html").write_text(page)
-    (folder / "frame.html").write_text(FRAME)
-    call = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
-    call += [f"--user-data-dir={folder}/profile", "--virtual-time-budget=5000"]
-    call += [(folder / "frame.html").as_uri()]
-    done = subprocess.run(call, capture_output=True, text=True, check=True, timeout=120)
-    [found] = re.findall('<pre id="found">(.*?)</pre>', done.stdout)
-    return json.loads(html.unescape(found))
-
-
 def test_decisions_become_a_file(page, tmp_path):
     """In Chromium: two clicks undo each other, earlier decisions stay.
 
-    A link of a finding, and the filter, show only what they name. On a telephone
-    nothing is wider than the screen.
+    A link of a finding, and the filter, show only what they name. On a telephone, 390
+    pixels wide, nothing is wider than the screen.
     """
+    browser = shutil.which("chromium")
+    if not browser:
+        pytest.skip("there is no chromium on this machine")
     ids = [row["name"] for row in read_data(page)["rows"]]
-    script = f"const ids = {json.dumps(ids)};{CLICKS}"
-    found = run_in_chromium(tmp_path, page, script)
+    script = f"<script>const ids = {json.dumps(ids)};{CLICKS}</script></html>"
+    (tmp_path / "report.html").write_text(page.replace("</html>", script))
+    (tmp_path / "frame.html").write_text(FRAME)
+    call = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    call += [f"--user-data-dir={tmp_path}/profile", "--virtual-time-budget=5000"]
+    call += [(tmp_path / "frame.html").as_uri()]
+    done = subprocess.run(call, capture_output=True, text=True, check=True, timeout=120)
+
+    [found] = re.findall('<pre id="found">(.*?)</pre>', done.stdout)
+    found = json.loads(html.unescape(found))
     assert found["overflow"] <= 0
     assert sorted(found["conflicts"]) == ["a1", "b-of-a1"]
     assert sorted(found["leaks"]) == ["b0", "t0"]
     assert found["made"] == "6 decisions"
     assert list(csv.reader(io.StringIO(found["text"], newline=""))) == [
-        ["image_id", "action", "value"],
-        ["a0", "keep", ""],
-        ["b1", "label", "a"],
-        ["a3", "same", "a4"],
+        *csv.reader(DECISIONS.splitlines()),
         ["a0-small", "keep", ""],
         ["a0-pale", "label", 'b, "or" c'],
         ["b0", "different", "t0"],

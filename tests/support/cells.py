@@ -18,8 +18,8 @@ IMPORTED = {
 
 def run_cells(*ids, **names):
     """Return the names after these cells of a notebook, which begin with `names`."""
-    cells = {cell["id"]: "".join(cell["source"]) for cell in list_cells(ids[0][:2])}
     names |= IMPORTED
-    for cell_id in ids:
-        exec(cells[cell_id], names)
+    for cell in list_cells(ids[0][:2]):
+        if cell["id"] in ids:
+            exec("".join(cell["source"]), names)
     return names

@@ -1,10 +1,5 @@
 """01 to 04 as one call, and small inputs in the layout of each recipe."""
 
-import shutil
-from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
 from PIL import Image
 
 from kaggle_tfr import deduplicate, explore, plan
@@ -18,18 +13,15 @@ from support.layouts import draw
 from support.readers import make_example, write_shard
 from support.scenes import saved, scene
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 SMALL = 1 / 6  # `scale` of the bundled sample for tests
 
 
 def run_chain(recipe, work, **changes):
     """Run 01 to 04 with a recipe; return the images, the plan's table and the shards.
 
-    recipe: the name of a bundled one, or a path that ends with ".yaml".
+    recipe: the name of a bundled one, or a path.
     """
-    is_path = str(recipe).endswith(".yaml")
-    path = recipe if is_path else ROOT / "recipes" / f"{recipe}.yaml"
-    values = load_recipe(str(path))
+    values = load_recipe(str(recipe))
     if "INPUT_DIR" in changes:  # which lacks the other files and columns of the recipe
         for name in ("MORE_INPUTS", "GROUP_COLUMN", "OVERRIDES", "COMPARE_WITH"):
             values.pop(name, None)
@@ -38,35 +30,25 @@ def run_chain(recipe, work, **changes):
 
 def run_values(changes, work):
     """As `run_chain`, with parameters in place of a recipe; nothing is verified."""
-    values = DEFAULTS | changes
+    values = DEFAULTS | changes | {"WORK_DIR": work}
     check_parameters(values)
-    explore.run({**values, "WORK_DIR": work})
-    deduplicate.run({**values, "WORK_DIR": work})
-    plan.run({**values, "WORK_DIR": work})
+    for step in (explore, deduplicate, plan):
+        step.run(values)
     shards = write_parts(work, work)
     account_parts(read_plan(work), shards, work)
     images, _ = load_images(work)
     return images, read_parquet(f"{work}/plan.parquet"), shards
 
 
-@cache
-def draw_small_sample():
-    """Draw the sample once for all tests of this process."""
-    folder = TemporaryDirectory()
-    write_sample(folder.name, SMALL)
-    return folder
-
-
 def write_small_sample(folder):
-    """The bundled sample with a sixth of its pictures and all that is planted in it."""
-    shutil.copytree(draw_small_sample().name, folder, dirs_exist_ok=True)
-    return write_sample(str(folder))
+    """Write the sample with a sixth of its pictures and all that is planted in it."""
+    return write_sample(str(folder), SMALL)
 
 
 def write_sample_dataset(folder):
     """Write the small sample to in/, and run 01 to 04 on it in work/sample/."""
     inputs = folder / "in"
-    work = str(folder / "work" / "sample")
+    work = str(folder / "work/sample")
     write_small_sample(inputs)
     more = load_recipe("sample")["MORE_INPUTS"]
     run_chain("sample", work, INPUT_DIR=str(inputs), MORE_INPUTS=more)
@@ -83,23 +65,18 @@ def draw_pictures(count, height, width):
     return pictures
 
 
-CLASS_FOLDERS = {
-    "petals": "{letter}/{k}.jpg",
-    "flowers": "{letter}/{k}.jpg",
-    "imagenet": "{split}/{letter}/{k}.JPEG",
-}
-
-
 def make_input(recipe, folder, pictures=()):
     """Write images in the layout of the recipe's dataset, by default 60 small ones."""
     pictures = pictures or draw_pictures(60, 120, 160)
     if recipe == "petals-tfrecords":
         _write_shards(pictures, folder)
-    elif recipe in CLASS_FOLDERS:
+    elif recipe in ("petals", "flowers", "imagenet"):
         for k, picture in enumerate(pictures):
-            split = ("train", "train", "val", "test")[k % 4]
-            values = {"k": k, "letter": "abc"[k % 3], "split": split}
-            save_picture(picture, folder / CLASS_FOLDERS[recipe].format(**values))
+            path = folder / "abc"[k % 3] / f"{k}.jpg"
+            if recipe == "imagenet":
+                split = ("train", "train", "val", "test")[k % 4]
+                path = folder / split / "abc"[k % 3] / f"{k}.JPEG"
+            save_picture(picture, path)
     else:
         _write_with_csv(recipe, pictures, folder)
 
@@ -129,10 +106,12 @@ def _write_with_csv(recipe, pictures, folder):
 def _write_shards(pictures, folder):
     """Write shards of 15 records: three of train, one of val."""
     for first in range(0, 60, 15):
-        records = []
-        for k, picture in enumerate(pictures[first : first + 15], first):
-            features = {"image": saved(picture), "class": 40 + k % 3, "id": b"%d" % k}
-            records.append(make_example(**features))
+        records = [
+            make_example(
+                **{"image": saved(pictures[k]), "class": 40 + k % 3}, id=b"%d" % k
+            )
+            for k in range(first, first + 15)
+        ]
         split = "train" if first < 45 else "val"
         write_shard(folder / split / f"{first:02d}-160x120-15.tfrec", records)
 

@@ -20,18 +20,12 @@ FENCE = re.compile(r"^```(\w*) ?([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 class Block:
     """A fenced block of a page.
 
-    page: the path in the checkout, such as "docs/cli.md". line: of its fence, from 1.
     language: "" for a figure made of text. note: the other words of the fence.
     """
 
-    page: str
-    line: int
     language: str
     note: str
     text: str
-
-    def __str__(self):
-        return f"{self.page}:{self.line} {self.language or 'text'}"
 
     @property
     def runs(self):
@@ -51,21 +45,19 @@ class Block:
 
 
 def list_pages():
-    """Return README and the pages of docs/."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    """Return README, the page for contributors, and the pages of docs/."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    return pages + sorted((ROOT / "docs").glob("*.md"))
 
 
 def list_blocks():
     """Return the blocks of all pages by page, in the order of the page."""
-    blocks = {}
-    for path in list_pages():
-        page = path.relative_to(ROOT).as_posix()
-        text = path.read_text()
-        blocks[page] = []
-        for match in FENCE.finditer(text):
-            line = text.count("\n", 0, match.start()) + 1
-            blocks[page].append(Block(page, line, *match.groups()))
-    return blocks
+    return {
+        path.relative_to(ROOT).as_posix(): [
+            Block(*match.groups()) for match in FENCE.finditer(path.read_text())
+        ]
+        for path in list_pages()
+    }
 
 
 def write_recipe(block, folder):
@@ -81,7 +73,7 @@ def write_recipe(block, folder):
         values = yaml.safe_load((folder / name).read_text()) | values
         (folder / name).write_text(yaml.safe_dump(values))
     else:
-        assert not block.note, f"{block}: {block.note}"
+        assert not block.note, block
     return values
 
 
@@ -93,20 +85,20 @@ def write_inputs(folder, competition):
     """
     table = pd.read_csv(competition / "train.csv", dtype=str)
     for image_id, label in table[["image_id", "label"]].itertuples(index=False):
-        source = competition / "train_images" / image_id
-        target = folder / "photos" / label / image_id
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.exists():  # the sample's CSV names images that it lacks
-            shutil.copyfile(source, target)
+        path = competition / "train_images" / image_id
+        if path.exists():  # the sample's CSV names images that it lacks
+            _copy(path, folder / "photos" / label)
 
     cassava = folder / "cassava-leaf-disease-classification"
     shutil.copytree(competition, cassava, ignore=shutil.ignore_patterns("more"))
     table["label"], _ = pd.factorize(table["label"], sort=True)
     table.to_csv(cassava / "train.csv", index=False)
 
-    earlier_classes = ["cbb", "cbsd", "cgm", "cmd", "healthy"]
-    paths = sorted((competition / "more/images").glob("*"))
-    for path, name in zip(paths, cycle(earlier_classes), strict=False):
-        target = folder / "cassava-disease/train/train" / name / path.name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
+    earlier_classes = cycle(["cbb", "cbsd", "cgm", "cmd", "healthy"])
+    for path in sorted((competition / "more/images").glob("*")):
+        _copy(path, folder / "cassava-disease/train/train" / next(earlier_classes))
+
+
+def _copy(path, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(path, folder)

@@ -11,7 +11,7 @@ HEADER = """# Functions
 
 The public functions of each step: `from kaggle_tfr import plan`, then
 `plan.make_plan(…)`. `help(plan.make_plan)` describes arguments, units and errors.
-[From Python](python.md) shows the steps as one call each.
+[From Python](cli.md#from-python) shows the steps as one call each.
 """
 
 
@@ -23,7 +23,7 @@ def format_page():
         lines += [f"## {step}", "", inspect.getdoc(package), ""]
         lines += ["| name | |", "|---|---|"]
         for name, value in sorted(vars(package).items()):
-            if inspect.isclass(value) or inspect.isfunction(value):
+            if callable(value):
                 paragraph = inspect.getdoc(value).partition("\n\n")[0]
                 summary = " ".join(paragraph.split()).replace("|", r"\|")
                 lines.append(f"| `{name}` | {summary} |")

@@ -46,7 +46,5 @@ def read_cells(header, cells, **changes):
 
 def rows_of(images, *columns):
     """Return {image_id: values of the columns}, a list if there are several."""
-    values = images[list(columns)].to_numpy().tolist()
-    if len(columns) == 1:
-        values = [value for (value,) in values]
-    return dict(zip(images["image_id"], values, strict=True))
+    values = images[columns[0] if len(columns) == 1 else list(columns)]
+    return dict(zip(images["image_id"], values.to_numpy().tolist(), strict=True))

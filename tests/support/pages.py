@@ -14,17 +14,16 @@ HOSTILE = (
 
 
 class Elements(HTMLParser):
-    """The elements of a page with their attributes' names, and its texts and images."""
+    """The elements of a page with their attributes' names, and its texts."""
 
     def __init__(self, page):
         super().__init__()
-        self.found, self.texts, self.images, self.comments = [], "", [], []
+        self.found, self.texts, self.comments = [], "", []
         self.feed(page)
         self.close()
 
     def handle_starttag(self, tag, attrs):
         self.found.append((tag, [name for name, _ in attrs]))
-        self.images += [value for name, value in attrs if name == "src"]
 
     def handle_data(self, data):
         self.texts += data

@@ -8,9 +8,9 @@ from PIL import Image
 from support.scenes import saved, scene
 
 
-def make_picture(number, width=48, height=32, kind="JPEG"):
+def make_picture(number, width=48, height=32):
     """Return a flat JPEG whose grey level is `number`, to recognise it when decoded."""
-    return saved(Image.new("RGB", (width, height), (number,) * 3), kind)
+    return saved(Image.new("RGB", (width, height), (number,) * 3))
 
 
 def save_noise(seed, width, height, kind="JPEG"):
@@ -50,15 +50,16 @@ def write_part(folder, shards, classes=("a", "b"), schema="landmark", compressio
     """Write a part folder from {file: (fold, records)}, with its tables."""
     from kaggle_tfr.schema import load_schema
 
+    folder = Path(folder)
     rows = ["file,split,fold,count,bytes,sha256"]
     for file, (fold, records) in shards.items():
-        path = write_shard(Path(folder) / file, records, compression)
-        size = Path(path).stat().st_size
+        write_shard(folder / file, records, compression)
+        size = (folder / file).stat().st_size
         rows.append(f"{file},train,{fold},{len(records)},{size},0")
-    (Path(folder) / "shards.csv").write_text("\n".join(rows) + "\n")
+    (folder / "shards.csv").write_text("\n".join(rows))
     record_schema = load_schema(schema) if isinstance(schema, str) else schema
-    (Path(folder) / "schema.json").write_text(record_schema.to_json())
-    (Path(folder) / "labels.json").write_text(json.dumps({"classes": list(classes)}))
+    (folder / "schema.json").write_text(record_schema.to_json())
+    (folder / "labels.json").write_text(json.dumps({"classes": [*classes]}))
     return str(folder)
 
 

@@ -33,7 +33,9 @@ def saved(image, kind="JPEG", orientation=0, **options):
     if orientation:
         options["exif"] = Image.Exif()
         options["exif"][0x0112] = orientation
-    image.save(stream, kind, **({"quality": 95} if kind == "JPEG" else {}) | options)
+    if kind == "JPEG":
+        options.setdefault("quality", 95)
+    image.save(stream, kind, **options)
     return stream.getvalue()
 
 
@@ -53,8 +55,7 @@ def largest_difference(pixels, expected):
 
 def list_photos(data_dir):
     """Return the bytes of the photos of the test data."""
-    files = sorted((data_dir / "photos").iterdir())
-    return [file.read_bytes() for file in files]
+    return [file.read_bytes() for file in sorted((data_dir / "photos").iterdir())]
 
 
 SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()

@@ -1,12 +1,7 @@
 """The numbers that belong to a word in what a run prints and shows."""
 
-import html
 import re
 from collections import defaultdict
-
-import pandas as pd
-
-from kaggle_tfr.notebook import read_findings
 
 # "8 of 515 images are rejected" is about 8; "75 of 465 records" about 465.
 COUNTED = re.compile(
@@ -15,21 +10,9 @@ COUNTED = re.compile(
 )
 
 
-def collect_numbers(work, printed):
-    """Return the different numbers of each word, such as {"records": {465}}.
-
-    They are those of the findings, report.html and accounting.csv in `work`, and of
-    what was printed.
-    """
-    page = (work / "report.html").read_text()
-    text = html.unescape(re.sub(r"<[^>]+>", " ", page))
-    findings = read_findings(str(work))
-    assert all(finding.text in text for finding in findings)
-    texts = [printed, text, *map(str, findings)]
-    if (work / "accounting.csv").exists():
-        rows = pd.read_csv(work / "accounting.csv").to_dict("records")
-        texts += [f"{row['images']} {row['outcome']}" for row in rows]
+def collect_numbers(text):
+    """Return the different numbers of each word, such as {"records": {465}}."""
     numbers = defaultdict(set)
-    for number, word in COUNTED.findall("\n".join(texts)):
+    for number, word in COUNTED.findall(text):
         numbers[word].add(int(number.replace(",", "")))
-    return dict(numbers)
+    return numbers
