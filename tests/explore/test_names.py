@@ -92,7 +92,7 @@ def test_the_folders_of_the_csv_and_of_the_split_decide(csv, file):
 
 
 def test_a_column_of_splits_finds_folders_with_another_word_for_them():
-    """ "valid" in the column and the folder val/ are the same split."""
+    """The word "valid" in the column and the folder val/ are the same split."""
     table = {"train.csv": "id,label,set\n1.jpg,x,train\n1.jpg,y,valid\n"}
     folder = put(".", ["train/1.jpg", "val/1.jpg"], table)
     images, _ = read(folder, split_column="set")
