@@ -7,6 +7,7 @@ from support.splits import make_hashes
 
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
 from kaggle_tfr.deduplicate.pairs import find_candidates
+from kaggle_tfr.parameters import make_settings
 
 PACKAGE = "kaggle_tfr.deduplicate"
 SETTINGS = DuplicateSettings()
@@ -38,6 +39,8 @@ def list_partners(pairs):
 
 def test_few_candidates_are_all_verified(hashes):
     """These are the pairs within 70 bits, as with SECOND_LOOK = True."""
+    assert make_settings(DuplicateSettings, {}) == SETTINGS
+
     pairs, settings = find_candidates(hashes, SETTINGS)
 
     assert settings.second_look == "all"

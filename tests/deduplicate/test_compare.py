@@ -41,8 +41,9 @@ def test_each_image_has_the_nearest_copy_of_each_dataset():
 
     overlap = find_overlap(mine, others, DuplicateSettings())
 
-    rows = overlap[["row", "image_id_a", "distance", "dataset"]].to_numpy().tolist()
-    assert rows[:2] == [[0, "their-1", 0, "x"], [0, "their-1002", 3, "y"]]
+    columns = ["row", "image_id_a", "distance", "orientation", "dataset"]
+    rows = overlap[columns].to_numpy().tolist()
+    assert rows[:2] == [[0, "their-1", 0, 1, "x"], [0, "their-1002", 3, 1, "y"]]
     assert overlap["row"].tolist()[2:] == [*range(2, 1002)]
 
 

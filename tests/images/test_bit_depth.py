@@ -20,7 +20,6 @@ from support.scenes import (
 
 from kaggle_tfr.images.convert import check_image, convert, read_pixels
 from kaggle_tfr.images.header import RejectedImage, read_upright
-from kaggle_tfr.plan.plan import read_plan
 
 SCALE = partial(convert, settings=UNCHANGED)
 STRETCH = replace(UNCHANGED, bit_depth="stretch")
@@ -184,5 +183,3 @@ def test_the_choice_of_01_reaches_the_records(tmp_path):
     verification = verify(f"{work_dir}/part-1", work_dir)
     assert verification.faults.empty
     assert verification.sources["psnr"].min() > 30
-    plan = read_plan(work_dir)
-    assert plan.labels.bit_depth == plan.image.bit_depth == "stretch"
