@@ -87,7 +87,6 @@ def test_a_12_bit_image_is_stretched_to_all_levels_or_rejected(data):
     expected = np.interp(RADIOGRAPH, [DARKEST, BRIGHTEST], [0, 255])
     green = pixels[..., 1]
     assert largest_difference(green, expected) <= 0.51
-    assert len(np.unique(green)) > 200
     assert np.array_equal(read_pixels(data), pixels)
     assert np.array_equal(read_upright(data, bit_depth="stretch"), pixels)
     _, luma = check_image(data, bit_depth="stretch")

@@ -111,10 +111,7 @@ FILES = {
     "PNG L": saved(SMALL.convert("L"), "PNG"),
     "PNG P": saved(SMALL.convert("P"), "PNG"),
     "PNG RGB": saved(SMALL, "PNG"),
-    "WEBP": saved(SMALL, "WEBP"),
-    "GIF": saved(SMALL.convert("P"), "GIF"),
     "BMP": saved(SMALL, "BMP"),
-    "TIFF RGB": saved(SMALL, "TIFF"),
     "TIFF CMYK": saved(SMALL.convert("CMYK"), "TIFF"),
     "PPM": saved(SMALL, "PPM"),
     "JP2": saved(SMALL, "JPEG2000"),
@@ -304,8 +301,7 @@ def test_any_other_image_becomes_a_new_jpeg(data, chosen):
     """Its size, orientation, colours or format differ, or the settings demand it."""
     record = convert(data, chosen)
     assert record.data != data
-    assert record.format == "JPEG"
-    assert opened(record.data).format == "JPEG"
+    assert record.format == opened(record.data).format == "JPEG"
 
 
 @pytest.mark.parametrize(
