@@ -42,9 +42,9 @@ def test_pixels_then_bytes_then_name_decide():
     assert list_kept(decide(images, pairs)) == [2]
     images.loc[1, "n_bytes"] = 200
     assert list_kept(decide(images, pairs)) == [1]
-    images.loc[0, "height"] = 11
-    assert list_kept(decide(images, pairs)) == [0]
-    assert list_kept(decide(images, pairs, keep="first")) == [2]
+    images.loc[2, "height"] = 11
+    assert list_kept(decide(images, pairs)) == [2]
+    assert list_kept(decide(images, pairs, keep="first")) == [0]
 
 
 def test_an_image_of_the_main_source_is_kept_first():

@@ -40,7 +40,8 @@ def save_files(files, folder):
 
 def list_files(paths):
     images = pd.DataFrame({"path": map(str, paths), "problem": ""})
-    return images.assign(n_bytes=[path.stat().st_size for path in paths])
+    sizes = [path.stat().st_size for path in paths]
+    return images.assign(image_id=images["path"], n_bytes=sizes)
 
 
 @pytest.fixture
