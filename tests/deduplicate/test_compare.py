@@ -60,6 +60,7 @@ def test_names_of_parts_are_those_given(tmp_path, monkeypatch):
 
     names = ["work/part-2", "alone", "work/part-1", "work/part-2", "work/part-10"]
     assert others["dataset"].tolist() == names
+    assert read_datasets([]).empty
     (part / "hashes.parquet").write_bytes(b"PAR1")
     with pytest.raises(ValueError, match="part-10/hashes.parquet'"):
         read_datasets(["work"])

@@ -100,6 +100,7 @@ def test_a_rerun_verifies_only_pairs_of_new_and_changed_images(
     second_result = verify_geometry(images, pairs, SETTINGS, work_dir)
 
     pd.testing.assert_frame_equal(first_result, second_result)
+    assert geometry.find_features.cache_info().currsize == 0  # files may change
     assert not verified_rows
     images.loc[3, "n_bytes"] += 1
     third_result = verify_geometry(images, pairs, SETTINGS, work_dir)

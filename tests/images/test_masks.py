@@ -11,6 +11,7 @@ from kaggle_tfr.images.masks import (
     decode_mask,
     encode_mask,
     find_code_problem,
+    join_codes,
     sample_mask,
     transpose_code,
 )
@@ -42,8 +43,9 @@ def test_codes_by_rows_become_codes_by_columns(mask):
 
 
 def test_runs_may_meet():
-    """Some tools write long runs in pieces."""
+    """Some tools write long runs in pieces. The code of several masks joins them."""
     assert decode_mask("1 2 3 2", 2, 2).all()
+    assert join_codes(["3 2", "1 2"]) == "1 4"
 
 
 @given(MASKS, st.tuples(st.integers(1, 20), st.integers(1, 20)))
