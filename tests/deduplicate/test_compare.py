@@ -2,7 +2,6 @@
 
 import shutil
 
-import numpy as np
 import pandas as pd
 import pytest
 from support.chain import draw_pictures, save_picture
@@ -18,7 +17,7 @@ from kaggle_tfr.explore.table import load_images
 from kaggle_tfr.notebook import read_findings
 from kaggle_tfr.parameters import DEFAULTS
 
-THREE_IMAGES = pd.DataFrame(index=range(3))  # with equal hashes
+ONE_IMAGE = pd.DataFrame(index=range(1))
 
 
 @pytest.fixture(scope="module")
@@ -42,42 +41,43 @@ def test_each_image_has_the_nearest_copy_of_each_dataset():
 
     overlap = find_overlap(mine, others, DuplicateSettings())
 
-    rows = overlap[["row", "image_id_a", "distance", "dataset"]].to_numpy().tolist()
-    assert rows[:2] == [[0, "their-1", 0, "x"], [0, "their-1002", 3, "y"]]
+    columns = ["row", "image_id_a", "distance", "orientation", "dataset"]
+    rows = overlap[columns].to_numpy().tolist()
+    assert rows[:2] == [[0, "their-1", 0, 1, "x"], [0, "their-1002", 3, 1, "y"]]
     assert overlap["row"].tolist()[2:] == [*range(2, 1002)]
 
 
 def test_names_of_parts_are_those_given(tmp_path, monkeypatch):
     """A folder may contain several parts, in the order of their numbers."""
     monkeypatch.chdir(tmp_path)
-    fingerprints = make_fingerprints(THREE_IMAGES)
+    fingerprints = make_fingerprints(ONE_IMAGE)
     for number in (1, 2, 10):
         part = write_fingerprints(tmp_path / f"work/part-{number}", fingerprints)
         (part / "shards.csv").touch()
-    alone = write_fingerprints(tmp_path / "alone", fingerprints)
-    work = tmp_path / "work"
+    alone = str(write_fingerprints(tmp_path / "alone", fingerprints))
 
-    others = read_datasets([f"{work}/part-2/", str(alone), "work"])
+    others = read_datasets(["work/part-2/", alone, alone, "work"])
 
     names = ["work/part-2", "alone", "work/part-1", "work/part-2", "work/part-10"]
-    assert others["dataset"].tolist() == np.repeat(names, 3).tolist()
-    (alone / "hashes.parquet").unlink()
+    assert others["dataset"].tolist() == names
+    assert read_datasets([]).empty
+    (part / "hashes.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ValueError, match="part-10/hashes.parquet'"):
+        read_datasets(["work"])
+    (part / "hashes.parquet").unlink()
     with pytest.raises(FileNotFoundError, match="PUBLISH_HASHES = True"):
-        read_datasets([str(alone)])
-    (work / "part-2/hashes.parquet").write_bytes(b"PAR1")
-    with pytest.raises(ValueError, match="part-2/hashes.parquet'"):
-        read_datasets([str(work)])
+        read_datasets(["work"])
 
 
 def test_only_the_fingerprints_of_a_slug_are_downloaded(kaggle, tmp_path, monkeypatch):
     """Its shards may be 19 GB."""
     monkeypatch.setattr(find, "KAGGLE_INPUT", str(tmp_path / "no"))
-    data = encode_fingerprints(make_fingerprints(THREE_IMAGES))
+    data = encode_fingerprints(make_fingerprints(ONE_IMAGE))
     kaggle.datasets["ada/leaves"] = {"hashes.parquet": data, "a-1.tfrec": b"1"}
 
     others = read_datasets(["ada/leaves"])
 
-    assert others["dataset"].tolist() == ["ada/leaves"] * 3
+    assert others["dataset"].tolist() == ["ada/leaves"]
     assert kaggle.downloaded == ["hashes.parquet"]
 
 

@@ -3,14 +3,18 @@
 import io
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 from PIL import Image
 from support.readers import make_example, make_record, save_noise, write_part
+from support.scenes import save_pixels
 
 from kaggle_tfr.images.masks import encode_mask
 from kaggle_tfr.read.batches import (
+    _count_shuffled,
     choose_fold,
+    choose_window,
     count_steps,
     decode_window,
     fit_to_size,
@@ -44,11 +48,6 @@ def list_labels(batches):
     return labels_of_images
 
 
-def find_means(images):
-    """Return the mean of the pixels of each image."""
-    return images.mean(axis=(1, 2, 3))
-
-
 @pytest.mark.parametrize("batch_size", [1, 16, 53, 64])
 def test_validation_yields_every_image_once_in_one_order(shards, batch_size):
     """For any batch size no image is lost or repeated, and every batch is full."""
@@ -57,7 +56,7 @@ def test_validation_yields_every_image_once_in_one_order(shards, batch_size):
     for images, labels, mask in batches.as_numpy_iterator():
         is_image = mask == 1
         # The label of each record is the grey level of its pixels; padding is black.
-        grey_levels = find_means(images[is_image])
+        grey_levels = images[is_image].mean(axis=(1, 2, 3))
         assert grey_levels == pytest.approx(labels[is_image], abs=1)
         assert not images[~is_image].any()
 
@@ -65,7 +64,7 @@ def test_validation_yields_every_image_once_in_one_order(shards, batch_size):
     assert sorted(all_labels) == list(range(53))
     assert all_labels == list_labels(batches)
     n_steps = count_steps(shards, batch_size, training=False)
-    assert batches.cardinality() == n_steps
+    assert batches.cardinality() == n_steps == -(-53 // batch_size)
     assert all(spec.shape.is_fully_defined() for spec in batches.element_spec)
 
 
@@ -73,17 +72,15 @@ def test_training_is_endless_shuffled_and_fair(shards):
     """Each pass contains every image once, in a new order, and batches are full."""
     batches = read_batches(shards, batch_size=53, training=True, seed=1, **SMALL)
 
-    passes = list(batches.take(6).as_numpy_iterator())
-    first, second, *others = [labels for _, labels in passes]
+    passes = [labels for _, labels in batches.take(6).as_numpy_iterator()]
 
     assert batches.cardinality() == tf.data.INFINITE_CARDINALITY
     # XLA compiles a step once, since all batches have one shape.
     assert all(spec.shape.is_fully_defined() for spec in batches.element_spec)
-    assert not np.array_equal(first, np.sort(first))
-    assert not np.array_equal(first, second)
+    assert not np.array_equal(passes[0], np.sort(passes[0]))
+    assert not np.array_equal(passes[0], passes[1])
     # The buffer contains all records, so that passes overlap, but only a little.
-    all_labels = np.concatenate([first, second, *others])
-    assert set(all_labels) == set(range(53))
+    assert set(np.concatenate(passes)) == set(range(53))
     assert count_steps(shards, 8, training=True) == 53 // 8
 
 
@@ -91,23 +88,15 @@ def test_flips_mirror_half_of_the_images_together_with_their_masks(tmp_path):
     """The mask of the dark half of an image stays on that half."""
     halves = np.zeros((32, 32, 3), np.uint8)
     halves[:, 16:] = 255
-    left_half = halves[..., 0] == 0
-    png = tf.io.encode_png(halves)
-    record = make_example(image=png.numpy(), dark=encode_mask(left_half).encode())
+    mask = encode_mask(halves[..., 0] == 0).encode()
+    record = make_example(image=save_pixels(halves, "PNG"), dark=mask)
     fields = (Field("image", "image"), Field("dark", "Dark"))
     schema = RecordSchema(fields, "masks", 1, ("Dark",))
     part = write_part(tmp_path, {"a.tfrec": (0, [record] * 64)}, schema=schema)
-    shards = find_shards(part)
 
-    batches = read_batches(
-        shards,
-        batch_size=64,
-        training=True,
-        flip=True,
-        **SMALL,
-    )
+    batches = read_batches(find_shards(part), 16, 64, training=True, flip=True)
+
     images, masks = next(batches.as_numpy_iterator())
-
     assert masks.shape == (64, 16, 16, 1)
     is_dark = images[..., 0] < 128
     assert np.array_equal(masks[..., 0] == 1, is_dark)
@@ -157,36 +146,37 @@ def test_unlabelled_test_shards_among_labelled_ones_are_named(shards):
         Records(mixed)
 
 
-def test_the_window_equals_a_crop_by_pillow():
-    """A centre crop of a JPEG equals Pillow's crop of the whole image, also resized."""
-    data = save_noise(3, 90, 60)
-    size = (30, 30)
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP", "GIF"])
+@pytest.mark.parametrize(
+    ("size", "expected"), [((30, 30), [0, 15, 60, 60]), ((20, 40), [7, 0, 45, 90])]
+)
+def test_the_window_equals_a_crop_by_pillow(kind, size, expected):
+    """It is the largest of this shape in the centre; also when it is resized."""
+    data = save_noise(3, 90, 60, kind)
 
     pixels, window, shape = decode_window(tf.constant(data), size, training=False)
-    fitted = fit_to_size(pixels, size)
 
-    assert window.numpy().tolist() == [0, 15, 60, 60]
+    assert window.numpy().tolist() == expected
     assert shape.numpy().tolist() == [60, 90]
-    image = Image.open(io.BytesIO(data))
-    crop = image.crop((15, 0, 75, 60))
-    resized = crop.resize(size, Image.Resampling.BILINEAR)
-    assert mean_difference(pixels, crop) < 2
-    assert mean_difference(fitted, resized) < 2
+    top, left, height, width = expected
+    image = Image.open(io.BytesIO(data)).convert("RGB")
+    crop = image.crop((left, top, left + width, top + height))
+    resized = crop.resize(size[::-1], Image.Resampling.BILINEAR)
+    for found, reference in ((pixels, crop), (fit_to_size(pixels, size), resized)):
+        levels = found.numpy().astype(int)
+        assert np.abs(levels - np.asarray(reference)).mean() < 2
 
 
-def mean_difference(pixels, image):
-    levels = pixels.numpy().astype(int)
-    return np.abs(levels - np.asarray(image)).mean()
+def test_a_window_for_training_is_anywhere():
+    """Both edges of the image are possible places."""
+    shape = tf.constant([4, 7])
+    windows = [choose_window(shape, (8, 8), training=True) for _ in range(99)]
+    assert {int(window[1]) for window in windows} == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize("format_", ["PNG", "BMP", "GIF"])
-def test_other_formats_are_cut_like_jpegs(format_):
-    """An image decoded whole has the same window."""
-    windows = []
-    for encoded in (save_noise(5, 90, 60), save_noise(5, 90, 60, format_)):
-        image = tf.constant(encoded)
-        pixels, window, _ = decode_window(image, (20, 30), training=False)
-        windows.append(window.numpy().tolist())
-
-    assert windows[0] == windows[1]
-    assert list(pixels.shape[:2]) == windows[0][2:]
+def test_the_records_that_are_shuffled_fit_into_memory():
+    """256 MiB, or 8,192 records."""
+    for n_bytes, n_shuffled in ((1 << 20, 256), (1 << 10, 8192)):
+        shards = pd.DataFrame({"count": [9000, 1000]})
+        shards["bytes"] = n_bytes * shards["count"]
+        assert _count_shuffled(shards) == n_shuffled

@@ -1,9 +1,9 @@
-"""Records by number and by address; batches that devices of JAX share."""
+"""Records by number and by id; batches that devices of JAX share."""
 
 import io
-import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 from support.plans import CLASSES, make_images, plan_images, read_plainly
@@ -12,7 +12,7 @@ from support.readers import make_example, make_picture, make_record, write_part
 
 from kaggle_tfr import read
 from kaggle_tfr.images.masks import encode_mask
-from kaggle_tfr.records import find_frames
+from kaggle_tfr.records import find_frames, format_index, list_frames
 from kaggle_tfr.schema import Field, RecordSchema
 from kaggle_tfr.write.writer import write_parts
 
@@ -27,15 +27,17 @@ def part(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def records(part):
-    """Return the undecoded records of all shards."""
-    return read.Records(part, decode=False)
+def shards(part):
+    """Return the table of the part's shards."""
+    return read.find_shards(part)
 
 
-def test_every_record_is_that_of_tensorflow(part, records):
+def test_every_record_is_that_of_tensorflow(shards):
     """Byte for byte and in the same order; counted from the end as well."""
-    examples = read_plainly(read.find_shards(part)["file"])
+    examples = read_plainly(shards["file"])
     expected = [(example["image"], example["label"]) for example in examples]
+
+    records = read.Records(shards, decode=False)
 
     assert list(records) == expected
     assert len(records) == 32
@@ -45,12 +47,12 @@ def test_every_record_is_that_of_tensorflow(part, records):
         records[32]
 
 
-def test_an_image_is_decoded_as_by_pillow(part, records):
+def test_an_image_is_decoded_as_by_pillow(part):
     """Red first, of its own size, and writable, which PyTorch needs."""
     decoded = read.Records(part)
 
     image, label = decoded[31]
-    data, expected_label = records[31]
+    data, expected_label = read.Records(part, decode=False)[31]
     assert np.array_equal(image, np.asarray(Image.open(io.BytesIO(data))))
     assert image.dtype == np.uint8
     assert image.flags.writeable
@@ -90,14 +92,13 @@ def test_a_machine_with_pytorch_alone_reads(part):
     assert done.stdout == f"{len(records)} {image.shape} {label}\n", done.stderr
 
 
-def test_split_and_fold_choose_shards_as_choose_fold_does(part):
+def test_split_and_fold_choose_shards_as_choose_fold_does(shards):
     """For each fold; fold 0 if none is named."""
-    shards = read.find_shards(part)
-
     for choice in ({"fold": 1}, {}):
-        expected, _ = read.choose_fold(shards, **choice)
-        indexes = read.Records(part, split="train", **choice).indexes
-        assert [index.file for index in indexes] == expected["file"].tolist()
+        tables = read.choose_fold(shards, **choice)
+        for split, expected in zip(("train", "validation"), tables, strict=True):
+            indexes = read.Records(shards, split=split, **choice).indexes
+            assert [index.file for index in indexes] == expected["file"].tolist()
 
 
 @pytest.mark.parametrize(
@@ -108,111 +109,97 @@ def test_split_and_fold_choose_shards_as_choose_fold_does(part):
         ({"fold": 1}, "fold is 1, but split is None"),
     ],
 )
-def test_a_split_or_fold_that_is_not_there_is_named(part, choice, message):
+def test_a_split_or_fold_that_is_not_there_is_named(shards, choice, message):
     """A ValueError."""
     with pytest.raises(ValueError, match=message):
-        read.Records(part, **choice)
+        read.Records(shards, **choice)
 
 
-def write_records(folder, schema, records):
+def write_records(folder, records, schema="landmark", name="b.tfrec"):
     """Write a part with one shard of this schema and its index."""
-    write_part(folder, {"b.tfrec": (0, records)}, ["x", "y"], schema)
-    ends = [0, *itertools.accumulate(len(record) + 16 for record in records)]
-    lines = [f"{start} {end - start}\n" for start, end in itertools.pairwise(ends)]
-    (folder / "index").mkdir()
-    (folder / "index" / "b.tfrec.idx").write_text("".join(lines))
+    write_part(folder, {name: (0, records)}, ["x", "y"], schema)
+    index = folder / "index" / f"{name}.idx"
+    index.parent.mkdir(parents=True)
+    index.write_text(format_index(list_frames(folder / name)))
     return folder
 
 
 IMAGE = Field("picture", "image")
+TAGS = Field("tags", "labels", "int64", 2)
+X_AND_Y = (Field("x", "X"), IMAGE, Field("y", "Y"))
 CODES = (encode_mask(np.eye(32, 48)).encode(), b"")
 MASKS = np.uint8(np.stack([np.eye(32, 48), np.zeros((32, 48))], -1))
-X_AND_Y = (Field("x", "X"), IMAGE, Field("y", "Y"))
 
 
 @pytest.mark.parametrize(
-    ("schema", "features", "expected", "undecoded"),
+    ("schema", "features", "expected"),
     [
-        (
-            RecordSchema((IMAGE, Field("tags", "labels", "int64", 2)), "multi"),
-            {"tags": [1, 0]},
-            np.float32([1, 0]),
-            np.float32([1, 0]),
-        ),
+        (RecordSchema((IMAGE, TAGS), "multi"), {"tags": [1, 0]}, np.float32([1, 0])),
         (
             RecordSchema(X_AND_Y, "masks", 2, ("X", "Y")),
             dict(zip("xy", CODES, strict=True)),
             MASKS,
-            CODES,
         ),
-        (
-            RecordSchema((Field("n", "image_id"), IMAGE)),
-            {"n": b"a.jpg"},
-            *["a.jpg"] * 2,
-        ),
-        (RecordSchema((IMAGE,)), {}, -1, -1),
+        (RecordSchema((Field("n", "image_id"), IMAGE)), {"n": b"a.jpg"}, "a.jpg"),
+        (RecordSchema((IMAGE,)), {}, -1),
     ],
-    ids=["multi", "masks", "test", "image alone"],
 )
-def test_labels_of_every_kind_are_read(tmp_path, schema, features, expected, undecoded):
-    """Several labels, masks of the image's size, and an id where there is no label."""
-    data = make_picture(90)
-    record = make_example(picture=data, **features)
-    part = write_records(tmp_path, schema, [record])
+def test_labels_of_every_kind_are_read(tmp_path, schema, features, expected):
+    """Several labels, masks of the image's size, and an id where there is no label.
 
-    for is_decoded, value in ((True, expected), (False, undecoded)):
-        _, label = read.Records(part, decode=is_decoded)[0]
-        np.testing.assert_array_equal(label, value)
-        assert getattr(label, "dtype", None) == getattr(value, "dtype", None)
+    Masks are not decoded if the image is not.
+    """
+    record = make_example(picture=make_picture(90), **features)
+    part = write_records(tmp_path, [record], schema)
+
+    _, label = read.Records(part)[0]
+    _, undecoded = read.Records(part, decode=False)[0]
+
+    np.testing.assert_array_equal(label, expected)
+    assert getattr(label, "dtype", None) == getattr(expected, "dtype", None)
+    np.testing.assert_array_equal(
+        undecoded, CODES if schema.kind == "masks" else expected
+    )
 
 
 @pytest.mark.parametrize(
-    ("record", "message"),
+    ("record", "damage", "message"),
     [
-        (b"no example", "the record is not a tf.train.Example"),
+        (b"no example", 0, "the record is not a tf.train.Example"),
         (
             make_example(image=make_picture(7), label=0.5),
-            "its feature 'label' .* int64",
+            0,
+            "its feature 'label' .*int",
         ),
-        (make_example(image=make_picture(7)[:400], label=1), "truncated"),
+        (make_example(image=make_picture(7)[:400], label=1), 0, "truncated"),
+        (make_record(1), 1, "the record is damaged"),
     ],
-    ids=["text", "float", "half an image"],
 )
-def test_a_record_of_something_else_is_named(tmp_path, record, message):
-    """A ValueError with the shard and the byte, and no wrong data."""
-    schema = RecordSchema((Field("image", "image"), Field("label", "label", "int64")))
-    first_record = make_record(1)
-    records = read.Records(write_records(tmp_path, schema, [first_record, record]))
-
-    position = len(first_record) + 16
-    with pytest.raises(ValueError, match=rf"b\.tfrec' at byte {position}: .*{message}"):
-        records[1]
-    assert records[0][1] == 1
-
-
-def test_a_flipped_byte_is_named(tmp_path):
-    """The error has the shard and the byte of its record; all others are read."""
-    originals = [make_record(n) for n in range(3)]
-    length = len(originals[0]) + 16
-    part = write_records(tmp_path, "landmark", originals)
-    data = bytearray((tmp_path / "b.tfrec").read_bytes())
-    data[length + 100] ^= 1
-    (tmp_path / "b.tfrec").write_bytes(data)
+def test_a_damaged_record_is_named(tmp_path, record, damage, message):
+    """A ValueError with the shard and the byte; all others are read."""
+    records = [make_record(0), record, make_record(2)]
+    position = len(records[0]) + 16
+    part = write_records(tmp_path, records)
+    flip_bit(part / "b.tfrec", position + 15, damage)
 
     records = read.Records(part)
 
     assert [records[0][1], records[2][1]] == [0, 2]
-    message = rf"b\.tfrec' at byte {length}: the record is damaged"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=rf"b\.tfrec' at byte {position}: .*{message}"):
         records[1]
 
 
-@pytest.mark.parametrize("lines", [0, 1])
+def flip_bit(path, position, mask=1):
+    data = bytearray(path.read_bytes())
+    data[position] ^= mask
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("lines", ["", "0 99\n"])
 def test_a_shard_without_its_whole_index_is_named(tmp_path, lines):
     """Before anything is read."""
-    part = write_records(tmp_path, "landmark", [make_record(1)] * 2)
-    index = part / "index" / "b.tfrec.idx"
-    index.write_text("\n".join([*index.read_text().splitlines()[:lines], ""]))
+    part = write_records(tmp_path, [make_record(1)] * 2)
+    (part / "index" / "b.tfrec.idx").write_text(lines)
 
     message = r"b\.tfrec' has no index of its 2 records in index/"
     with pytest.raises(ValueError, match=message):
@@ -222,32 +209,63 @@ def test_a_shard_without_its_whole_index_is_named(tmp_path, lines):
 @pytest.mark.parametrize("name", ["b.tfrec", "test/b.tfrec"])
 def test_the_index_finds_records_after_a_damaged_length(tmp_path, name):
     """Also of a shard in a folder of its part, whose index is in index/ of the part."""
-    part = write_records(tmp_path, "landmark", [make_record(1), make_record(2)])
-    places = [(part / name, part / "b.tfrec")]
-    places.append((part / "index" / f"{name}.idx", part / "index" / "b.tfrec.idx"))
-    for target, source in places:
-        target.parent.mkdir(exist_ok=True)
-        source.rename(target)
-    data = bytearray((part / name).read_bytes())
-    data[0] ^= 1
-    (part / name).write_bytes(data)
+    part = write_records(tmp_path, [make_record(1), make_record(2)], name=name)
+    flip_bit(part / name, 0)
 
     assert len(find_frames(f"{part}/{name}", part / name)) == 3
 
 
-def test_devices_share_each_batch_in_its_order(part, eight_devices):
-    """Each device has an eighth of every leaf; nothing is lost at the end."""
-    import jax
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+def test_a_record_without_an_id_has_its_place(tmp_path, compression):
+    """Also in GZIP; the place finds the image of the record again."""
+    files = {"a.tfrec": (0, [make_record(7), make_record(200)])}
+    files["b.tfrec"] = (0, [make_record(30)])
+    shards = read.find_shards(write_part(tmp_path, files, compression=compression))
 
-    shards = read.find_shards(part)
+    batches = read.read_batches(shards, image_size=16, batch_size=5, ids=True)
+
+    [(_, labels, _, ids)] = batches.as_numpy_iterator()
+    places = ids.astype(str).tolist()
+    assert places == ["a.tfrec#0", "a.tfrec#1", "b.tfrec#0", "", ""]
+    assert labels.tolist() == [7, 200, 30, 0, 0]
+    means = [image.mean() for image in read.find_images(shards, places[:3])]
+    assert means == pytest.approx(labels[:3], abs=1)
+
+
+def test_images_are_found_by_the_ids_of_their_part(shards):
+    """In the order of the ids; the pixels are those of `Records`."""
+    rows = pd.read_csv(f"{shards['folder'][0]}/train.csv", dtype={"image_id": str})
+    chosen = rows.iloc[[20, 3, 11]]
+
+    images = read.find_images(shards, chosen["image_id"])
+
+    for image, row in zip(images, chosen.itertuples(), strict=True):
+        of_shard = shards[shards["file"].str.endswith(row.file)]
+        assert np.array_equal(image, read.Records(of_shard)[row.record][0])
+    with pytest.raises(ValueError, match="no image 'lost' in these shards.*file#"):
+        read.find_images(shards, ["lost"])
+
+
+def test_the_sample_submission_of_a_part_is_text(part, shards):
+    """A mark at its start is left out, and NA is a name; without a file it is None."""
+    assert read.find_submission(shards) is None
+    text = "\ufeffimage_id,label\n0007,NA\n"
+    (part / "sample_submission.csv").write_text(text)
+
+    table = read.find_submission(shards)
+
+    assert table.to_dict("records") == [{"image_id": "0007", "label": "NA"}]
+
+
+def test_devices_share_each_batch_in_its_order(shards, eight_devices):
+    """Each device has an eighth of every leaf; nothing is lost at the end."""
     batches = read.read_batches(shards, image_size=16, batch_size=8)
 
     found = list(read.to_devices(batches, eight_devices))
 
     assert len(found) == 4
     for arrays, expected in zip(found, batches.as_numpy_iterator(), strict=True):
-        jax.tree.map(np.testing.assert_array_equal, arrays, expected)
-        for leaf in jax.tree.leaves(arrays):
-            assert {piece.device for piece in leaf.addressable_shards} == {
-                *eight_devices
-            }
+        for leaf, values in zip(arrays, expected, strict=True):
+            np.testing.assert_array_equal(leaf, values)
+            pieces = leaf.addressable_shards
+            assert [piece.device for piece in pieces] == eight_devices

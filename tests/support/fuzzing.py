@@ -64,30 +64,39 @@ def load(data):
     opened(data).load()
 
 
+def judge(data):
+    """Yield what happens to an image; all but the first two names are errors."""
+    pillow = verdict(load, data)
+    if pillow:
+        yield "rejected by Pillow"
+    is_truncated = "truncated" in pillow
+    if is_truncated:
+        yield "truncated to Pillow"
+
+    check = verdict(check_image, data)
+    _, _, reason = check.partition(": ")
+    if reason not in BEYOND_PILLOW and bool(check) != bool(pillow):
+        yield f"verdict of check unlike Pillow's: {check} {pillow}"
+    for settings in SETTINGS:
+        try:
+            record = convert(data, settings).data
+        except RejectedImage as rejection:
+            if not pillow and str(rejection) not in BEYOND_PILLOW:
+                yield f"rejected, but read by Pillow: {rejection}"
+            continue
+        if is_truncated:
+            yield "record of a file that is truncated to Pillow"
+        if error := verdict(load, record):
+            yield f"record that Pillow cannot read: {error}"
+
+
 def main(count, seed):
-    """Counts verdicts; anything but a record or a RejectedImage is an error here."""
+    """Print how often each name of `judge` occurs."""
     warnings.simplefilter("ignore")
     rng = np.random.default_rng(seed)
     pool = list(originals())
-    found = collections.Counter()
-    for _ in range(count):
-        data = mutate(rng, pool)
-        found["rejected by Pillow"] += bool(pillow := verdict(load, data))
-        found["truncated to Pillow"] += "truncated" in pillow
-        for settings in SETTINGS:
-            try:
-                record = convert(data, settings).data
-                found["records of files truncated to Pillow"] += "truncated" in pillow
-                found["records that Pillow cannot read"] += bool(verdict(load, record))
-            except RejectedImage as rejection:
-                early = str(rejection) in BEYOND_PILLOW
-                found["rejections of files that Pillow reads"] += (
-                    not pillow and not early
-                )
-        check = verdict(check_image, data)
-        if check.partition(": ")[2] not in BEYOND_PILLOW:
-            found["verdicts of check unlike Pillow's"] += bool(check) != bool(pillow)
-    print(json.dumps(found))
+    names = [name for _ in range(count) for name in judge(mutate(rng, pool))]
+    print(json.dumps(collections.Counter(names)))
 
 
 if __name__ == "__main__":
