@@ -48,14 +48,11 @@ def list_files(folder):
 @pytest.mark.parametrize(
     ("mount", "source"),
     [
-        ("flowers", "flowers"),
-        ("competitions/flowers", "flowers"),
         ("competitions/flowers", "competitions/flowers"),
-        ("datasets/me/flowers", "flowers"),
-        ("datasets/me/flowers", "me/flowers"),
-        ("flowers", "datasets/me/flowers"),
-        ("datasets/me/flowers/part-1", "me/flowers/part-1"),
         ("notebooks/me/flowers", "flowers"),
+        ("datasets/me/flowers/part-1", "me/flowers/part-1"),
+        ("flowers", "datasets/me/flowers"),
+        ("flowers", "me/flowers"),
     ],
 )
 def test_a_slug_is_found_on_every_mount(mounts, mount, source):
@@ -162,10 +159,7 @@ def test_a_full_disk_is_named(server, monkeypatch):
         find_input("ada/tea")
 
 
-@pytest.mark.parametrize(
-    "source",
-    ["./tea", "/ada/tea", "~/ada/tea", r"ada\tea", "tea.zip", "a.b/tea", "in/tea"],
-)
+@pytest.mark.parametrize("source", ["./tea", "~/ada/tea", "tea.zip", "in/tea"])
 def test_a_path_is_never_asked_for(server, source):
     """What is not a slug is not looked up on Kaggle, nor a folder of one here."""
     put(Path("in"), [], {"1.txt": ""})
