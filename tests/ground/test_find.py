@@ -145,7 +145,7 @@ def test_only_the_named_files_of_a_part_are_downloaded(server):
 
 def test_a_refusal_of_kaggle_is_explained(server):
     """With the folder that is missing, Kaggle's reason, and what to do."""
-    server.deny_download[CASSAVA] = 403
+    server.errors["DownloadDataFiles"] = 403, "Denied"
     message = f"{os.getcwd()}/{CASSAVA} and .*(?s:asked.* accepted .*save it in ~/)"
     with pytest.raises(FileNotFoundError, match=message):
         find_input(CASSAVA)

@@ -96,7 +96,7 @@ def test_the_account_closes_or_says_so():
 NOTED = {"b": ("03_plan", 0), "c": ("04_write", 1), "d": ("04_write", 2)}
 NOTED |= {"e": ("06_train", 0)}
 # Earlier versions have other columns, too.
-OLD = {"step": "01_explore", "part": 0, "subject": "a", "mark": "·", "text": "a"}
+OLD = {"step": "01_explore", "subject": "a", "mark": "·", "text": "a", "advice": ""}
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ OLD = {"step": "01_explore", "part": 0, "subject": "a", "mark": "·", "text": "a
 def test_a_step_that_starts_again_ends_its_findings(tmp_path, step, part, kept):
     """So do 01 to 03 those of later steps, and a part of 04 only those of the part."""
     work = str(tmp_path)
-    (tmp_path / "findings.json").write_text(json.dumps([{**OLD, "advice": ""}]))
+    (tmp_path / "findings.json").write_text(json.dumps([OLD | {"part": 0}]))
     for text, (noting_step, noting_part) in NOTED.items():
         notebook.begin(noting_step, {"WORK_DIR": work, "PART": noting_part})
         notebook.note("·", text, "subject")
