@@ -10,6 +10,7 @@ from support.plans import digests, make_images, plan_images, read_plainly, repea
 from support.tasks import end_worker, square
 
 from kaggle_tfr import parallel
+from kaggle_tfr.__main__ import main
 from kaggle_tfr.write.writer import write_parts
 
 SHARDS = 8
@@ -82,7 +83,10 @@ def test_a_worker_dies(work, on_cluster, gate, tmp_path):
 
 
 def test_only_a_window_of_endless_items_is_sent(on_cluster):
-    """Four for each of the two workers, and for eight that may join."""
+    """Four for each of the two workers, and for eight that may join.
+
+    Work with too much data to send stays in this process, as the pair search.
+    """
     sent = []
     endless = (sent.append(number) or number for number in itertools.count())
 
@@ -91,12 +95,7 @@ def test_only_a_window_of_endless_items_is_sent(on_cluster):
     results.close()
 
     assert len(sent) == 4 * (2 + 8)
-
-
-def test_work_with_too_much_data_to_send_stays_in_this_process(on_cluster):
-    """The pair search does not send all hashes to each worker."""
     getpid = lambda _: os.getpid()  # noqa: E731
-
     here = parallel.run(getpid, range(4), label="Here", local_only=True)
     assert set(here) == {os.getpid()}
     assert os.getpid() not in set(parallel.run(getpid, range(4), label="There"))
@@ -145,3 +144,5 @@ def test_a_stopped_run_is_taken_up(work, on_cluster, gate, tmp_path, monkeypatch
     write_parts(str(work), str(out))
 
     assert digests(out) == digests(work / "whole")
+    list_shards()[0].write_bytes(b"")
+    assert main(["verify", str(out)]) == 1

@@ -24,7 +24,9 @@ def mounts(tmp_path, monkeypatch):
     """A machine whose Kaggle mounts lie in a temporary folder; (input, working)."""
     for name in ("input", "working"):
         (tmp_path / name).mkdir()
-        monkeypatch.setattr(find, f"KAGGLE_{name.upper()}", str(tmp_path / name))
+        constant = f"KAGGLE_{name.upper()}"
+        assert getattr(find, constant) == f"/kaggle/{name}"
+        monkeypatch.setattr(find, constant, str(tmp_path / name))
     monkeypatch.chdir(tmp_path / "working")
     return tmp_path / "input", tmp_path / "working"
 
@@ -99,11 +101,13 @@ def test_the_work_folder_on_kaggle_is_the_one_it_keeps(mounts):
 
 
 @pytest.mark.parametrize("name", ["", "..", "/leaves"])
-def test_a_name_that_leads_out_of_the_work_folder_is_an_error(name, tmp_path):
+def test_a_name_that_leads_out_of_the_work_folder_is_an_error(name):
     """NAME is a folder's name in work/, unless WORK_DIR is set."""
+    values = {"WORK_DIR": "", "NAME": "tea"}
+    assert find.work_dir(values) == os.path.abspath("work/tea")
     with pytest.raises(ValueError, match=f"NAME is '{name}', but .*set WORK_DIR"):
         find.work_dir({"WORK_DIR": "", "NAME": name})
-    assert find.work_dir({"WORK_DIR": str(tmp_path)}) == str(tmp_path)
+    assert find.work_dir({"WORK_DIR": "~/tea"}) == os.path.expanduser("~/tea")
 
 
 @pytest.mark.parametrize(

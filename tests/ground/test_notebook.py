@@ -2,13 +2,11 @@
 
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 
 import nbformat
 import psutil
@@ -133,7 +131,7 @@ sys.exit(program.main(sys.argv[1:]))
 def drive(tmp_path, root):
     """Start `kaggle-tfr run` over a notebook with one cell."""
 
-    def start(cell, terminal=None):
+    def start(cell):
         cells = [new_code_cell("WORK_DIR = ''", metadata={"tags": ["parameters"]})]
         kernel = {"name": "python3", "display_name": "", "language": "python"}
         source = new_notebook(
@@ -144,8 +142,8 @@ def drive(tmp_path, root):
         call = ["run", "r.yaml", "--only", "01", "-p", f"WORK_DIR={tmp_path}"]
         return subprocess.Popen(
             [sys.executable, "-c", DRIVE, *call],
-            stdout=terminal or subprocess.PIPE,
-            stderr=terminal or subprocess.STDOUT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             env=os.environ | {"PYTHONPATH": str(root)},
             cwd=tmp_path,
             start_new_session=True,
@@ -160,8 +158,7 @@ import sys, time
 from kaggle_tfr import parallel
 print("one line")
 print("to stderr", file=sys.stderr)
-parallel.use_backend(2)
-results = list(parallel.run(lambda _: time.sleep(0.6), range(8), label="Waiting"))
+results = list(parallel.run(lambda _: time.sleep(0.2), range(8), label="Waiting"))
 """
 
 
@@ -180,21 +177,6 @@ def test_a_log_has_the_lines_of_the_cells(drive, tmp_path):
     texts = {output.name: output.text for output in executed.cells[-1].outputs}
     assert texts["stdout"] == "one line\n"
     assert texts["stderr"].count("Waiting:") == 1
-
-
-def test_a_terminal_shows_progress_as_it_is_made(drive):
-    """The bar is drawn again in its line."""
-    ours, theirs = pty.openpty()
-    run = drive(COUNT, terminal=theirs)
-    os.close(theirs)
-    text = b""
-    with suppress(OSError):  # the terminal is closed
-        while data := os.read(ours, 1000):
-            text += data
-    assert run.wait(10) == 0
-    assert b"one line\r\n" in text
-    assert len(re.findall(rb"\rWaiting: +\d+%", text)) > 2
-    assert b" 8/8 " in text
 
 
 @pytest.mark.parametrize(

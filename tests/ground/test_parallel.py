@@ -43,6 +43,7 @@ def test_groups_are_joined_from_their_own_blocks(capsys, backend, jobs):
 
     found = parallel.run_groups(split, find_roots, join, iter(groups), **options)
 
+    assert {*parallel.package_versions()} == {"opencv-python", "pillow", "numpy"}
     assert list(found) == [(group, find_roots(range(group))) for group in groups]
     assert "16/16" in capsys.readouterr().err.strip().split("\r")[-1]
     with pytest.raises(ValueError, match="math domain|nonnegative"):

@@ -99,15 +99,18 @@ assert [os.environ[name] for name in kept] == ["tensorflow", "3", "4"]
 
 
 def test_tensorflow_is_imported_on_first_use_after_its_settings(tmp_path):
-    """No other call is needed."""
-    lines = ["import os", "setting = os.environ['GCS_READ_CACHE_BLOCK_SIZE_MB']"]
-    lines += ["backend = os.environ['KERAS_BACKEND']"]
-    (tmp_path / "tensorflow.py").write_text("\n".join(lines))
+    """No other call is needed. On a machine with a TPU, Keras uses JAX."""
+    (tmp_path / "tensorflow.py").write_text("import os\nkept = dict(os.environ)")
+    (tmp_path / "jax.py").touch()
     code = """
 import sys
-from kaggle_tfr.session import tf
+from pathlib import Path
+from kaggle_tfr import session
+session.ROOT = Path(sys.path[1])
+(session.ROOT / "dev" / "accel0").mkdir(parents=True)
 assert "tensorflow" not in sys.modules
-assert (tf.setting, tf.backend) == ("4", "tensorflow")
+names = ["GCS_READ_CACHE_BLOCK_SIZE_MB", "KERAS_BACKEND", "TF_FORCE_GPU_ALLOW_GROWTH"]
+assert [session.tf.kept[name] for name in names] == ["4", "jax", "true"]
 """
     places = [str(tmp_path), os.path.dirname(kaggle_tfr.__path__[0])]
     done = run_fresh(code, PYTHONPATH=os.pathsep.join(places))

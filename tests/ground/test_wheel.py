@@ -4,23 +4,24 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from support.plans import digests
 
 from kaggle_tfr import __version__
-from kaggle_tfr.parameters import NOTEBOOKS
+from kaggle_tfr.kaggle.kernels import write_kernels
+from kaggle_tfr.parameters import NOTEBOOKS, load_recipe
 
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 SOURCES = ("pyproject.toml", "requirements.txt", "README.md", "LICENSE")
-FOLDERS = ("kaggle_tfr", "notebooks", "recipes", "sample")
-DATA_FILES = (
-    "py.typed",
-    "report.html",
-    "report.js",
-    "chapter.html",
-    "kaggle/header.md",
-    "write/page.md",
-)
+# Where the files of each folder are installed.
+PLACES = {
+    "kaggle_tfr": "kaggle_tfr",
+    "notebooks": "kaggle_tfr/notebooks",
+    "recipes": "kaggle_tfr/recipes",
+    "sample": "kaggle_tfr_sample",
+}
 # `kaggle-tfr sample` with few images: the heavy test writes all.
 SMALL_SAMPLE = """
 import sys
@@ -38,9 +39,8 @@ def installed(root, tmp_path_factory):
     folder = tmp_path_factory.mktemp("sources")  # a build leaves folders
     for name in SOURCES:
         shutil.copy(root / name, folder / name)
-    for name in FOLDERS:
-        leave = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(root / name, folder / name, ignore=leave)
+    for name in PLACES:
+        shutil.copytree(root / name, folder / name)
     target = tmp_path_factory.mktemp("installed")
     options = ["--no-deps", "--no-build-isolation", "--no-compile", "--quiet"]
     install = [*PIP, "install", *options, "--target", target, folder]
@@ -50,15 +50,12 @@ def installed(root, tmp_path_factory):
 
 def test_the_wheel_holds_the_sources_as_they_are(installed, root):
     """The wheel has all modules, notebooks and recipes, the licence, no other file."""
-    wanted = [*root.glob("kaggle_tfr/**/*.py"), *root.glob("recipes/*.yaml")]
-    wanted += [root / f"kaggle_tfr/{name}" for name in DATA_FILES]
-    wanted += [*(root / f"notebooks/{n}.ipynb" for n in NOTEBOOKS)]
     expected = {}
-    for path in wanted:
-        name = path.relative_to(root).as_posix().removeprefix("kaggle_tfr/")
-        expected[f"kaggle_tfr/{name}"] = path.read_bytes()
-    for path in root.glob("sample/*.py"):
-        expected[f"kaggle_tfr_sample/{path.name}"] = path.read_bytes()
+    for name, place in PLACES.items():
+        for path in (root / name).rglob("*.*"):
+            if path.suffix != ".pyc" and path.name != "kernel.ipynb":
+                inner = path.relative_to(root / name).as_posix()
+                expected[f"{place}/{inner}"] = path.read_bytes()
     packages = [path for path in installed.glob("kaggle_tfr*/**/*") if path.is_file()]
     held = {str(path.relative_to(installed)): path.read_bytes() for path in packages}
     info = {name: held.pop(name) for name in list(held) if ".dist-info/" in name}
@@ -85,6 +82,8 @@ def test_an_installed_wheel_answers_in_an_empty_folder(installed, tmp_path):
     ours = [installed / "bin" / "kaggle-tfr"]
     assert call(ours, "--version") == (0, f"{__version__}\n")
     assert call(ours, "kernel", "sample", "--out", "k")[0] == 0
+    [kernel] = write_kernels(load_recipe("sample"), str(tmp_path / "checkout"))
+    assert digests(tmp_path / "k" / Path(kernel).name) == digests(kernel)
     assert call(ours, "notebooks", "nb")[0] == 0
     assert sorted(path.stem for path in (tmp_path / "nb").iterdir()) == list(NOTEBOOKS)
     code, output = call(ours, "notebooks", "nb")

@@ -18,8 +18,7 @@ from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 from support.kernels import read_kernel
 from support.plans import digests, make_images, two_parts
 
-from kaggle_tfr import run
-from kaggle_tfr import session as process
+from kaggle_tfr import build_dataset
 from kaggle_tfr.find import OWNER_PLACEHOLDER
 from kaggle_tfr.kaggle import session
 from kaggle_tfr.kaggle.carrier import format_carrier
@@ -27,6 +26,7 @@ from kaggle_tfr.kaggle.kernels import write_kernels
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE
 from kaggle_tfr.kaggle.upload import push_kernels
 from kaggle_tfr.parameters import DEFAULTS, load_recipe, select_parameters
+from kaggle_tfr.session import hours_left
 from kaggle_tfr.write.verify import verify_parts
 from kaggle_tfr_sample import write_sample
 
@@ -45,7 +45,7 @@ def make(tmp_path):
     """Write kernels; return the cells and the metadata of each."""
 
     def make(values, **settings):
-        values = {"NAME": "tea", "INPUT_DIR": "tea-leaves", **values}
+        values = {"INPUT_DIR": "tea-leaves", **values}
         folders = write_kernels(values, str(tmp_path / "k"), **settings)
         return list(map(read_kernel, folders))
 
@@ -74,6 +74,7 @@ def test_the_headers_links_lead_to_headings(make):
     assert re.findall(r"\]\(#(\d)", cells[0].source) == [*"12345"]
     targets = set(re.findall(r'href="#(.*?)"', html))
     assert targets <= set(re.findall(r'id="(.*?)"', html))
+    assert ".ipynb" not in html
 
 
 def test_only_the_recipes_parameters_are_visible(make):
@@ -112,17 +113,21 @@ def test_every_name_makes_a_title_and_its_slug(make, monkeypatch, name):
 
 def test_parts_are_a_planning_kernel_and_one_that_writes_for_each(make):
     """Three parts need four kernels; those that write have the plan as a source."""
-    kernels = make({"WORK_DIR": "/home/me"}, parts=3, internet=False)
+    kernels = make({"NAME": "tea", "WORK_DIR": "/me"}, parts=3, internet=False)
 
     planner = f"{OWNER_PLACEHOLDER}/{PLANNER}"
     ids = [planner, *(f"{OWNER_PLACEHOLDER}/{WRITER}-{n}-of-3" for n in (1, 2, 3))]
     assert [metadata["id"] for _, metadata in kernels] == ids
-    for number, (cells, metadata) in enumerate(kernels):
+    for number, (_, metadata) in enumerate(kernels):
         assert metadata.get("kernel_sources", []) == [planner][:number]
         assert metadata["competition_sources"] == ["tea-leaves"]
         assert metadata["is_private"]
         assert not metadata["enable_internet"]
-        assert "/home/me" not in "".join(cell.source for cell in cells)
+    found = {}
+    cells, _ = kernels[-1]
+    exec(cells[2].source, found)
+    assert found["WORK_DIR"] == "/kaggle/temp/work"
+    assert found["OUT_DIR"] == "/kaggle/working"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +139,7 @@ def test_an_accelerator_s_kernel_reads_the_output_of_others(make, machine, proce
     TFREC_DIRS replaces the output, a bucket or what Kaggle mounts; --source replaces
     both.
     """
-    [(cells, metadata)] = make({}, parts=2, accelerator=machine)
+    [(cells, metadata)] = make({"NAME": "tea"}, parts=2, accelerator=machine)
 
     assert metadata["machine_shape"] == machine
     assert metadata[f"enable_{processor}"]
@@ -152,19 +157,11 @@ def test_an_accelerator_s_kernel_reads_the_output_of_others(make, machine, proce
     assert list_sources(metadata) == {"dataset_sources": ["bob/tea-1"]}
 
 
-@pytest.mark.parametrize(
-    "values", [{"INPUT_DIR": "/photos"}, {"OVERRIDES": "mine.csv"}]
-)
-def test_a_path_of_this_machine_is_refused(make, values):
-    """The error says how to upload it."""
-    with pytest.raises(ValueError, match=r"not the name.*Upload it.*kaggle datasets"):
-        make(values)
-
-
 def test_what_the_steps_read_is_attached(make):
     """A part may be a folder of a dataset, or its mount; a bucket needs no dataset.
 
     A plain name in MORE_INPUTS is a folder of the input. --source replaces the input.
+    The error of a path of this machine says how to upload it.
     """
     parts = ["bob/parts/part-2", "/kaggle/input/datasets/bob/more/part-1", "gs://b/1"]
     values = {
@@ -183,6 +180,9 @@ def test_what_the_steps_read_is_attached(make):
     }
     [(_, metadata)] = make(values, sources=["ada/tea"])
     assert list_sources(metadata) == {"dataset_sources": sorted(["ada/tea", *others])}
+    for local in ({"INPUT_DIR": "/photos"}, {"OVERRIDES": "mine.csv"}):
+        with pytest.raises(ValueError, match=r"not the name.*Upload it.*kaggle datas"):
+            make({**values, **local})
 
 
 def test_the_package_arrives_where_it_is_not_installed(environment, tmp_path):
@@ -200,6 +200,8 @@ def test_the_package_arrives_where_it_is_not_installed(environment, tmp_path):
     (folder,) = tmp_path.glob("kaggle_tfr-*")
     assert folder.stat().st_mode & 0o777 == 0o700
     assert str(folder / "kaggle_tfr/kaggle/__init__.py") in printed
+    names = {path.name for path in folder.rglob("*.*")}
+    assert {"header.md", "report.html", "report.js"} <= names
 
 
 def test_the_checkouts_own_kernel_follows_its_sources(make, root):
@@ -214,17 +216,25 @@ def test_the_checkouts_own_kernel_follows_its_sources(make, root):
     assert is_current, "run: make kernel"
 
 
-def test_kernels_write_the_parts_of_a_growth_by_their_numbers(make, tmp_path):
-    """The kernels are made before the plan: the second of two writes part 4 of 3, 4."""
-    *_, (cells, _) = make({}, parts=2)
+def test_kernels_write_the_parts_of_a_growth_by_their_numbers(
+    make, tmp_path, monkeypatch
+):
+    """The kernels are made before the plan: the second of two writes part 4 of 3, 4.
+
+    It begins with the output of its earlier session, and with the plan.
+    """
+    *_, (cells, metadata) = make({"NAME": "tea"}, parts=2)
     work = str(tmp_path / "plan")
     settings = {"n_shards": 12, "dataset_id": "a1", "first_part": 3}
     two_parts(make_images(tmp_path / "in", 24), work, **settings)
+    copied = []
+    monkeypatch.setattr(session, "copy_output", lambda *call: copied.append(call))
 
-    *_, line = cells[4].source.splitlines()
-    names = {"session": session, "WORK_DIR": work}
-    exec(line, names)
+    names = {"WORK_DIR": work}
+    exec(cells[4].source, names)
 
+    own = Path(metadata["id"]).name
+    assert copied == [(own, "/kaggle/working"), (PLANNER, work)]
     assert names["PART"] == 4
     with pytest.raises(ValueError, match="--parts 2"):
         session.choose_part(work, 1, 3)
@@ -232,10 +242,10 @@ def test_kernels_write_the_parts_of_a_growth_by_their_numbers(make, tmp_path):
 
 def test_hours_count_from_the_first_cell(monkeypatch):
     """A session has twelve hours, and no end outside Kaggle."""
-    assert process.hours_left() == float("inf")
+    assert hours_left() == float("inf")
     monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Batch")
     monkeypatch.setenv("KAGGLE_TFR_STARTED", str(time.time() - 3 * 3600))
-    assert process.hours_left() == pytest.approx(12 - 0.75 - 3, abs=0.01)
+    assert hours_left() == pytest.approx(12 - 0.75 - 3, abs=0.01)
 
 
 def test_the_output_of_another_session_is_copied(tmp_path, monkeypatch):
@@ -254,39 +264,29 @@ def test_the_output_of_another_session_is_copied(tmp_path, monkeypatch):
 def test_the_checkout_is_pushed_and_runs(kaggle, root, environment, tmp_path):
     """One file is pushed, which runs to its end, offline.
 
-    It leaves shards that `verify` accepts. When they are published, a kernel with an
-    accelerator reads them by their slug, in 05 and 06.
+    It leaves shards that `verify` accepts.
     """
     push_kernels([str(root)], str(tmp_path / "got"))
     ((request,),) = kaggle.kernels.values()
-    working = tmp_path / "working"
 
-    done = run_kernel(environment, request["text"], working, {})
-
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert verify_parts([str(working)]).faults.empty
-
-    settings = {"sources": ["ada/tea-1"], "accelerator": "NvidiaTeslaT4"}
-    values = {"EPOCHS": 1, "DEVICE": "cpu"}
-    [folder] = write_kernels(values, str(tmp_path / "k"), **settings)
-    text = Path(folder, "kernel.ipynb").read_text()
-    inputs = {"datasets/ada/tea-1": working / "part-1"}
-    done = run_kernel(environment, text, tmp_path / "trained", inputs)
+    done = run_kernel(environment, request["text"], tmp_path / "working", {})
 
     assert done.returncode == 0, done.stderr[-3000:]
-    made = {path.name for path in (tmp_path / "trained").rglob("*")}
-    assert {"model-fold0.keras", "oof.npy"} <= made
+    assert verify_parts([str(tmp_path / "working")]).faults.empty
 
 
 @pytest.mark.heavy
 @pytest.mark.timeout(1800)
 def test_three_parts_are_planned_written_and_fetched(kaggle, environment, tmp_path):
-    """Byte for byte as a local run, though one kernel runs out of time."""
+    """Byte for byte as a local run, though one kernel runs out of time.
+
+    Then a kernel with an accelerator trains on their output.
+    """
     write_sample(str(tmp_path / "leaves"))
     values = {"NAME": "tea", "PART_LIMIT_GB": 0.0045, "LICENSE": "CC0-1.0"}
-    values["INPUT_DIR"] = str(tmp_path / "leaves")
-    work = {"WORK_DIR": str(tmp_path / "local")}
-    local = Path(run.run_recipe(values | work, ["01", "02", "03", "04"]))
+    local = tmp_path / "local"
+    folders = {"INPUT_DIR": str(tmp_path / "leaves"), "WORK_DIR": str(local)}
+    build_dataset(**values, **folders)
     assert len(list(local.glob("part-*"))) == 3
     late = {f"{USER}/{WRITER}-2-of-3": {"KAGGLE_TFR_STARTED": "0"}}
 
@@ -302,13 +302,16 @@ def test_three_parts_are_planned_written_and_fetched(kaggle, environment, tmp_pa
         kaggle.statuses[slug] = ["ERROR" if done.returncode else "COMPLETE"]
 
     kaggle.on_save = run_session
-    values["INPUT_DIR"] = "tea-leaves"
-    folders = write_kernels(values, str(tmp_path / "k"), parts=3)
-    for third in ("unfinished", "finished"):
+    values |= {"INPUT_DIR": "tea-leaves", "EPOCHS": 1, "DEVICE": "cpu"}
+    kernels = str(tmp_path / "k")
+    folders = write_kernels(values, kernels, parts=3)
+    folders += write_kernels(values, kernels, parts=3, accelerator="NvidiaTeslaT4")
+    for third, others in (("unfinished", 1), ("finished", 2)):
         done = push_kernels(folders, str(tmp_path / "got"), at_once=1)
-        assert list(done.state) == ["finished", "finished", third, "finished"]
-    assert [len(versions) for versions in kaggle.kernels.values()] == [1, 1, 2, 1]
+        assert [*done.state] == ["finished", "finished", third, *["finished"] * others]
+    assert [len(versions) for versions in kaggle.kernels.values()] == [1, 1, 2, 1, 1]
 
     for n in (1, 2, 3):
         arrived = tmp_path / "got" / f"{WRITER}-{n}-of-3" / f"part-{n}"
         assert digests(arrived) == digests(local / f"part-{n}")
+    assert list(tmp_path.glob("got/tea-training-*/oof.npy"))

@@ -70,9 +70,10 @@ def test_each_part_arrives_byte_for_byte(kaggle, tmp_path):
         archive = io.BytesIO(found.pop("index.tar"))
         with tarfile.open(fileobj=archive) as files:
             assert files.extractfile("train/a.idx").read() == b"0 16"
-        assert found.keys() == {f"tea-{part}.tfrec", "empty.csv", "SHA256SUMS"}
-        for name, data in found.items():
-            assert data == (tmp_path / f"part-{part}" / name).read_bytes()
+        names = (f"tea-{part}.tfrec", "empty.csv", "SHA256SUMS")
+        folder = tmp_path / f"part-{part}"
+        assert found == {name: (folder / name).read_bytes() for name in names}
+    assert kaggle.created["isPrivate"]
     del kaggle.datasets[TEA]["index.tar"]
     unpacked = {f"index/train/{number}.idx": b"0 16" for number in range(450)}
     kaggle.datasets[TEA] = unpacked | kaggle.datasets[TEA]
@@ -94,21 +95,13 @@ def test_an_upload_that_lost_a_file_is_noticed(kaggle, folder, monkeypatch, lost
         publish_parts([folder])
 
 
-@pytest.mark.parametrize(
-    ("status", "method", "message"),
-    [
-        (400, "ListDatasetFiles", "Too many requests for ada/tea-404 Not Found-3"),
-        (200, "CreateDataset", "You have exceeded your private dataset quota."),
-    ],
-)
-def test_a_refusal_is_an_error(  # noqa: PLR0917
-    kaggle, folder, capsys, status, method, message
-):
+def test_a_refusal_is_an_error(kaggle, folder, capsys):
     """The exit code is 1; an error that mentions 404 is not a missing dataset."""
-    kaggle.errors[method] = status, message
+    message = "Too many requests for ada/tea-404 Not Found-3"
+    kaggle.errors["ListDatasetFiles"] = 400, message
     assert main(["publish", str(folder)]) == 1
     assert message in capsys.readouterr().err
-    assert kaggle.calls[-1] == method
+    assert kaggle.calls[-1] == "ListDatasetFiles"
 
 
 def test_a_dataset_is_replaced_only_with_notes(kaggle, folder):

@@ -17,7 +17,6 @@ EMPTY = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
 
 def make_kernel(folder, slug, *sources):
-    folder.mkdir(parents=True)
     metadata = {
         "id": f"INSERT_USERNAME_HERE/{slug}",
         "title": slug.replace("-", " "),
@@ -26,9 +25,9 @@ def make_kernel(folder, slug, *sources):
         "kernel_type": "notebook",
         "kernel_sources": [f"INSERT_USERNAME_HERE/{source}" for source in sources],
     }
-    (folder / "kernel-metadata.json").write_text(json.dumps(metadata))
-    (folder / "kernel.ipynb").write_text(json.dumps(EMPTY))
-    return str(folder)
+    files = {"kernel-metadata.json": metadata, "kernel.ipynb": EMPTY}
+    texts = {name: json.dumps(content) for name, content in files.items()}
+    return str(put(folder, [], texts))
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def recipe(tmp_path, kaggle):
 
 
 @pytest.fixture
-def one(recipe, tmp_path):
+def one(recipe):
     """A kernel that writes, whose plan is not in the call."""
     return recipe[1:2]
 
@@ -95,25 +94,26 @@ def test_what_is_finished_is_not_pushed_again(kaggle, one, tmp_path):
     assert len(kaggle.kernels[PART]) == 2
 
 
-def test_a_rejection_in_the_body_is_an_error(kaggle, recipe, tmp_path, capsys):
-    """The server rejects with status 200, the client ends with 0, and push with 1."""
-    message = "Maximum batch CPU session count of 5 reached."
-    kaggle.errors["SaveKernel"] = 200, message
-    assert main(["push", str(tmp_path / "k"), "--out", str(tmp_path / "got")]) == 1
-    assert message in capsys.readouterr().err
-    assert kaggle.calls.count("SaveKernel") == 1
+@pytest.mark.usefixtures("recipe")
+def test_a_refusal_is_an_error(kaggle, tmp_path, capsys):
+    """The server rejects with status 200, the client ends with 0, and push with 1.
 
-
-def test_a_source_that_kaggle_drops_is_an_error(kaggle, one, tmp_path, capsys):
-    """The kernel would run without its input."""
+    A kernel whose source Kaggle drops would run without its input.
+    """
+    kaggle.errors["SaveKernel"] = 200, "Maximum batch CPU session count"
     kaggle.invalid_sources = ["ada/no-such"]
-    assert push(one, tmp_path) == {PART: "failed"}
-    assert "Kaggle has no input ada/no-such" in capsys.readouterr().out
+    for message in ("Maximum batch CPU session count", "has no input ada/no-such"):
+        kaggle.calls.clear()
+        assert main(["push", str(tmp_path / "k"), "--out", str(tmp_path / "got")]) == 1
+        assert message in capsys.readouterr().err
+        assert kaggle.calls.count("SaveKernel") == 1
+        kaggle.errors.clear()
 
 
-def test_a_failed_kernel_is_reported_and_pushed_again(kaggle, one, tmp_path, capsys):
+@pytest.mark.parametrize("status", ["ERROR", "CANCEL_ACKNOWLEDGED"])
+def test_a_failed_kernel_is_pushed_again(kaggle, one, tmp_path, capsys, status):
     """The report has the message of Kaggle; the log is beside the output."""
-    kaggle.statuses[PART] = ["ERROR"]
+    kaggle.statuses[PART] = [status]
     assert push(one, tmp_path) == {PART: "failed"}
     assert "the notebook threw an exception" in capsys.readouterr().out
     assert (tmp_path / "got/tea-part-1/tea-part-1.log").exists()

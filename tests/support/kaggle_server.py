@@ -36,6 +36,7 @@ class Kaggle:
     lost_upload: a file that datasets lack; "": they are not made, without an error.
     errors: (HTTP status, which may be 200, and text) by method.
     downloaded: names of the files of datasets that were requested, "" for all of one.
+    created: the last request for a dataset.
     """
 
     def __init__(self):
@@ -76,7 +77,7 @@ class Kaggle:
             return _fail(404, "Not Found")
         left = self.statuses.get(slug, ["COMPLETE"])
         status = left.pop(0) if len(left) > 1 else left[0]
-        failure = "the notebook threw an exception" if status == "ERROR" else ""
+        failure = "" if status == "COMPLETE" else "the notebook threw an exception"
         return 200, {"status": status, "failureMessage": failure}
 
     def _ListKernelSessionOutput(self, slug, request):  # noqa: N802
@@ -97,6 +98,7 @@ class Kaggle:
         return 200, {"token": token, "createUrl": f"http://localhost/upload/{token}"}
 
     def _CreateDataset(self, slug, request):  # noqa: N802
+        self.created = request
         blobs = [self.blobs[file["token"]] for file in request["files"]]
         files = {blob["name"]: blob["data"] for blob in blobs}
         files.pop(self.lost_upload, None)
