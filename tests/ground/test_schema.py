@@ -32,13 +32,10 @@ def make_table(**columns):
     return pd.DataFrame([row]).assign(**columns)
 
 
-def write(row, schema):
-    """Return the record of the picture and a row of the table."""
-    return encode(row, picture(), schema, AS_IS)
-
-
 def round_trip(schema, row):
-    found = tf.io.parse_single_example(write(row, schema), feature_spec(schema))
+    """Return the values in the record of the picture and a row of the table."""
+    record = encode(row, picture(), schema, AS_IS)
+    found = tf.io.parse_single_example(record, feature_spec(schema))
     return {name: np.asarray(value).tolist() for name, value in found.items()}
 
 

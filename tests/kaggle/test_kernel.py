@@ -201,7 +201,7 @@ def test_the_package_arrives_where_it_is_not_installed(environment, tmp_path):
     assert folder.stat().st_mode & 0o777 == 0o700
     assert str(folder / "kaggle_tfr/kaggle/__init__.py") in printed
     names = {path.name for path in folder.rglob("*.*")}
-    assert {"header.md", "report.html", "report.js"} <= names
+    assert {"header.md", "chapter.html", "report.js"} <= names
 
 
 def test_the_checkouts_own_kernel_follows_its_sources(make, root):
@@ -223,7 +223,7 @@ def test_kernels_write_the_parts_of_a_growth_by_their_numbers(
 
     It begins with the output of its earlier session, and with the plan.
     """
-    *_, (cells, metadata) = make({"NAME": "tea"}, parts=2)
+    *_, (cells, _) = make({"NAME": "tea"}, parts=2)
     work = str(tmp_path / "plan")
     settings = {"n_shards": 12, "dataset_id": "a1", "first_part": 3}
     two_parts(make_images(tmp_path / "in", 24), work, **settings)
@@ -233,8 +233,7 @@ def test_kernels_write_the_parts_of_a_growth_by_their_numbers(
     names = {"WORK_DIR": work}
     exec(cells[4].source, names)
 
-    own = Path(metadata["id"]).name
-    assert copied == [(own, "/kaggle/working"), (PLANNER, work)]
+    assert copied == [(f"{WRITER}-2-of-2", "/kaggle/working"), (PLANNER, work)]
     assert names["PART"] == 4
     with pytest.raises(ValueError, match="--parts 2"):
         session.choose_part(work, 1, 3)

@@ -12,6 +12,7 @@ from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.kaggle.upload import push_kernels
 
+SLUGS = ("tea-part-1", "tea-part-2")
 PLAN, PART = f"{USER}/tea-plan", f"{USER}/tea-part-1"
 EMPTY = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
@@ -35,13 +36,11 @@ def recipe(tmp_path, kaggle):
     """A planning kernel, two that write and one that trains, with their output."""
     kaggle.outputs[PLAN] = put(tmp_path / "left/plan", [], {"plan.json": "{}"})
     folders = [make_kernel(tmp_path / "k/tea-plan", "tea-plan")]
-    for part in (1, 2):
-        slug = f"tea-part-{part}"
+    for slug in SLUGS:
         folders.append(make_kernel(tmp_path / "k" / slug, slug, "tea-plan"))
-        files = {f"part-{part}/{name}": slug for name in ("shards.csv", "a.tfrec")}
+        files = {f"{slug[4:]}/{name}": slug for name in ("shards.csv", "a.tfrec")}
         kaggle.outputs[f"{USER}/{slug}"] = put(tmp_path / "left" / slug, [], files)
-    parts = ("tea-part-1", "tea-part-2")
-    return [*folders, make_kernel(tmp_path / "k/train", "tea-train", *parts)]
+    return [*folders, make_kernel(tmp_path / "k/train", "tea-train", *SLUGS)]
 
 
 @pytest.fixture
@@ -53,7 +52,7 @@ def one(recipe):
 def push(folders, tmp_path, **settings):
     """Return the state of each kernel by its name."""
     done = push_kernels(folders, str(tmp_path / "got"), **settings)
-    return dict(zip(done["name"], done["state"], strict=True))
+    return dict(done[["name", "state"]].to_numpy())
 
 
 def test_parts_wait_for_their_plan_and_come_back_whole(kaggle, recipe, tmp_path):
