@@ -5,6 +5,7 @@ import json
 import tarfile
 
 import pytest
+from support.inputs import put
 from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 from support.plans import digests
 from support.processes import call_python
@@ -19,10 +20,8 @@ FRESH_PROCESS = """
 import sys
 from kaggle import KaggleApi
 from kaggle_tfr.__main__ import main
-from kaggle_tfr_sample import write_sample
 
 KaggleApi.args, KaggleApi.config_dir = ["--local"], "."
-write_sample("s", scale=1 / 20)
 lines = "notebooks n|init s -o r.yaml|kernel sample --out k|push k --out got"
 codes = [main(line.split()) for line in f"{lines}|publish part-1".split("|")]
 sys.exit(f"{codes}, TensorFlow: {'tensorflow' in sys.modules}")
@@ -158,6 +157,7 @@ def test_a_part_needs_a_license(kaggle, tmp_path):
 def test_tensorflow_is_left_to_commands_that_work_on_records(kaggle, folder, tmp_path):
     """It takes seconds and prints log lines."""
     kaggle.outputs[f"{USER}/sample-images-to-tfrecords"] = folder
+    put(tmp_path / "s", ["rose/1.jpg", "tulip/1.jpg"])
 
     done = call_python("-c", FRESH_PROCESS, cwd=tmp_path)
 

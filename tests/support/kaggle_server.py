@@ -51,7 +51,7 @@ class Kaggle:
         self.calls.append(method)
         if method in self.errors:
             status, text = self.errors[method]
-            return status, {"status": "error", "error": text, "message": text}
+            return status, {"code": status, "error": text, "message": text}
         parts = [request.get(key) for key in NAME_KEYS]
         try:
             slug = "/".join(filter(None, parts))
