@@ -42,7 +42,7 @@ def run_main(words):
         ("run sample --until plann", 2, "'plann' is not a step. The steps are"),
         ("runn", 2, "invalid choice: 'runn' (choose from"),
         ("run no.yaml", 2, "The recipe 'no.yaml' cannot be used: No such file"),
-        ("run empty", 1, "error: 'empty' has no image"),
+        ("run empty", 1, "/empty' has no image that can be used"),
         ("push nowhere", 1, "error: 'nowhere' has no kernel. Make one"),
     ],
 )
