@@ -16,7 +16,7 @@ from support.inputs import put
 from support.kaggle_machine import make_environment, run_kernel
 from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 from support.kernels import read_kernel
-from support.plans import digests, make_images, two_parts
+from support.plans import digests, make_images, two_parts, verify
 
 from kaggle_tfr import build_dataset
 from kaggle_tfr.find import OWNER_PLACEHOLDER
@@ -27,7 +27,6 @@ from kaggle_tfr.kaggle.metadata import KERNEL_FILE
 from kaggle_tfr.kaggle.upload import push_kernels
 from kaggle_tfr.parameters import DEFAULTS, load_recipe, select_parameters
 from kaggle_tfr.session import hours_left
-from kaggle_tfr.write.verify import verify_parts
 from kaggle_tfr_sample import write_sample
 
 PLANNER, WRITER = "tea-duplicates-leaks-folds", "tea-images-to-tfrecords-part"
@@ -103,21 +102,21 @@ def test_every_name_makes_a_title_and_its_slug(make, monkeypatch, name):
     place = "kaggle_tfr.kaggle.cells.format_carrier"
     monkeypatch.setattr(place, str)  # it takes time
     kernels = []
-    for settings in ({"parts": 12}, {}, {"accelerator": "NvidiaRtxPro6000"}):
+    for settings in ({"parts": 12}, {"accelerator": "NvidiaRtxPro6000"}):
         kernels += make({"NAME": name}, **settings)
     for _, metadata in kernels:
         assert 6 <= len(metadata["title"]) <= 50
         assert metadata["id"] == f"{OWNER_PLACEHOLDER}/{slugify(metadata['title'])}"
-    assert len({metadata["id"] for _, metadata in kernels}) == 15
+    assert len({metadata["id"] for _, metadata in kernels}) == 14
 
 
 def test_parts_are_a_planning_kernel_and_one_that_writes_for_each(make):
     """Three parts need four kernels; those that write have the plan as a source."""
     kernels = make({"NAME": "tea", "WORK_DIR": "/me"}, parts=3, internet=False)
 
+    slugs = [PLANNER, *(f"{WRITER}-{number}-of-3" for number in (1, 2, 3))]
+    assert [Path(metadata["id"]).name for _, metadata in kernels] == slugs
     planner = f"{OWNER_PLACEHOLDER}/{PLANNER}"
-    ids = [planner, *(f"{OWNER_PLACEHOLDER}/{WRITER}-{n}-of-3" for n in (1, 2, 3))]
-    assert [metadata["id"] for _, metadata in kernels] == ids
     cells, _ = kernels[0]
     assert re.findall(r"\]\(#(\d)", cells[0].source) == [*"123"]
     for number, (_, metadata) in enumerate(kernels):
@@ -202,8 +201,8 @@ def test_the_package_arrives_where_it_is_not_installed(environment, tmp_path):
     (folder,) = tmp_path.glob("kaggle_tfr-*")
     assert folder.stat().st_mode & 0o777 == 0o700
     assert str(folder / "kaggle_tfr/kaggle/__init__.py") in printed
-    names = {path.name for path in folder.rglob("*.*")}
-    assert {"header.md", "chapter.html", "report.js"} <= names
+    templates = {"header.md", "chapter.html", "report.js"}
+    assert templates <= {path.name for path in folder.rglob("*.*")}
 
 
 def test_the_checkouts_own_kernel_follows_its_sources(make, root):
@@ -254,8 +253,8 @@ def test_the_output_of_another_session_is_copied(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     put("tea", [], dict.fromkeys(["part-1/a.tfrec", "hashes.parquet"], "older"))
     put("out", [], {"hashes.parquet": "newer"})
-    for name in ("tea", "pea"):
-        session.copy_output(name, "out")
+    session.copy_output("pea", "out")
+    session.copy_output("tea", "out")
     assert digests("out").keys() == {"part-1/a.tfrec", "hashes.parquet"}
     assert Path("out/hashes.parquet").read_text() == "newer"
 
@@ -273,7 +272,7 @@ def test_the_checkout_is_pushed_and_runs(kaggle, root, environment, tmp_path):
     done = run_kernel(environment, request["text"], tmp_path / "working", {})
 
     assert done.returncode == 0, done.stderr[-3000:]
-    assert verify_parts([str(tmp_path / "working")]).faults.empty
+    assert verify(tmp_path / "working").faults.empty
 
 
 @pytest.mark.heavy

@@ -35,9 +35,8 @@ def make_part(folder, part=1, **changes):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    sums = sorted(digests(folder).items())
-    text = "".join(f"{digest}  {name}\n" for name, digest in sums)
-    (folder / "SHA256SUMS").write_text(text)
+    sums = [f"{digest}  {name}\n" for name, digest in sorted(digests(folder).items())]
+    (folder / "SHA256SUMS").write_text("".join(sums))
     metadata = {
         "id": f"INSERT_USERNAME_HERE/tea-tfrecords-{part}",
         "title": f"Tea TFRecords part {part}",
@@ -66,8 +65,7 @@ def test_each_part_arrives_byte_for_byte(kaggle, tmp_path):
 
     for part in (1, 2):
         found = dict(kaggle.datasets[f"{USER}/tea-tfrecords-{part}"])
-        archive = io.BytesIO(found.pop("index.tar"))
-        with tarfile.open(fileobj=archive) as files:
+        with tarfile.open(fileobj=io.BytesIO(found.pop("index.tar"))) as files:
             assert files.extractfile("train/a.idx").read() == b"0 16"
         names = (f"tea-{part}.tfrec", "empty.csv", "SHA256SUMS")
         folder = tmp_path / f"part-{part}"
@@ -100,7 +98,7 @@ def test_a_refusal_is_an_error(kaggle, folder, capsys):
     kaggle.errors["ListDatasetFiles"] = 400, message
     assert main(["publish", str(folder)]) == 1
     assert message in capsys.readouterr().err
-    assert kaggle.calls[-1] == "ListDatasetFiles"
+    assert kaggle.blobs == {}
 
 
 def test_a_dataset_is_replaced_only_with_notes(kaggle, folder):

@@ -86,8 +86,7 @@ def test_what_is_finished_is_not_pushed_again(kaggle, one, tmp_path):
     assert push([moved], tmp_path) == {PART: "finished"}
     assert len(kaggle.kernels[PART]) == 1
 
-    changed = json.dumps(EMPTY | {"nbformat_minor": 4})
-    (moved / "kernel.ipynb").write_text(changed)
+    (moved / "kernel.ipynb").write_text(json.dumps(EMPTY | {"nbformat_minor": 4}))
     push([moved], tmp_path)
 
     assert len(kaggle.kernels[PART]) == 2
