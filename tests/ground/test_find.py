@@ -24,7 +24,9 @@ def mounts(tmp_path, monkeypatch):
     """A machine whose Kaggle mounts lie in a temporary folder; (input, working)."""
     for name in ("input", "working"):
         (tmp_path / name).mkdir()
-        monkeypatch.setattr(find, f"KAGGLE_{name.upper()}", str(tmp_path / name))
+        constant = f"KAGGLE_{name.upper()}"
+        assert getattr(find, constant) == f"/kaggle/{name}"
+        monkeypatch.setattr(find, constant, str(tmp_path / name))
     monkeypatch.chdir(tmp_path / "working")
     return tmp_path / "input", tmp_path / "working"
 
@@ -48,14 +50,11 @@ def list_files(folder):
 @pytest.mark.parametrize(
     ("mount", "source"),
     [
-        ("flowers", "flowers"),
-        ("competitions/flowers", "flowers"),
         ("competitions/flowers", "competitions/flowers"),
-        ("datasets/me/flowers", "flowers"),
-        ("datasets/me/flowers", "me/flowers"),
-        ("flowers", "datasets/me/flowers"),
-        ("datasets/me/flowers/part-1", "me/flowers/part-1"),
         ("notebooks/me/flowers", "flowers"),
+        ("datasets/me/flowers/part-1", "me/flowers/part-1"),
+        ("flowers", "datasets/me/flowers"),
+        ("flowers", "me/flowers"),
     ],
 )
 def test_a_slug_is_found_on_every_mount(mounts, mount, source):
@@ -102,11 +101,13 @@ def test_the_work_folder_on_kaggle_is_the_one_it_keeps(mounts):
 
 
 @pytest.mark.parametrize("name", ["", "..", "/leaves"])
-def test_a_name_that_leads_out_of_the_work_folder_is_an_error(name, tmp_path):
+def test_a_name_that_leads_out_of_the_work_folder_is_an_error(name):
     """NAME is a folder's name in work/, unless WORK_DIR is set."""
+    values = {"WORK_DIR": "", "NAME": "tea"}
+    assert find.work_dir(values) == os.path.abspath("work/tea")
     with pytest.raises(ValueError, match=f"NAME is '{name}', but .*set WORK_DIR"):
         find.work_dir({"WORK_DIR": "", "NAME": name})
-    assert find.work_dir({"WORK_DIR": str(tmp_path)}) == str(tmp_path)
+    assert find.work_dir({"WORK_DIR": "~/tea"}) == os.path.expanduser("~/tea")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,7 @@ def test_only_the_named_files_of_a_part_are_downloaded(server):
 
 def test_a_refusal_of_kaggle_is_explained(server):
     """With the folder that is missing, Kaggle's reason, and what to do."""
-    server.deny_download[CASSAVA] = 403
+    server.errors["DownloadDataFiles"] = 403, "Denied"
     message = f"{os.getcwd()}/{CASSAVA} and .*(?s:asked.* accepted .*save it in ~/)"
     with pytest.raises(FileNotFoundError, match=message):
         find_input(CASSAVA)
@@ -162,10 +163,7 @@ def test_a_full_disk_is_named(server, monkeypatch):
         find_input("ada/tea")
 
 
-@pytest.mark.parametrize(
-    "source",
-    ["./tea", "/ada/tea", "~/ada/tea", r"ada\tea", "tea.zip", "a.b/tea", "in/tea"],
-)
+@pytest.mark.parametrize("source", ["./tea", "~/ada/tea", "tea.zip", "in/tea"])
 def test_a_path_is_never_asked_for(server, source):
     """What is not a slug is not looked up on Kaggle, nor a folder of one here."""
     put(Path("in"), [], {"1.txt": ""})

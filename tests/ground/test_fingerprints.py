@@ -63,15 +63,19 @@ def test_what_is_written_is_read(part, rows, has_groups):
     assert encode_fingerprints(again) == data
 
 
-@settings(max_examples=300, deadline=None)
-@given(data=st.data())
-def test_a_damaged_file_is_an_error(part, data):
-    """Whichever bits are flipped, or wherever it is cut: no wrong hash is returned."""
+@pytest.fixture(scope="module")
+def whole():
+    """The content of a file with forty records."""
     rng = np.random.default_rng(0)
     words = rng.integers(0, 2**64, (40, len(ALL_HASHES)), np.uint64)
-    whole = encode_fingerprints(
-        make_fingerprints(pd.DataFrame(words, columns=[*ALL_HASHES]))
-    )
+    table = make_fingerprints(pd.DataFrame(words, columns=[*ALL_HASHES]))
+    return encode_fingerprints(table)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_a_damaged_file_is_an_error(part, whole, data):
+    """Whichever bits are flipped, or wherever it is cut: no wrong hash is returned."""
     damaged = bytearray(whole)
     position = data.draw(st.integers(0, len(whole) - 1))
     if data.draw(st.booleans()):
@@ -79,11 +83,10 @@ def test_a_damaged_file_is_an_error(part, data):
     else:
         del damaged[position:]
 
-    again = read(part, whole)
     # Statistics and unused fields of the footer are not the content.
     with suppress(ValueError):
         again = read(part, bytes(damaged))
-    pd.testing.assert_frame_equal(again, read(part, whole))
+        assert encode_fingerprints(again) == whole
 
 
 def test_another_file_is_an_error(part):

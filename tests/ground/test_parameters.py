@@ -36,13 +36,11 @@ def test_a_notebook_shows_the_parameters_of_the_table(root, name):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"QUALTY": 70}, 'QUALTY is not a parameter. Did you mean "QUALITY"'),
         ({"QUALITY": 101}, "QUALITY cannot be 101. Its default is 90: JPEG, 1 to 100"),
         ({"SECOND_LOOK": 1}, 'verify pairs by their geometry; "auto", True, False'),
         ({"IMAGE_SIZE": 0}, "IMAGE_SIZE cannot be 0. Its default is 256: pixels"),
         ({"IMAGE_SIZE": [-1, 256]}, "IMAGE_SIZE cannot be [-1, 256]"),
         ({"IMAGE_SIZE": [256]}, "IMAGE_SIZE cannot be [256]"),
-        ({"SHARD_MB": 0.0}, "SHARD_MB cannot be 0.0"),
         ({"MORE_INPUTS": [{"INPUT_DIRS": "a"}]}, 'Did you mean "INPUT_DIR"'),
     ],
 )

@@ -1,10 +1,9 @@
 """What a process has set: nothing by an import, everything by a call."""
 
-import os
 import pkgutil
 
 import pytest
-from support.processes import call_python
+from support.processes import ROOT, call_python
 
 import kaggle_tfr
 
@@ -38,12 +37,17 @@ for name in {names}:
 KEPT = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "GCS_READ_CACHE_BLOCK_SIZE_MB")
 
 
-def run_fresh(code, **options):
-    """Run code in a fresh process, without what earlier tests have set in this one."""
+def run_fresh(code, folder):
+    """Run code in a fresh process, without what earlier tests have set in this one.
+
+    TensorFlow, whose import takes seconds, and JAX are empty modules in the folder.
+    """
+    (folder / "tensorflow.py").write_text("import os\nkept = dict(os.environ)")
+    (folder / "jax.py").touch()
     with pytest.MonkeyPatch.context() as patch:
         for name in KEPT:
             patch.delenv(name, raising=False)
-        return call_python("-c", code, **options)
+        return call_python("-c", code, cwd=folder, PYTHONPATH=f"{folder}:{ROOT}")
 
 
 def list_modules():
@@ -56,7 +60,7 @@ def test_imports_change_no_setting(tmp_path):
     names = list_modules()
     assert {"kaggle_tfr.train.weights", "kaggle_tfr.write.writer"} <= set(names)
     code = CODE.format(names=names)
-    done = run_fresh(code)
+    done = run_fresh(code, tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -86,7 +90,7 @@ warnings.warn("a large GIF", DecompressionBombWarning)  # it is ignored
 parallel.use_backend(2, "loky")
 threads = "__import__('cv2').getNumThreads()"
 assert list(parallel.run(eval, [threads] * 3, label="x")) == [1] * 3
-used = "__import__('kaggle_tfr.session').session.tf.io"  # by code of this package
+used = "__import__('kaggle_tfr.session').session.tf.kept"  # by code of this package
 backend = f"{used} and __import__('os').environ['KERAS_BACKEND']"  # not set here yet
 assert list(parallel.run(eval, [backend] * 3, label="x")) == ["tensorflow"] * 3
 values = {"WORK_DIR": "work"}
@@ -94,21 +98,21 @@ notebook.start("01_explore", values)
 kept = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "GCS_READ_CACHE_BLOCK_SIZE_MB")
 assert [os.environ[name] for name in kept] == ["tensorflow", "3", "4"]
 """
-    done = run_fresh(code, cwd=tmp_path)
+    done = run_fresh(code, tmp_path)
     assert done.returncode == 0, done.stderr
 
 
 def test_tensorflow_is_imported_on_first_use_after_its_settings(tmp_path):
-    """No other call is needed."""
-    lines = ["import os", "setting = os.environ['GCS_READ_CACHE_BLOCK_SIZE_MB']"]
-    lines += ["backend = os.environ['KERAS_BACKEND']"]
-    (tmp_path / "tensorflow.py").write_text("\n".join(lines))
+    """No other call is needed. On a machine with a TPU, Keras uses JAX."""
     code = """
 import sys
-from kaggle_tfr.session import tf
+from pathlib import Path
+from kaggle_tfr import session
+session.ROOT = Path(sys.path[1])
+(session.ROOT / "dev" / "accel0").mkdir(parents=True)
 assert "tensorflow" not in sys.modules
-assert (tf.setting, tf.backend) == ("4", "tensorflow")
+names = ["GCS_READ_CACHE_BLOCK_SIZE_MB", "KERAS_BACKEND", "TF_FORCE_GPU_ALLOW_GROWTH"]
+assert [session.tf.kept[name] for name in names] == ["4", "jax", "true"]
 """
-    places = [str(tmp_path), os.path.dirname(kaggle_tfr.__path__[0])]
-    done = run_fresh(code, PYTHONPATH=os.pathsep.join(places))
+    done = run_fresh(code, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,14 +1,11 @@
 """Kernels carry the package and all steps, and Kaggle's session runs them."""
 
 import json
+import lzma
 import re
 import subprocess
-import sys
-import tarfile
-import threading
 import time
 from base64 import b64decode
-from io import BytesIO
 from pathlib import Path
 
 import nbformat
@@ -19,10 +16,9 @@ from support.inputs import put
 from support.kaggle_machine import make_environment, run_kernel
 from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 from support.kernels import read_kernel
-from support.plans import digests, make_images, two_parts
+from support.plans import digests, make_images, two_parts, verify
 
-from kaggle_tfr import run
-from kaggle_tfr import session as process
+from kaggle_tfr import build_dataset
 from kaggle_tfr.find import OWNER_PLACEHOLDER
 from kaggle_tfr.kaggle import session
 from kaggle_tfr.kaggle.carrier import format_carrier
@@ -30,7 +26,7 @@ from kaggle_tfr.kaggle.kernels import write_kernels
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE
 from kaggle_tfr.kaggle.upload import push_kernels
 from kaggle_tfr.parameters import DEFAULTS, load_recipe, select_parameters
-from kaggle_tfr.write.verify import verify_parts
+from kaggle_tfr.session import hours_left
 from kaggle_tfr_sample import write_sample
 
 PLANNER, WRITER = "tea-duplicates-leaks-folds", "tea-images-to-tfrecords-part"
@@ -43,25 +39,33 @@ def environment(tmp_path_factory):
     return make_environment(tmp_path_factory.mktemp("environment"))
 
 
-def list_sources(folder):
-    """Return what Kaggle is asked to attach to a kernel, by its kind."""
-    _, metadata = read_kernel(folder)
+@pytest.fixture
+def make(tmp_path):
+    """Write kernels; return the cells and the metadata of each."""
+
+    def make(values, **settings):
+        values = {"INPUT_DIR": "tea-leaves", **values}
+        folders = write_kernels(values, str(tmp_path / "k"), **settings)
+        return list(map(read_kernel, folders))
+
+    return make
+
+
+def list_sources(metadata):
+    """Return what Kaggle is asked to attach to a kernel, by its type."""
     return {k: v for k, v in metadata.items() if k.endswith("_sources")}
 
 
-def unpack(cells):
+def split_carrier(cells):
     """Return the files in the cell that carries the package, and the other cells."""
-    (carrier,) = [cell for cell in cells if "b64decode" in cell.source]
-    text = re.search(r'"""\n(.*?)\n"""', carrier.source, re.DOTALL)[1]
-    with tarfile.open(fileobj=BytesIO(b64decode(text))) as archive:
-        files = {entry.name: archive.extractfile(entry).read() for entry in archive}
-    return files, [cell for cell in cells if cell is not carrier]
+    [carrier] = [cell for cell in cells if "b64decode" in cell.source]
+    text = carrier.source.split('"""')[1]
+    return lzma.decompress(b64decode(text)), [cell for cell in cells if cell != carrier]
 
 
-def test_the_headers_links_lead_to_headings(tmp_path):
+def test_the_headers_links_lead_to_headings(make):
     """In the page that nbconvert makes, as Kaggle does; each step has a link."""
-    (folder,) = write_kernels(load_recipe("cassava"), str(tmp_path))
-    cells, _ = read_kernel(folder)
+    [(cells, _)] = make(load_recipe("cassava"))
     # Code has no heading, and takes time to be highlighted.
     texts = [cell for cell in cells if cell.cell_type == "markdown"]
     notebook = nbformat.v4.new_notebook(cells=texts)
@@ -69,13 +73,13 @@ def test_the_headers_links_lead_to_headings(tmp_path):
     assert re.findall(r"\]\(#(\d)", cells[0].source) == [*"12345"]
     targets = set(re.findall(r'href="#(.*?)"', html))
     assert targets <= set(re.findall(r'id="(.*?)"', html))
+    assert ".ipynb" not in html
 
 
-def test_only_the_recipes_parameters_are_visible(tmp_path):
+def test_only_the_recipes_parameters_are_visible(make):
     """Run one after the other, the cells give every parameter the recipe's value."""
     recipe = load_recipe("sample")
-    [folder] = write_kernels(recipe, str(tmp_path))
-    (_, folded, visible, carrier, *others), _ = read_kernel(folder)
+    [((_, folded, visible, carrier, *others), _)] = make(recipe)
 
     assert folded.metadata == carrier.metadata == FOLDED
     assert FOLDED not in [cell.metadata for cell in others]
@@ -89,85 +93,76 @@ def test_only_the_recipes_parameters_are_visible(tmp_path):
     assert {name: found[name] for name in names} == {n: expected[n] for n in names}
 
 
-@pytest.mark.parametrize("name", ["日本", "Čaj & Käse", "2021", "long " * 30, "a"])
-def test_every_name_makes_a_title_and_its_slug(tmp_path, name):
+@pytest.mark.parametrize("name", ["日本", "Čaj & Käse", "long " * 30])
+def test_every_name_makes_a_title_and_its_slug(make, monkeypatch, name):
     """Title and slug have at most 50 characters, and belong together.
 
     Kaggle's client makes the slug by python-slugify.
     """
-    values = {"NAME": name, "INPUT_DIR": "tea-leaves"}
+    place = "kaggle_tfr.kaggle.cells.format_carrier"
+    monkeypatch.setattr(place, str)  # it takes time
     kernels = []
-    for settings in ({"parts": 12}, {}, {"accelerator": "NvidiaRtxPro6000"}):
-        kernels += write_kernels(values, str(tmp_path), **settings)
-    for kernel in kernels:
-        _, metadata = read_kernel(kernel)
+    for settings in ({"parts": 12}, {"accelerator": "NvidiaRtxPro6000"}):
+        kernels += make({"NAME": name}, **settings)
+    for _, metadata in kernels:
         assert 6 <= len(metadata["title"]) <= 50
         assert metadata["id"] == f"{OWNER_PLACEHOLDER}/{slugify(metadata['title'])}"
-    assert len(set(kernels)) == 15
+    assert len({metadata["id"] for _, metadata in kernels}) == 14
 
 
-def test_parts_are_a_planning_kernel_and_one_that_writes_for_each(tmp_path):
+def test_parts_are_a_planning_kernel_and_one_that_writes_for_each(make):
     """Three parts need four kernels; those that write have the plan as a source."""
-    values = {"NAME": "tea", "INPUT_DIR": "tea-leaves", "WORK_DIR": "/home/me"}
-    folders = write_kernels(values, str(tmp_path), parts=3, internet=False)
+    kernels = make({"NAME": "tea", "WORK_DIR": "/me"}, parts=3, internet=False)
 
+    slugs = [PLANNER, *(f"{WRITER}-{number}-of-3" for number in (1, 2, 3))]
+    assert [Path(metadata["id"]).name for _, metadata in kernels] == slugs
     planner = f"{OWNER_PLACEHOLDER}/{PLANNER}"
-    ids = [planner, *(f"{OWNER_PLACEHOLDER}/{WRITER}-{n}-of-3" for n in (1, 2, 3))]
-    for number, folder in enumerate(folders):
-        cells, metadata = read_kernel(folder)
-        assert metadata["id"] == ids[number]
+    cells, _ = kernels[0]
+    assert re.findall(r"\]\(#(\d)", cells[0].source) == [*"123"]
+    for number, (_, metadata) in enumerate(kernels):
         assert metadata.get("kernel_sources", []) == [planner][:number]
         assert metadata["competition_sources"] == ["tea-leaves"]
+        assert metadata["is_private"]
         assert not metadata["enable_internet"]
-        assert "/home/me" not in "".join(cell.source for cell in cells)
+    found = {}
+    cells, _ = kernels[-1]
+    exec(cells[2].source, found)
+    assert found["WORK_DIR"] == "/kaggle/temp/work"
+    assert found["OUT_DIR"] == "/kaggle/working"
 
 
 @pytest.mark.parametrize(
     ("machine", "processor"), [("TpuV5E8", "tpu"), ("NvidiaTeslaT4", "gpu")]
 )
-def test_an_accelerator_s_kernel_reads_the_output_of_others(
-    tmp_path, machine, processor
-):
-    """Kaggle may replace the machine without a word: 06 requires the device."""
-    values = {"NAME": "tea", "INPUT_DIR": "leaves"}
-    (folder,) = write_kernels(values, str(tmp_path), parts=2, accelerator=machine)
-    cells, metadata = read_kernel(folder)
+def test_an_accelerator_s_kernel_reads_the_output_of_others(make, machine, processor):
+    """Kaggle may replace the machine without a word: 06 requires the device.
+
+    TFREC_DIRS replaces the output, a bucket or what Kaggle mounts; --source replaces
+    both.
+    """
+    [(cells, metadata)] = make({"NAME": "tea"}, parts=2, accelerator=machine)
 
     assert metadata["machine_shape"] == machine
     assert metadata[f"enable_{processor}"]
     writers = [f"{WRITER}-1-of-2", f"{WRITER}-2-of-2"]
     outputs = [f"{OWNER_PLACEHOLDER}/{writer}" for writer in writers]
-    assert list_sources(folder) == {"kernel_sources": outputs}
+    assert list_sources(metadata) == {"kernel_sources": outputs}
     found = {}
     exec(cells[2].source, found)
     assert (found["TFREC_DIRS"], found["DEVICE"]) == (writers, processor)
 
-
-def test_an_accelerator_s_kernel_reads_tfrec_dirs(tmp_path):
-    """A bucket, or what Kaggle mounts; --source replaces them."""
     values = {"TFREC_DIRS": ["gs://tea/1", "/kaggle/input/notebooks/bob/tea"]}
-    for sources, attached in [
-        ([], {"kernel_sources": ["bob/tea"]}),
-        (["bob/tea-1"], {"dataset_sources": ["bob/tea-1"]}),
-    ]:
-        settings = {"sources": sources, "accelerator": "TpuV5E8"}
-        (folder,) = write_kernels(values, str(tmp_path), **settings)
-        assert list_sources(folder) == attached
+    [(_, metadata)] = make(values, accelerator=machine)
+    assert list_sources(metadata) == {"kernel_sources": ["bob/tea"]}
+    [(_, metadata)] = make(values, sources=["bob/tea-1"], accelerator=machine)
+    assert list_sources(metadata) == {"dataset_sources": ["bob/tea-1"]}
 
 
-@pytest.mark.parametrize(
-    "values", [{"INPUT_DIR": "/photos"}, {"INPUT_DIR": "tea", "OVERRIDES": "mine.csv"}]
-)
-def test_a_path_of_this_machine_is_refused(tmp_path, values):
-    """The error says how to upload it."""
-    with pytest.raises(ValueError, match=r"not the name.*Upload it.*kaggle datasets"):
-        write_kernels(values, str(tmp_path))
-
-
-def test_what_the_steps_read_is_attached(tmp_path):
+def test_what_the_steps_read_is_attached(make):
     """A part may be a folder of a dataset, or its mount; a bucket needs no dataset.
 
     A plain name in MORE_INPUTS is a folder of the input. --source replaces the input.
+    The error of a path of this machine says how to upload it.
     """
     parts = ["bob/parts/part-2", "/kaggle/input/datasets/bob/more/part-1", "gs://b/1"]
     values = {
@@ -179,13 +174,16 @@ def test_what_the_steps_read_is_attached(tmp_path):
     }
     others = ["ada/decisions", "ada/folds", "bob/more", "bob/parts"]
 
-    (folder,) = write_kernels(values, str(tmp_path))
-    assert list_sources(folder) == {
+    [(_, metadata)] = make(values)
+    assert list_sources(metadata) == {
         "competition_sources": ["tea-leaves"],
         "dataset_sources": sorted(["ada/more", *others]),
     }
-    (folder,) = write_kernels(values, str(tmp_path), sources=["ada/tea"])
-    assert list_sources(folder) == {"dataset_sources": sorted(["ada/tea", *others])}
+    [(_, metadata)] = make(values, sources=["ada/tea"])
+    assert list_sources(metadata) == {"dataset_sources": sorted(["ada/tea", *others])}
+    for local in ({"INPUT_DIR": "/photos"}, {"OVERRIDES": "mine.csv"}):
+        with pytest.raises(ValueError, match=r"not the name.*Upload it.*kaggle datas"):
+            make({**values, **local})
 
 
 def test_the_package_arrives_where_it_is_not_installed(environment, tmp_path):
@@ -203,34 +201,40 @@ def test_the_package_arrives_where_it_is_not_installed(environment, tmp_path):
     (folder,) = tmp_path.glob("kaggle_tfr-*")
     assert folder.stat().st_mode & 0o777 == 0o700
     assert str(folder / "kaggle_tfr/kaggle/__init__.py") in printed
+    templates = {"header.md", "chapter.html", "report.js"}
+    assert templates <= {path.name for path in folder.rglob("*.*")}
 
 
-def test_the_checkouts_own_kernel_follows_its_sources(root, tmp_path):
+def test_the_checkouts_own_kernel_follows_its_sources(make, root):
     """`make kernel` has copied it; the metadata differ in the place of the notebook."""
-    [folder] = write_kernels(load_recipe("sample"), str(tmp_path))
-    _, metadata = read_kernel(folder)
+    [(made, metadata)] = make(load_recipe("sample"))
     metadata["code_file"] = "notebooks/kernel.ipynb"
     assert json.loads((root / KERNEL_FILE).read_text()) == metadata
-    paths = [Path(folder, "kernel.ipynb"), root / "notebooks" / "kernel.ipynb"]
-    made, kept = (nbformat.read(path, as_version=4).cells for path in paths)
-    (new, made), (old, kept) = unpack(made), unpack(kept)
-    assert [n for n in new | old if new.get(n) != old.get(n)] == [], "run: make kernel"
-    assert kept == made, "run: make kernel"
-    assert paths[0].stat().st_size < 400_000
+    path = root / "notebooks" / "kernel.ipynb"
+    assert path.stat().st_size < 400_000
+    kept = nbformat.read(path, as_version=4).cells
+    is_current = split_carrier(made) == split_carrier(kept)
+    assert is_current, "run: make kernel"
 
 
-def test_kernels_write_the_parts_of_a_growth_by_their_numbers(tmp_path):
-    """The kernels are made before the plan: the second of two writes part 4 of 3, 4."""
-    values = {"NAME": "tea", "INPUT_DIR": "tea-leaves"}
-    cells, _ = read_kernel(write_kernels(values, str(tmp_path / "k"), parts=2)[2])
+def test_kernels_write_the_parts_of_a_growth_by_their_numbers(
+    make, tmp_path, monkeypatch
+):
+    """The kernels are made before the plan: the second of two writes part 4 of 3, 4.
+
+    It begins with the output of its earlier session, and with the plan.
+    """
+    *_, (cells, _) = make({"NAME": "tea"}, parts=2)
     work = str(tmp_path / "plan")
     settings = {"n_shards": 12, "dataset_id": "a1", "first_part": 3}
     two_parts(make_images(tmp_path / "in", 24), work, **settings)
+    copied = []
+    monkeypatch.setattr(session, "copy_output", lambda *call: copied.append(call))
 
-    *_, line = cells[4].source.splitlines()
-    names = {"session": session, "WORK_DIR": work}
-    exec(line, names)
+    names = {"WORK_DIR": work}
+    exec(cells[4].source, names)
 
+    assert copied == [(f"{WRITER}-2-of-2", "/kaggle/working"), (PLANNER, work)]
     assert names["PART"] == 4
     with pytest.raises(ValueError, match="--parts 2"):
         session.choose_part(work, 1, 3)
@@ -238,10 +242,10 @@ def test_kernels_write_the_parts_of_a_growth_by_their_numbers(tmp_path):
 
 def test_hours_count_from_the_first_cell(monkeypatch):
     """A session has twelve hours, and no end outside Kaggle."""
-    assert process.hours_left() == float("inf")
+    assert hours_left() == float("inf")
     monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Batch")
     monkeypatch.setenv("KAGGLE_TFR_STARTED", str(time.time() - 3 * 3600))
-    assert process.hours_left() == pytest.approx(12 - 0.75 - 3, abs=0.01)
+    assert hours_left() == pytest.approx(12 - 0.75 - 3, abs=0.01)
 
 
 def test_the_output_of_another_session_is_copied(tmp_path, monkeypatch):
@@ -249,100 +253,64 @@ def test_the_output_of_another_session_is_copied(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     put("tea", [], dict.fromkeys(["part-1/a.tfrec", "hashes.parquet"], "older"))
     put("out", [], {"hashes.parquet": "newer"})
-    for name in ("tea", "pea"):
-        session.copy_output(name, "out")
+    session.copy_output("pea", "out")
+    session.copy_output("tea", "out")
     assert digests("out").keys() == {"part-1/a.tfrec", "hashes.parquet"}
     assert Path("out/hashes.parquet").read_text() == "newer"
 
 
 @pytest.mark.heavy
-@pytest.mark.timeout(900)
-def test_a_fresh_clone_is_pushed_and_runs(kaggle, root, environment, tmp_path):
-    """Kaggle's client pushes one file, which runs to its end, offline.
+@pytest.mark.timeout(1200)
+def test_the_checkout_is_pushed_and_runs(kaggle, root, environment, tmp_path):
+    """One file is pushed, which runs to its end, offline.
 
     It leaves shards that `verify` accepts.
     """
-    clone = tmp_path / "clone"
-    (clone / "notebooks").mkdir(parents=True)
-    notebook = "notebooks/kernel.ipynb"
-    (clone / notebook).write_bytes((root / notebook).read_bytes())
-    metadata = (root / KERNEL_FILE).read_text().replace(OWNER_PLACEHOLDER, USER)
-    (clone / KERNEL_FILE).write_text(metadata)
-    command = [sys.executable, "-m", "kaggle", "kernels", "push", "-p", str(clone)]
-    assert "successfully pushed" in subprocess.check_output(command, text=True)
+    push_kernels([str(root)], str(tmp_path / "got"))
     ((request,),) = kaggle.kernels.values()
 
     done = run_kernel(environment, request["text"], tmp_path / "working", {})
 
     assert done.returncode == 0, done.stderr[-3000:]
-    assert verify_parts([str(tmp_path / "working")]).faults.empty
+    assert verify(tmp_path / "working").faults.empty
 
 
 @pytest.mark.heavy
-@pytest.mark.timeout(900)
-def test_an_accelerator_s_kernel_runs_on_an_attached_dataset(environment, tmp_path):
-    """05 and 06 read the published part by its slug."""
-    values = {"INPUT_DIR": "", "WORK_DIR": str(tmp_path / "local")}
-    local = Path(run.run_recipe(values, ["01", "02", "03", "04"]))
-    settings = {"sources": ["ada/tea-1"], "accelerator": "NvidiaTeslaT4"}
-    values = {"EPOCHS": 1, "DEVICE": "cpu"}
-    (folder,) = write_kernels(values, str(tmp_path / "k"), **settings)
-    text = (Path(folder) / "kernel.ipynb").read_text()
-    attached = {"datasets/ada/tea-1": local / "part-1"}
+@pytest.mark.timeout(1800)
+def test_three_parts_are_planned_written_and_fetched(kaggle, environment, tmp_path):
+    """Byte for byte as a local run, though one kernel runs out of time.
 
-    done = run_kernel(environment, text, tmp_path / "working", attached)
-
-    assert done.returncode == 0, done.stderr[-3000:]
-    made = {path.name for path in (tmp_path / "working").rglob("*") if path.is_file()}
-    assert {"model-fold0.keras", "oof.npy"} <= made
-
-
-@pytest.fixture
-def sessions(kaggle, environment, tmp_path):
-    """Let pushed kernels run as Kaggle would, with their output in the stub.
-
-    Returns the variables of a kernel's first session, by slug.
+    Then a kernel with an accelerator trains on their output.
     """
-    variables = {}
+    write_sample(str(tmp_path / "leaves"))
+    values = {"NAME": "tea", "PART_LIMIT_GB": 0.0045, "LICENSE": "CC0-1.0"}
+    local = tmp_path / "local"
+    folders = {"INPUT_DIR": str(tmp_path / "leaves"), "WORK_DIR": str(local)}
+    build_dataset(**values, **folders)
+    late = {f"{USER}/{WRITER}-2-of-3": {"KAGGLE_TFR_STARTED": "0"}}
 
-    def run(request):
+    def run_session(request):
         slug = request["slug"]
         working = tmp_path / f"{slug}-{len(kaggle.kernels[slug])}"
         sources = request.get("kernelDataSources", [])
         inputs = {f"notebooks/{source}": kaggle.outputs[source] for source in sources}
         inputs["competitions/tea-leaves"] = tmp_path / "leaves"
-        extra = variables.pop(slug, {})
+        extra = late.pop(slug, {})
         done = run_kernel(environment, request["text"], working, inputs, **extra)
         kaggle.outputs[slug] = working
         kaggle.statuses[slug] = ["ERROR" if done.returncode else "COMPLETE"]
 
-    def start(request):
-        kaggle.statuses[request["slug"]] = ["RUNNING"]
-        threading.Thread(target=run, args=[request]).start()
-
-    kaggle.on_save = start
-    return variables
-
-
-@pytest.mark.heavy
-@pytest.mark.timeout(1800)
-def test_three_parts_are_planned_written_and_fetched(kaggle, sessions, tmp_path):
-    """Byte for byte as a local run, though one kernel runs out of time."""
-    write_sample(str(tmp_path / "leaves"))
-    values = {"NAME": "tea", "PART_LIMIT_GB": 0.0045, "LICENSE": "CC0-1.0"}
-    values["INPUT_DIR"] = str(tmp_path / "leaves")
-    work = {"WORK_DIR": str(tmp_path / "local")}
-    local = Path(run.run_recipe(values | work, ["01", "02", "03", "04"]))
-    assert len(list(local.glob("part-*"))) == 3
-
-    values["INPUT_DIR"] = "tea-leaves"
-    folders = write_kernels(values, str(tmp_path / "k"), parts=3)
-    sessions[f"{USER}/{WRITER}-2-of-3"] = {"KAGGLE_TFR_STARTED": "0"}
-    for third in ("unfinished", "finished"):
+    kaggle.on_save = run_session
+    values |= {"INPUT_DIR": "tea-leaves", "EPOCHS": 1, "DEVICE": "cpu"}
+    kernels = str(tmp_path / "k")
+    folders = write_kernels(values, kernels, parts=3)
+    folders += write_kernels(values, kernels, parts=3, accelerator="NvidiaTeslaT4")
+    for third, others in (("unfinished", 1), ("finished", 2)):
         done = push_kernels(folders, str(tmp_path / "got"), at_once=1)
-        assert list(done.state) == ["finished", "finished", third, "finished"]
-    assert [len(versions) for versions in kaggle.kernels.values()] == [1, 1, 2, 1]
+        assert [*done.state] == ["finished", "finished", third, *["finished"] * others]
+    assert [len(versions) for versions in kaggle.kernels.values()] == [1, 1, 2, 1, 1]
 
     for n in (1, 2, 3):
         arrived = tmp_path / "got" / f"{WRITER}-{n}-of-3" / f"part-{n}"
         assert digests(arrived) == digests(local / f"part-{n}")
+    assert list(tmp_path.glob("got/tea-training-*/oof.npy"))

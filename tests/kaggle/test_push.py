@@ -3,22 +3,21 @@
 import json
 import multiprocessing
 import signal
-import sys
 import time
 
 import pytest
 from support.inputs import put
-from support.kaggle_server import USER, fixture_kaggle, write_part  # noqa: F401
+from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
 
 from kaggle_tfr.__main__ import main
 from kaggle_tfr.kaggle.upload import push_kernels
 
+SLUGS = ("tea-part-1", "tea-part-2")
 PLAN, PART = f"{USER}/tea-plan", f"{USER}/tea-part-1"
 EMPTY = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
 
 def make_kernel(folder, slug, *sources):
-    folder.mkdir(parents=True)
     metadata = {
         "id": f"INSERT_USERNAME_HERE/{slug}",
         "title": slug.replace("-", " "),
@@ -27,9 +26,9 @@ def make_kernel(folder, slug, *sources):
         "kernel_type": "notebook",
         "kernel_sources": [f"INSERT_USERNAME_HERE/{source}" for source in sources],
     }
-    (folder / "kernel-metadata.json").write_text(json.dumps(metadata))
-    (folder / "kernel.ipynb").write_text(json.dumps(EMPTY))
-    return str(folder)
+    files = {"kernel-metadata.json": metadata, "kernel.ipynb": EMPTY}
+    texts = {name: json.dumps(content) for name, content in files.items()}
+    return str(put(folder, [], texts))
 
 
 @pytest.fixture
@@ -37,18 +36,15 @@ def recipe(tmp_path, kaggle):
     """A planning kernel, two that write and one that trains, with their output."""
     kaggle.outputs[PLAN] = put(tmp_path / "left/plan", [], {"plan.json": "{}"})
     folders = [make_kernel(tmp_path / "k/tea-plan", "tea-plan")]
-    for part in (1, 2):
-        slug = f"tea-part-{part}"
+    for slug in SLUGS:
         folders.append(make_kernel(tmp_path / "k" / slug, slug, "tea-plan"))
-        output = tmp_path / "left" / slug
-        write_part(output / f"part-{part}", {f"{part}.tfrec": bytes(range(part * 50))})
-        kaggle.outputs[f"{USER}/{slug}"] = output
-    parts = ("tea-part-1", "tea-part-2")
-    return [*folders, make_kernel(tmp_path / "k/train", "tea-train", *parts)]
+        files = {f"{slug[4:]}/{name}": slug for name in ("shards.csv", "a.tfrec")}
+        kaggle.outputs[f"{USER}/{slug}"] = put(tmp_path / "left" / slug, [], files)
+    return [*folders, make_kernel(tmp_path / "k/train", "tea-train", *SLUGS)]
 
 
 @pytest.fixture
-def one(recipe, tmp_path):
+def one(recipe):
     """A kernel that writes, whose plan is not in the call."""
     return recipe[1:2]
 
@@ -56,7 +52,7 @@ def one(recipe, tmp_path):
 def push(folders, tmp_path, **settings):
     """Return the state of each kernel by its name."""
     done = push_kernels(folders, str(tmp_path / "got"), **settings)
-    return dict(zip(done["name"], done["state"], strict=True))
+    return dict(done[["name", "state"]].to_numpy())
 
 
 def test_parts_wait_for_their_plan_and_come_back_whole(kaggle, recipe, tmp_path):
@@ -80,7 +76,7 @@ def test_parts_wait_for_their_plan_and_come_back_whole(kaggle, recipe, tmp_path)
     assert kaggle.kernels[PART][0]["kernelDataSources"] == [PLAN]
     got = tmp_path / "got"
     assert (got / "tea-plan/plan.json").read_text() == "{}"
-    assert (got / "tea-part-2/part-2/2.tfrec").read_bytes() == bytes(range(100))
+    assert (got / "tea-part-2/part-2/a.tfrec").read_text() == "tea-part-2"
 
 
 def test_what_is_finished_is_not_pushed_again(kaggle, one, tmp_path):
@@ -90,39 +86,32 @@ def test_what_is_finished_is_not_pushed_again(kaggle, one, tmp_path):
     assert push([moved], tmp_path) == {PART: "finished"}
     assert len(kaggle.kernels[PART]) == 1
 
-    changed = json.dumps(EMPTY | {"nbformat_minor": 4})
-    (moved / "kernel.ipynb").write_text(changed)
+    (moved / "kernel.ipynb").write_text(json.dumps(EMPTY | {"nbformat_minor": 4}))
     push([moved], tmp_path)
 
     assert len(kaggle.kernels[PART]) == 2
 
 
-def test_a_rejection_in_the_body_is_an_error(kaggle, recipe, tmp_path, capsys):
-    """The server rejects with status 200, the client ends with 0, and push with 1."""
-    kaggle.refuse["SaveKernel"] = "Maximum batch CPU session count of 5 reached."
-    assert main(["push", str(tmp_path / "k"), "--out", str(tmp_path / "got")]) == 1
-    assert "Maximum batch CPU session count of 5 reached." in capsys.readouterr().err
-    assert kaggle.calls.count("SaveKernel") == 1
+@pytest.mark.usefixtures("recipe")
+def test_a_refusal_is_an_error(kaggle, tmp_path, capsys):
+    """The server rejects with status 200, the client ends with 0, and push with 1.
 
-
-def test_without_the_client_one_line_says_how_to_install_it(one, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "kaggle", None)
-    with pytest.raises(
-        ModuleNotFoundError, match=r'pip install "kaggle-tfr\[kaggle\]"'
-    ):
-        push(one, tmp_path)
-
-
-def test_a_source_that_kaggle_drops_is_an_error(kaggle, one, tmp_path, capsys):
-    """The kernel would run without its input."""
+    A kernel whose source Kaggle drops would run without its input.
+    """
+    kaggle.errors["SaveKernel"] = 200, "Maximum batch CPU session count"
     kaggle.invalid_sources = ["ada/no-such"]
-    assert push(one, tmp_path) == {PART: "failed"}
-    assert "Kaggle has no input ada/no-such" in capsys.readouterr().out
+    for message in ("Maximum batch CPU session count", "has no input ada/no-such"):
+        kaggle.calls.clear()
+        assert main(["push", str(tmp_path / "k"), "--out", str(tmp_path / "got")]) == 1
+        assert message in capsys.readouterr().err
+        assert kaggle.calls.count("SaveKernel") == 1
+        kaggle.errors.clear()
 
 
-def test_a_failed_kernel_is_reported_and_pushed_again(kaggle, one, tmp_path, capsys):
+@pytest.mark.parametrize("status", ["ERROR", "CANCEL_ACKNOWLEDGED"])
+def test_a_failed_kernel_is_pushed_again(kaggle, one, tmp_path, capsys, status):
     """The report has the message of Kaggle; the log is beside the output."""
-    kaggle.statuses[PART] = ["ERROR"]
+    kaggle.statuses[PART] = [status]
     assert push(one, tmp_path) == {PART: "failed"}
     assert "the notebook threw an exception" in capsys.readouterr().out
     assert (tmp_path / "got/tea-part-1/tea-part-1.log").exists()
@@ -138,12 +127,10 @@ def test_a_part_that_ran_out_of_time_goes_on_from_its_own_output(kaggle, one, tm
     What only the first session has left is not in the output of the second.
     """
     part = tmp_path / "left/tea-part-1/part-1"
-    listing = (part / "shards.csv").read_text()
     (part / "shards.csv").rename(part / "journal.csv")
     assert push(one, tmp_path) == {PART: "unfinished"}
 
-    (part / "journal.csv").unlink()
-    (part / "shards.csv").write_text(listing)
+    (part / "journal.csv").rename(part / "shards.csv")
     assert push(one, tmp_path) == {PART: "finished"}
 
     sources = [version["kernelDataSources"] for version in kaggle.kernels[PART]]

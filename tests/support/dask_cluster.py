@@ -3,8 +3,8 @@
 import contextlib
 import os
 import sys
+import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dask
@@ -12,14 +12,16 @@ from distributed import Client
 
 from support.forks import fork
 
+# A task is given up after it has killed two workers.
+SETTINGS = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
+
 
 class Cluster:
     """A scheduler and its workers; `workers` maps names to processes."""
 
-    def __init__(self, folder, env=()):
+    def __init__(self, folder):
         self.folder = Path(folder)
         self.workers = {}
-        self.env = {**os.environ, **dict(env)}
         where = self.folder / "scheduler.json"
         options = ["--port", "0", "--no-jupyter", "--scheduler-file", str(where)]
         self.scheduler = self._start("scheduler", "scheduler", *options)
@@ -30,37 +32,32 @@ class Cluster:
     def _start(self, name, kind, *options):
         home = self.folder / name
         home.mkdir(parents=True)
-        env = self.env | {"HOME": str(home), "TMPDIR": str(home)}
+        env = {**os.environ, **SETTINGS, "HOME": str(home), "TMPDIR": str(home)}
         command = ["dask", kind, *options, "--host", "127.0.0.1", "--no-dashboard"]
         return fork(_run_dask, command, env=env, out=home / "log", cwd=home)
 
     def add_workers(self, count=1):
-        """Start single-threaded workers; return their names when they have joined."""
+        """Start single-threaded workers, and wait until they have joined."""
         names = [f"worker-{len(self.workers) + number}" for number in range(count)]
         for name in names:
             options = ["--nthreads", "1", "--no-nanny", "--name", name]
             options += ["--local-directory", str(self.folder / name)]
             self.workers[name] = self._start(name, "worker", self.address, *options)
         wait_until(lambda: set(names) <= set(self.joined()), f"workers {names}")
-        return names
 
     def joined(self):
-        """Address of each worker that is there, by name."""
+        """Return the names of the workers that are there."""
         return self.client.run_on_scheduler(
-            lambda dask_scheduler: {
-                w.name: a for a, w in dask_scheduler.workers.items()
-            }
+            lambda dask_scheduler: [w.name for w in dask_scheduler.workers.values()]
         )
 
-    def tasks_of(self, name):
-        """How many tasks the scheduler has given to a worker and not yet got back."""
-        return len(self.client.processing().get(self.joined().get(name), ()))
-
-    def signal(self, number):
-        """Sends a signal to every worker that has not ended."""
-        for process in self.workers.values():
-            if process.is_alive():
-                os.kill(process.pid, number)
+    def count_tasks(self):
+        """Return how many tasks the scheduler has, and the most that a worker has."""
+        known = self.client.run_on_scheduler(
+            lambda dask_scheduler: len(dask_scheduler.tasks)
+        )
+        taken = self.client.run(lambda dask_worker: len(dask_worker.state.tasks))
+        return known, max(taken.values())
 
 
 def _run_dask(command):
@@ -72,11 +69,10 @@ def _run_dask(command):
 
 
 @contextlib.contextmanager
-def start_cluster(folder, workers=2, env=()):
-    """A Cluster with so many single-threaded workers, gone when the block ends."""
-    cluster = Cluster(folder, env)
+def start_cluster(folder):
+    """A Cluster without workers, gone when the block ends."""
+    cluster = Cluster(folder)
     try:
-        cluster.add_workers(workers)
         yield cluster
     finally:
         with contextlib.suppress(Exception):
@@ -86,21 +82,27 @@ def start_cluster(folder, workers=2, env=()):
             process.join(30)
 
 
-@contextlib.contextmanager
-def worker_dies(cluster):
-    """Kill a worker that has a task during the block, and add another one."""
-    victim = min(cluster.joined())  # the oldest, whose imports are done
+class Gate:
+    """Hold each task in its worker until the gate opens.
 
-    def replace():
-        wait_until(lambda: cluster.tasks_of(victim), "a task for the victim")
-        cluster.workers[victim].kill()
-        cluster.add_workers()
+    folder: gets a file for each task that has begun.
+    """
 
-    with ThreadPoolExecutor(1) as thread:
-        replaced = thread.submit(replace)
-        yield
-        replaced.result(240)
-    assert victim not in cluster.joined()
+    def __init__(self, folder):
+        self.folder = folder
+        self.folder.mkdir()
+        self.sign = folder.with_suffix(".open")
+        self.open = self.sign.touch
+        self.close = self.sign.unlink
+
+    def count_begun(self):
+        return len(list(self.folder.iterdir()))
+
+    def call(self, function, item):
+        """Do the call of a worker once the gate is open."""
+        tempfile.mkstemp(dir=self.folder)
+        wait_until(self.sign.exists, "the gate")
+        return function(item)
 
 
 def wait_until(condition, what, seconds=180):

@@ -7,19 +7,16 @@ starts, so it must run in its own process.
 """
 
 import contextlib
-import json
 import re
 import socket
 import ssl
 import threading
 import time
-import urllib.parse
-import urllib.request
 from pathlib import Path
 from unittest import mock
 
 import trustme
-from gcp_storage_emulator.handlers import objects
+from gcp_storage_emulator.handlers import buckets, objects
 from gcp_storage_emulator.server import create_server
 
 HOSTS = ("www.googleapis.com", "storage.googleapis.com", "oauth2.googleapis.com")
@@ -38,13 +35,14 @@ class Bucket:
 
     latency: seconds that every request waits. silent: requests are never answered.
     requests: the request lines so far. peak: the most that waited at one time.
-    refused: numbers of requests, from 0, that are answered with `status` only.
+    refused: numbers of requests, from 0, that are answered with 503 only.
     """
 
-    def __init__(self, folder, address):
-        self.address = address
+    def __init__(self, folder, server):
+        self._storage = server._storage
+        self._address = server._api._httpd.socket.getsockname()
         self.latency, self.silent, self.requests = 0.0, False, []
-        self.refused, self.status = range(0), 503
+        self.refused = range(0)
         self.peak, self._waiting, self._lock = 0, 0, threading.Lock()
         authority = trustme.CA()
         authority.cert_pem.write_to_path(str(folder / "ca.pem"))
@@ -65,42 +63,30 @@ class Bucket:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def seed_objects(self, bucket, folder):
-        """Upload every file below the folder."""
-        self._post(
-            "/storage/v1/b", f'{{"name": "{bucket}"}}'.encode(), "application/json"
-        )
-        paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
-        names = [path.relative_to(folder).as_posix() for path in paths]
-        upload = f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name="
-        for path, name in zip(paths, names, strict=True):
-            quoted = urllib.parse.quote(name, safe="")
-            self._post(upload + quoted, path.read_bytes(), "application/octet-stream")
+        """Make a bucket with every file below the folder."""
+        buckets.create_bucket(bucket, self._storage)
+        for path in sorted(Path(folder).rglob("*")):
+            if path.is_file():
+                name = path.relative_to(folder).as_posix()
+                data = path.read_bytes()
+                resource = objects._make_object_resource(
+                    "", bucket, name, "application/octet-stream", str(len(data))
+                )
+                self._storage.create_file(bucket, name, data, resource)
 
     def read_objects(self, bucket, folder):
         """Return the bytes of the objects below a folder of the bucket, by name."""
-        host, port = self.address
-        ask = f"http://{host}:{port}/storage/v1/b/{bucket}/o"
-        with urllib.request.urlopen(f"{ask}?prefix={folder}/") as answer:
-            names = [item["name"] for item in json.load(answer).get("items", [])]
-        found = {}
-        for name in names:
-            quoted = urllib.parse.quote(name, safe="")
-            with urllib.request.urlopen(f"{ask}/{quoted}?alt=media") as answer:
-                found[name[len(folder) + 1 :]] = answer.read()
-        return found
+        return {
+            name.removeprefix(f"{folder}/"): self._storage.get_file(bucket, name)
+            for name in self._storage.objects[bucket]
+            if name.startswith(f"{folder}/")
+        }
 
     def close(self):
         self.silent = False
         for opened in (self._listener, *self._sockets):
             with contextlib.suppress(OSError):
                 opened.close()
-
-    def _post(self, path, data, kind):
-        host, port = self.address
-        url = f"http://{host}:{port}{path}"
-        request = urllib.request.Request(url, data, {"Content-Type": kind})
-        with contextlib.suppress(urllib.error.HTTPError):  # 409: the bucket exists
-            urllib.request.urlopen(request, timeout=30).close()
 
     def _accept(self):
         with contextlib.suppress(OSError):
@@ -135,7 +121,7 @@ class Bucket:
                             return
                     if server is None:
                         # Not before a request: the emulator serves one at a time.
-                        server = socket.create_connection(self.address, timeout=120)
+                        server = socket.create_connection(self._address, timeout=120)
                         server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                         self._sockets += [client, server]
                         work = (server, client)
@@ -155,8 +141,9 @@ class Bucket:
                 client.close()
 
     def _refuse(self, client):
-        head = f"HTTP/1.1 {self.status} no\r\nContent-Length: 0\r\n"
-        client.sendall(f"{head}Connection: close\r\n\r\n".encode())
+        client.sendall(
+            b"HTTP/1.1 503 no\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        )
         while client.recv(1 << 16):  # its body, or a reset would lose the answer
             pass
 
@@ -213,7 +200,7 @@ def serve_bucket(folder):
     server._api._httpd.socket.listen(128)
     # It sends a head and a body: without this the body would wait 40 ms, now and then.
     server._api._httpd.RequestHandlerClass.disable_nagle_algorithm = True
-    bucket = Bucket(Path(folder), server._api._httpd.socket.getsockname())
+    bucket = Bucket(Path(folder), server)
     try:
         with mock.patch.object(objects, "_resumable_incomplete", _tell_received):
             yield bucket

@@ -43,12 +43,6 @@ with socket.socket() as any_socket:
 os.chdir("/kaggle/working")
 os.execv(PYTHON, [PYTHON, *COMMAND])
 """
-_PAPERMILL = [
-    "-m",
-    "papermill",
-    "/kaggle/src/code",
-    "/kaggle/working/__notebook__.ipynb",
-]
 
 
 def make_environment(folder):
@@ -68,9 +62,9 @@ def make_environment(folder):
 
 def run_kernel(python, text, working, inputs, **environment):
     """Run a session; return its process. inputs: folders by their places."""
-    return _run(
-        python, [*_PAPERMILL, "-k", "python3"], text, working, inputs, **environment
-    )
+    command = ["-m", "papermill", "-k", "python3", "/kaggle/src/code"]
+    command.append("/kaggle/working/__notebook__.ipynb")
+    return _run(python, command, text, working, inputs, **environment)
 
 
 def run_python(python, script, working, inputs):
@@ -78,14 +72,11 @@ def run_python(python, script, working, inputs):
 
 
 def _run(python, command, code, working, inputs, **environment):
-    test = ["sh", "-c", " ".join([*UNSHARE, "true"])]
-    if subprocess.run(test, stderr=subprocess.DEVNULL, check=False).returncode:
-        pytest.skip(
-            "this machine does not let tests make namespaces (unshare --mount --net)"
-        )
+    if subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine does not let tests make namespaces (unshare)")
     home = f"{working}.home"
-    for folder in (working, Path(home)):
-        folder.mkdir(parents=True, exist_ok=True)
+    for folder in (working, home):
+        os.makedirs(folder, exist_ok=True)
     session = {
         "CHECKOUT": str(ROOT),
         "WORKING": str(working),

@@ -4,7 +4,6 @@ They ask for kernels, datasets and competitions. The clients are pointed here as
 proxy, so request lines hold whole addresses.
 """
 
-import hashlib
 import http.server
 import io
 import json
@@ -33,29 +32,26 @@ class Kaggle:
     outputs: the folder whose files a kernel's session has left.
     datasets: {file: bytes} by "owner/slug"; competitions: by slug; models: by
     "owner/model/framework/variation".
-    versions: of datasets, default 1. deny_download: HTTP status by either slug.
     missing: the HTTP status for a missing dataset; 403 where it could be private.
     lost_upload: a file that datasets lack; "": they are not made, without an error.
-    refuse: error text by method, in an answer with status 200; deny: with status 400.
+    errors: (HTTP status, which may be 200, and text) by method.
     downloaded: names of the files of datasets that were requested, "" for all of one.
+    created: the last request for a dataset.
     """
 
     def __init__(self):
         self.kernels, self.statuses, self.outputs = {}, {}, {}
         self.datasets, self.blobs, self.calls = {}, {}, []
-        self.competitions, self.versions, self.deny_download = {}, {}, {}
-        self.models = {}
-        self.refuse, self.deny = {}, {}
+        self.competitions, self.models, self.errors = {}, {}, {}
         self.on_save, self.downloaded = None, []
         self.lost_upload, self.missing, self.invalid_sources = None, 404, []
 
     def answer(self, method, request):
         """(status, body) for one call of the API."""
         self.calls.append(method)
-        if method in self.refuse:
-            return 200, {"status": "error", "error": self.refuse[method], "url": ""}
-        if method in self.deny:
-            return _fail(400, self.deny[method])
+        if method in self.errors:
+            status, text = self.errors[method]
+            return status, {"code": status, "error": text, "message": text}
         parts = [request.get(key) for key in NAME_KEYS]
         try:
             slug = "/".join(filter(None, parts))
@@ -81,15 +77,14 @@ class Kaggle:
             return _fail(404, "Not Found")
         left = self.statuses.get(slug, ["COMPLETE"])
         status = left.pop(0) if len(left) > 1 else left[0]
-        failure = "the notebook threw an exception" if status == "ERROR" else ""
+        failure = "" if status == "COMPLETE" else "the notebook threw an exception"
         return 200, {"status": status, "failureMessage": failure}
 
     def _ListKernelSessionOutput(self, slug, request):  # noqa: N802
         root = Path(self.outputs.get(slug, "/nowhere"))
-        url = f"http://localhost/output/{slug}"
         names = sorted(str(p.relative_to(root)) for p in root.rglob("*") if p.is_file())
         page, more = _page(names, request)
-        files = [{"url": f"{url}/{quote(name)}", "fileName": name} for name in page]
+        files = [{"url": _url("output", slug, n), "fileName": n} for n in page]
         return 200, {"files": files, "log": "[]", "nextPageToken": more}
 
     def _GetDatasetStatus(self, slug, _):  # noqa: N802
@@ -103,6 +98,7 @@ class Kaggle:
         return 200, {"token": token, "createUrl": f"http://localhost/upload/{token}"}
 
     def _CreateDataset(self, slug, request):  # noqa: N802
+        self.created = request
         blobs = [self.blobs[file["token"]] for file in request["files"]]
         files = {blob["name"]: blob["data"] for blob in blobs}
         files.pop(self.lost_upload, None)
@@ -127,26 +123,25 @@ class Kaggle:
         return 200, {"info": {"licenses": [{"name": "unknown"}]}}
 
     def _GetDataset(self, slug, _):  # noqa: N802
-        if slug in self.deny_download or slug not in self.datasets:
-            return _fail(self.deny_download.get(slug, self.missing), "Denied")
+        if slug not in self.datasets:
+            return _fail(self.missing, "Denied")
         owner, name = slug.split("/")
-        version = self.versions.get(slug, 1)
-        return 200, {"ownerRef": owner, "ref": name, "currentVersionNumber": version}
+        return 200, {"ownerRef": owner, "ref": name, "currentVersionNumber": 1}
 
     def _DownloadDataFiles(self, _, request):  # noqa: N802
         slug = request["competitionName"]
-        if slug in self.deny_download or slug not in self.competitions:
-            return _fail(self.deny_download.get(slug, 404), "Denied")
-        return 302, f"http://localhost/archive/competitions/{slug}/all.zip"
+        if slug not in self.competitions:
+            return _fail(404, "Denied")
+        return 302, _url("archive", slug, "all.zip")
 
     def _DownloadDataset(self, slug, request):  # noqa: N802
         name = request.get("fileName", "")
         self.downloaded.append(name)
         if not name:
-            return 302, f"http://localhost/archive/{slug}/all.zip"
+            return 302, _url("archive", slug, "all.zip")
         if name not in self.datasets[slug]:
             return _fail(404, "Not Found")
-        return 302, f"http://localhost/dataset/{slug}/{quote(name)}"
+        return 302, _url("dataset", slug, name)
 
     def _ListTreeDatasetFiles(self, *_):  # noqa: N802
         # kagglehub lists a missing file as if it were a folder.
@@ -162,11 +157,15 @@ class Kaggle:
         return 200, {"files": [{"name": name} for name in names], "nextPageToken": ""}
 
     def _DownloadModelInstanceVersion(self, _, request):  # noqa: N802
-        model = quote(_name_model(request), safe="")
-        return 302, f"http://localhost/model/{model}/1/{quote(request['path'])}"
+        return 302, _url("model", _name_model(request), request["path"])
 
-    def sha256(self, slug):
-        return digest_all(self.datasets[slug])
+    def read(self, kind, source, name):
+        """Return the content of one of the addresses above."""
+        if kind == "output":
+            return Path(self.outputs[source], name).read_bytes()
+        if kind == "archive":
+            return _zip({**self.datasets, **self.competitions}[source])
+        return {**self.datasets, **self.models}[source][name]
 
 
 def _name_model(request):
@@ -176,9 +175,8 @@ def _name_model(request):
     return "/".join([*names, request["instanceSlug"]])
 
 
-def digest_all(files):
-    """Return {name: sha256} of {name: bytes}."""
-    return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+def _url(kind, source, name):
+    return f"http://localhost/{kind}/{quote(source, safe='')}/{quote(name)}"
 
 
 def _zip(files):
@@ -218,17 +216,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._send(200, b"")
 
     def do_GET(self):
-        path = urlsplit(self.path).path.strip("/")
-        kind, owner, slug, name = map(unquote, path.split("/", 3))
-        source, kaggle = f"{owner}/{slug}", self.server.kaggle
-        if kind == "archive":
-            data = _zip(kaggle.datasets.get(source) or kaggle.competitions[slug])
-        elif kind == "model":
-            data = kaggle.models[unquote(owner)][name]
-        elif kind == "output":
-            data = Path(kaggle.outputs[source], name).read_bytes()
-        else:
-            data = kaggle.datasets[source][name]
+        words = urlsplit(self.path).path.strip("/").split("/", 2)
+        data = self.server.kaggle.read(*map(unquote, words))
         self._send(200, data, {"Last-Modified": "Sat, 01 Aug 2026 12:00:00 GMT"})
 
     def _body(self):
@@ -283,17 +272,3 @@ def fixture_kaggle(tmp_path, monkeypatch):
         threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
         yield server.kaggle
         server.shutdown()
-
-
-def write_part(folder, files):
-    """Make a part with what `publish` reads; `files`: bytes by name."""
-    rows = ["file,bytes,sha256,count"]
-    for name, data in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
-        rows.append(f"{name},{len(data)},{hashlib.sha256(data).hexdigest()},1")
-    listing = "\n".join([*rows, ""]).encode()
-    (folder / "shards.csv").write_bytes(listing)
-    sums = digest_all({**files, "shards.csv": listing})
-    lines = [f"{sums[name]}  {name}\n" for name in sorted(sums)]
-    (folder / "SHA256SUMS").write_text("".join(lines))

@@ -1,7 +1,5 @@
 """What is trained on: found by name, and never another device in silence."""
 
-from types import SimpleNamespace
-
 import keras
 import numpy as np
 import pytest
@@ -11,42 +9,33 @@ from kaggle_tfr import session, train
 
 
 @pytest.fixture
-def host(monkeypatch, tmp_path):
-    """A machine whose files and number of GPUs a test decides."""
-    host = SimpleNamespace(gpus=0)
+def gpus(monkeypatch, tmp_path):
+    """The GPUs of a machine, which a test adds; its files are in a folder."""
+    gpus = []
     strategy = tf.distribute.get_strategy()
-    monkeypatch.setattr(
-        tf.config, "list_physical_devices", lambda _: ["GPU"] * host.gpus
-    )
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: gpus)
     monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda: strategy)
     monkeypatch.setattr(session, "ROOT", str(tmp_path))
-    return host
-
-
-def fake(root, *files):
-    """Empty files below `root`."""
-    for file in files:
-        (root / file).parent.mkdir(parents=True, exist_ok=True)
-        (root / file).touch()
+    return gpus
 
 
 @pytest.mark.parametrize(
-    ("gpus", "name"), list(enumerate(("CPU (", "one GPU", "2 GPUs")))
+    ("count", "name"), list(enumerate(("CPU (", "one GPU", "2 GPUs")))
 )
-def test_the_best_device_is_taken(host, capsys, gpus, name):
+def test_the_best_device_is_taken(gpus, capsys, count, name):
     """Several GPUs, one, or the CPU; one line names it."""
-    host.gpus = gpus
+    gpus += ["GPU"] * count
 
     found = train.find_devices()
 
     assert capsys.readouterr().out.startswith(f"Training on {name}")
-    assert found.kind == ("gpu" if gpus else "cpu")
-    assert found.count == max(gpus, 1)
+    assert found.kind == ("gpu" if count else "cpu")
+    assert found.count == max(count, 1)
 
 
-def test_a_tpu_that_would_be_left_idle_is_an_error(host, tmp_path, capsys):
+def test_a_tpu_that_would_be_left_idle_is_an_error(gpus, tmp_path, capsys):
     """Its file shows it. The CPU can still be chosen."""
-    fake(tmp_path, "dev/vfio/0")
+    (tmp_path / "dev/vfio/0").mkdir(parents=True)
     match = r"has a TPU \(.*dev/vfio/0\), which Keras.*KERAS_BACKEND=j"
     with pytest.raises(RuntimeError, match=match):
         train.find_devices("auto")

@@ -13,10 +13,6 @@ CLASSES = ("x", "y", "z")
 IDS = ["b.jpg", "a.jpg", "c.jpg"]
 
 
-def frame(**columns):
-    return pd.DataFrame(columns).astype(str)
-
-
 @pytest.mark.parametrize(
     ("classes", "template", "expected"),
     [
@@ -38,7 +34,7 @@ def test_the_template_decides_the_form(classes, template, expected):
 
 def test_an_image_that_was_not_read_gets_the_mean_of_all(capsys):
     """It is named; without a template the ids come as they were read."""
-    template = frame(id=["a.jpg", "lost.jpg", "c.jpg"], y=0, z=0)
+    template = pd.DataFrame({"id": ["a.jpg", "lost.jpg", "c.jpg"], "y": "0", "z": "0"})
     filled = fill_submission(IDS, SCORES, CLASSES, template)
     assert filled["y"].to_numpy() == pytest.approx([0.7, 1.4 / 3, 0.6])
     assert "could not be read: 1, such as lost.jpg" in capsys.readouterr().out
@@ -46,7 +42,7 @@ def test_an_image_that_was_not_read_gets_the_mean_of_all(capsys):
 
 
 def test_ids_of_class_folders_lose_folder_and_ending(tmp_path):
-    template = frame(id=["a", "b", "c"], label=["x"] * 3)
+    template = pd.DataFrame({"id": ["a", "b", "c"], "label": "x"})
     ids = [f"test/{name}" for name in IDS]
     filled = fill_submission(ids, SCORES, CLASSES, template)
     assert "".join(filled["label"]) == "yxy"

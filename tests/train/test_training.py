@@ -10,62 +10,29 @@ import keras
 import numpy as np
 import pandas as pd
 import pytest
-from support.processes import call_python
-from support.readers import make_example, make_picture, write_part
+from support.competition import write_competition
+from support.processes import ROOT, call_python
 from support.training import run_training
 
 from kaggle_tfr import read
-from kaggle_tfr.schema import load_schema
 
-CLASSES = ("dark", "medium", "bright")
-# Records of each shard: its fold, and the numbers of the images.
-SHARDS = {
-    "a-f0.tfrec": (0, range(13)),
-    "b-f1.tfrec": (1, range(13, 22)),
-    "c-f1.tfrec": (1, range(22, 31)),
-    "d-more.tfrec": (-1, range(31, 40)),  # trains in every fold
-    "tests.tfrec": (-1, range(50, 56)),
-}
+CLASSES = ["bright", "dark", "medium"]
 
 
-def name_image(number):
-    """The order of the ids is not that of the records."""
-    return f"{number * 7 % 100:03d}.jpg"
-
-
-def make_record(number):
-    """Return a record of the default schema: its class is a grey level."""
-    label = number % 3
-    return make_example(
-        image=make_picture(40 + 80 * label + number % 7),
-        label=label,
-        height=32,
-        width=48,
-        image_id=name_image(number).encode(),
-    )
+def name_shade(picture):
+    return CLASSES[picture.getpixel((0, 0))[0] % 3]
 
 
 @pytest.fixture(scope="module")
 def part(tmp_path_factory):
-    """A part in two folds, with images that always train, and six test images."""
-    folder = tmp_path_factory.mktemp("parts") / "part-1"
-    records = {
-        file: (fold, [make_record(number) for number in numbers])
-        for file, (fold, numbers) in SHARDS.items()
-    }
-    write_part(folder, records, CLASSES)
-    (folder / "schema.json").write_text(load_schema("default").to_json())
-    table = pd.read_csv(folder / "shards.csv")
-    table.loc[table["file"] == "tests.tfrec", "split"] = "test"
-    table.to_csv(folder / "shards.csv", index=False)
-    rows = ["image_id,file,record"]
-    for file, (_, numbers) in SHARDS.items():
-        rows += [f"{name_image(n)},{file},{n - numbers[0]}" for n in numbers]
-    (folder / "train.csv").write_text("\n".join(rows))
-    ids = pd.DataFrame({"image_id": map(name_image, range(55, 49, -1))})
-    ids = ids.assign(bright=0, dark=0, medium=0)
-    ids.to_csv(folder / "sample_submission.csv", index=False)
-    return folder
+    """A part in two folds with test images, whose ids are not in order."""
+    folder = tmp_path_factory.mktemp("shades")
+    return write_competition(folder, name_shade, "medium,bright,dark")
+
+
+def read_input(part, name):
+    """Return a CSV of the input."""
+    return pd.read_csv(part.parents[1] / "in" / name, index_col="image_id")
 
 
 @pytest.fixture(scope="module")
@@ -82,25 +49,22 @@ def by_tensorflow(part, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keras.Model, "fit", watch_fit)
         names = run_training(work, TFREC_DIRS=[str(part)])
-    return SimpleNamespace(work=work, starts=starts, names=names)
+    facts = {"devices": 1, "histories": names["histories"], "compiles": 0}
+    return SimpleNamespace(work=work, facts=facts, starts=starts)
 
 
-WAYS = ["tensorflow", "mirrored", "jax"]
-
-
-@pytest.fixture(scope="module", params=WAYS)
-def run(root, part, by_tensorflow, tmp_path_factory, request):
+@pytest.fixture(scope="module", params=["tensorflow", "mirrored", "jax"])
+def run(part, by_tensorflow, tmp_path_factory, request):
     """A work folder after 06, and what its process knew."""
     way = request.param
     if way == "tensorflow":
-        facts = {"devices": 1, "histories": by_tensorflow.names["histories"]}
-        return SimpleNamespace(work=by_tensorflow.work, facts=facts | {"compiles": 0})
+        return by_tensorflow
     if way == "jax":
         pytest.importorskip("jax", reason="the extra 'jax' is not installed")
     work = tmp_path_factory.mktemp(way)
     flags = {
         "KERAS_BACKEND": "jax" if way == "jax" else "tensorflow",
-        "PYTHONPATH": f"{root}:{root / 'tests'}",
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8 "
         "--xla_backend_optimization_level=0",  # compiled in half the time
     }
@@ -129,15 +93,16 @@ def test_out_of_fold_predictions_are_those_of_the_model_of_each_fold(run, part):
     Keras's metric of the padded batches is the share of right images, each once. The
     replicas of TensorFlow have batch statistics of their own, so theirs may differ.
     """
-    shards = read.find_shards(str(part))
+    shards = read.find_shards(part)
     scores = np.load(run.work / "oof.npy")
     oof = pd.read_csv(run.work / "oof.csv")
 
-    assert scores.shape == (31, 3)
+    n_labelled = shards["count"][shards["split"] == "train"].sum()
+    assert scores.shape == (len(oof), 3) == (n_labelled, 3)
     assert scores.dtype == np.float32
     assert oof["image_id"].is_monotonic_increasing
-    labels = {name_image(number): CLASSES[number % 3] for number in range(40)}
-    assert oof["label"].tolist() == oof["image_id"].map(labels).tolist()
+    labels = read_input(part, "train.csv")["label"]
+    assert oof["label"].tolist() == labels[oof["image_id"]].tolist()
     for fold in (0, 1):
         expected = predict_plainly(run.work, fold, read.choose_fold(shards, fold)[1])
         is_of_fold = oof["fold"] == fold
@@ -157,15 +122,17 @@ def test_out_of_fold_predictions_are_those_of_the_model_of_each_fold(run, part):
 
 def test_a_submission_is_the_mean_over_the_models(run, part):
     """In the template's order, with a column per class in its order."""
-    shards = read.find_shards(str(part))
+    shards = read.find_shards(part)
     tests = shards[shards["split"] == "test"]
+    template = read_input(part, "sample_submission.csv")
     submission = pd.read_csv(run.work / "submission.csv", index_col="image_id")
 
-    assert submission.index.tolist() == [name_image(n) for n in range(55, 49, -1)]
+    assert submission.index.equals(template.index)
+    assert submission.columns.equals(template.columns)
     mean = sum(predict_plainly(run.work, fold, tests) for fold in (0, 1)) / 2
     mean.columns = CLASSES
-    expected = mean.loc[submission.index, submission.columns]
-    assert np.abs(submission.to_numpy() - expected.to_numpy()).max() < 1e-4
+    difference = submission.loc[mean.index, CLASSES] - mean
+    assert difference.abs().to_numpy().max() < 1e-4
 
 
 def test_a_step_of_jax_is_compiled_once_for_all_folds(run):
