@@ -119,10 +119,11 @@ def _find_components(ends: np.ndarray, n_images: int) -> np.ndarray:
 def _compare_labels(members: pd.DataFrame, settings: DuplicateSettings) -> pd.DataFrame:
     """Add conflict, and may_stay: whether CONFLICTS and the user allow that it is kept.
 
-    conflict: the labelled image is in a cluster with two labels. Test images and those
-    that the user drops do not count; an image without a label agrees with every other
-    one. In a conflict, "drop" keeps none of the images, "majority" those of the most
-    frequent label, "keep" all.
+    conflict: the image's cluster has two labels; False for test images. Labels of test
+    images and of images that the user drops do not count; an image without a label
+    agrees with every other one. In a conflict, "drop" keeps none of the images,
+    "majority" those of the most frequent label, "keep" all. may_stay of test images is
+    not used: they are always kept.
     """
     cluster = members["cluster"]
     is_dropped = members["decision"] == "drop"

@@ -73,6 +73,8 @@ def find_overlap(
     )
     theirs = theirs.drop_duplicates(["b", "dataset"])
     near = find_pairs(table, settings.max_bits, settings.rotated_bits)
+    # Each pair in both directions, and the rows of `theirs` with themselves: an image
+    # of ours with equal hashes has the same first row.
     overlap = mine.merge(_mirror_pairs(near, theirs["b"]), on="a")
     overlap = overlap.merge(theirs, on="b")
     overlap = overlap.sort_values(["row", "distance", "dataset", "row_a"])

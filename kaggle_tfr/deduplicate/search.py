@@ -149,11 +149,12 @@ def _compare_at_offset(
 ) -> np.ndarray:
     """Return the places of codes near the code `offset` places later in the bucket.
 
-    words: uint64 (4, n). bucket: of each code, or longer. radius: in bits.
+    words: uint64 (4, n), the four words of each code, sorted by bucket. bucket: equal for
+    codes of one bucket; of all codes, also of those after `words`. radius: in bits.
     """
     # Two words of 64 bits rule out most pairs of a radius up to 47, three up to 71.
     first_words = words[: 1 + radius // 24]
-    # 256 overflows to 0: the distance of all words decides.
+    # 256 overflows to 0 in uint8; the last line rejects such a pair.
     distance = sum(
         np.bitwise_count(word[:-offset] ^ word[offset:]) for word in first_words
     )

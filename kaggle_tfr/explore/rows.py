@@ -197,6 +197,7 @@ def find_ids(rows: pd.DataFrame, files: Files) -> str:
     best = ""
     most_found = 0
     for column in map(str, sample.filter(regex=OF_CSV)):
+        # Without the label that ends a name in a CSV of masks, as in "1.jpg_Fish".
         names, _ = _split_tails(sample[column])
         unique = names[names != ""].unique()
         # Names of at least one image; other files do not count.

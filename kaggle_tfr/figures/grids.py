@@ -164,7 +164,7 @@ def _measure_rows(images: Sequence[np.ndarray], columns: int) -> list[float]:
 
     All images have the same width.
     """
-    # WIDTH is that of the figure in inches, GAP the space as a share of an image.
+    # WIDTH is that of the figure in inches, GAP the space as a share of a column.
     width = (1 - GAP) * WIDTH / columns
     heights = [width / image.shape[1] * image.shape[0] for image in images]
     starts = range(0, len(images), columns)

@@ -248,8 +248,11 @@ def _place_groups(
     """Return the bin of each group, chosen one after the other in the order of rows.
 
     counts, loads, shares: as in `_choose_bins`.
-    rules: a row per group: whether its deficits are rounded, the shift of the overall
-        deficit of the last bin, and what a bin must lack to have room.
+    rules: a row per group, with the three rules of `_choose_bins` for unequal shares:
+        whether its deficits are rounded (so that bins tie, and the overall deficit
+        decides), the shift of the overall deficit of the last bin (a random phase, so
+        that this bin does not always get the last group), and what a bin must lack to
+        have room. With equal shares: False, 0.
     class_sizes: images of each class, by which its deficits are divided.
     """
     total_share = sum(shares)
