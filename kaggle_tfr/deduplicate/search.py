@@ -149,8 +149,8 @@ def _compare_at_offset(
 ) -> np.ndarray:
     """Return the places of codes near the code `offset` places later in the bucket.
 
-    words: uint64 (4, n), the four words of each code, sorted by bucket. bucket: equal for
-    codes of one bucket; of all codes, also of those after `words`. radius: in bits.
+    words: uint64 (4, n), the four words of each code, sorted by bucket. bucket: equal
+    for codes of one bucket; of all codes, also those after `words`. radius: in bits.
     """
     # Two words of 64 bits rule out most pairs of a radius up to 47, three up to 71.
     first_words = words[: 1 + radius // 24]
