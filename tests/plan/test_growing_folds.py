@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from support.splits import make_codes, make_hashes
 
-from kaggle_tfr.images.hashing import HASHES
 from kaggle_tfr.parameters import make_settings
 from kaggle_tfr.plan import PlanSettings, assign_folds, check_leakage
 from kaggle_tfr.plan.folded import compare_sample
@@ -70,13 +70,10 @@ def test_an_extra_image_does_not_validate_with_its_group():
 
 def test_copies_among_earlier_images_are_no_error():
     """An earlier plan may have allowed them; they stay, and new ones are an error."""
-    rows = list_rows(3, 3)
-    folded = rows.assign(fold=np.arange(6) % 3)
-    values = np.random.default_rng(0).integers(0, 2**63, (6, len(HASHES)), np.uint64)
-    hashes = pd.DataFrame(values, columns=[*HASHES]).assign(texture=60)
-    hashes.loc[1, [*HASHES]] = hashes.loc[0, [*HASHES]]
+    folded = list_rows(3, 3).assign(fold=np.arange(6) % 3)
+    hashes = make_hashes(make_codes(0, 0, 60, 120, 180, 240))
     assert compare_sample(folded, hashes, 25, [])["sampled_images"] == 3
 
-    hashes.loc[4, [*HASHES]] = hashes.loc[0, [*HASHES]]
+    hashes = make_hashes(make_codes(0, 0, 60, 120, 0, 240))
     with pytest.raises(ValueError, match="1 pairs of near-duplicates"):
         compare_sample(folded, hashes, 25, [])
