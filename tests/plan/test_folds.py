@@ -129,8 +129,8 @@ def test_a_class_has_its_share_of_the_folds_and_of_validation(
 
 def test_a_large_cluster_is_held_out_with_the_requested_probability():
     """The largest cluster is the first that is placed; here, it has two labels, too."""
-    table = make_table([0] * 4 + [*range(4)] * 100, [7] * 4 + [-1] * 400)
-    table = table.assign(dog=1, cat=[1] * 4 + [0, 1] * 200)
+    table = make_table([0] * 4 + [*range(4)] * 50, [7] * 4 + [-1] * 200)
+    table = table.assign(dog=1, cat=[1] * 4 + [0, 1] * 100)
 
     for columns in ([], ["dog", "cat"]):
         held_out = [

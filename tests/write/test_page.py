@@ -12,11 +12,11 @@ from support.pages import HOSTILE, Elements
 
 from kaggle_tfr.plan import read_plan
 from kaggle_tfr.write.journal import read_shard_rows
-from kaggle_tfr.write.metadata import DATASET_FILE, describe_dataset
+from kaggle_tfr.write.metadata import describe_dataset
 
 
 def read_page(part):
-    return json.loads((part / DATASET_FILE).read_text())["description"]
+    return json.loads((part / "dataset-metadata.json").read_text())["description"]
 
 
 def list_code(part):

@@ -1,6 +1,7 @@
 """Shards are complete and equal in all runs, and a run that stops resumes."""
 
 import errno
+import hashlib
 import shutil
 import tracemalloc
 from dataclasses import replace
@@ -227,7 +228,9 @@ def test_images_that_have_changed_since_the_plan_are_rejected(tmp_path, capsys):
     part = tmp_path / "part-1"
     table = make_images(tmp_path / "images", 24)
     paths = [Path(path) for path in table["path"]]
-    table["digest"] = [storage.digest(path.read_bytes()) for path in paths]
+    table["digest"] = [
+        hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest() for path in paths
+    ]
     table.loc[[1, 7, 9], "digest"] = ""  # unknown
     plan, _ = plan_images(table, tmp_path, n_shards=3)
     paths[1].write_bytes(b"not an image".ljust(table["n_bytes"][1]))
