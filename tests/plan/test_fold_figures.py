@@ -21,8 +21,7 @@ def test_a_figure_of_folds_counts_images_and_marks_missing_classes():
     with plt.rc_context(style.STYLE):  # as `notebook.start` sets it
         figure = figures.plot_folds(counts)
 
-    title = "Classes that a fold or a split lacks: 2 of 3"
-    assert figure.get_suptitle() == title
+    assert figure.get_suptitle() == "Classes that a fold or a split lacks: 2 of 3"
     places = ["fold 0", "fold 1", "test", "train only"]
     assert [axis.get_title("left") for axis in figure.axes] == places
     texts = [text for axis in figure.axes for text in axis.texts]

@@ -84,7 +84,7 @@ def test_strange_names_are_read_back():
             "dog": 1,
         }
     )
-    columns = ["image_id", "split", "cluster", "keep", "reason", "label_name"]
+    columns = ["image_id", "cluster", "keep", "reason"]
     folded = images[1:].assign(fold=0)
 
     folds = list_folds(images, pd.DataFrame(columns=columns), folded, ("dog",))

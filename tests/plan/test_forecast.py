@@ -98,13 +98,12 @@ def test_shards_weigh_between_100_and_400_megabytes(tmp_path, total_gb, folds):
     """Where the data allow it, in as few parts as that takes."""
     table = make_table(np.full(3000, total_gb * 1e9 / 3000), folds, 1)
     plan, _ = plan_sizes(table, tmp_path)
-    weight = total_gb * 1e9 / folds
     n_shards = len(plan.shards)
     assert plan.n_parts <= 1 + total_gb // 12
     # Kaggle's files, and those of other tools.
     assert n_shards / plan.n_parts + SIDECAR_FILES <= 50 - 5
     if n_shards > folds * plan.n_parts:
-        assert 100e6 <= weight / n_shards * folds <= 405e6
+        assert 100e6 <= total_gb * 1e9 / n_shards <= 405e6
 
 
 def test_a_part_s_limit_of_files_is_of_those_at_its_top():
