@@ -137,7 +137,6 @@ def test_a_call_that_fails_costs_no_byte(work, runs, whole, step):
         for fault in list_faults(name, number, is_every_fault=step == 1):
             n_faults += 1
             n_failed += check_fault(work, runs[0], whole, number, fault)
-    print(f"{len(whole[0]):,} calls, {n_faults:,} faults, {n_failed:,} calls failed")
     # The state of the caches decides how many calls there are.
     assert n_failed >= 0.9 * n_faults
 

@@ -68,10 +68,9 @@ def cut(path):
 
 
 def edit(path):
-    """Change the last digit of a file."""
+    """Change the first digit of a file."""
     data = bytearray(path.read_bytes())
-    place = re.search(rb"\d\D*$", data).start()
-    data[place] ^= 1
+    data[re.search(rb"\d", data).start()] ^= 1
     path.write_bytes(data)
 
 
@@ -128,6 +127,7 @@ def test_no_shard_stays_when_a_rejected_image_is_back(work):
     indices = [path.name.removesuffix(".idx") for path in part.rglob("*.idx")]
     assert "trees-f0-000-12.tfrec" in indices
     assert sorted(indices) == sorted(path.name for path in part.rglob("*.tfrec"))
+    assert "42 records in 4 TFRec" in (part / "dataset-metadata.json").read_text()
 
 
 def test_a_torn_journal_costs_a_shard_written_again(work, made):

@@ -16,6 +16,7 @@ from support.scenes import saved, scene
 
 from kaggle_tfr import schema
 from kaggle_tfr.images.convert import ImageSettings, convert
+from kaggle_tfr.schema import Labels
 from kaggle_tfr.write import writer
 from kaggle_tfr.write.step import verify_written
 from kaggle_tfr.write.verify import compare_with_source
@@ -110,7 +111,7 @@ def test_a_flipped_bit_in_a_gzip_shard_is_found(table, tmp_path):
 
     Without a fault it is as TensorFlow writes it.
     """
-    part = write_part(tmp_path, table, compression="GZIP")
+    part = write_part(tmp_path, table, size=64, compression="GZIP")
     shard = min(part.glob("*.tfrec"))
     data = shard.read_bytes()
     records = tf.data.TFRecordDataset(str(shard), "GZIP").as_numpy_iterator()
@@ -245,8 +246,12 @@ def test_a_pipe_in_the_place_of_a_file_is_named(part):
 
 
 def test_a_folder_of_parts_is_verified_part_by_part(table, tmp_path):
-    """WORK_DIR: a part that has no plan.json, or is unfinished, belongs to it, too."""
-    two_parts(table[:18], tmp_path)
+    """WORK_DIR: a part that has no plan.json, or is unfinished, belongs to it, too.
+
+    The masks of the images were resized with them.
+    """
+    labels = Labels("masks", ("disc",), ("disc",))
+    two_parts(table[:18].assign(disc="5 900"), tmp_path, labels=labels)
     write(tmp_path)
     part_dirs = [f"{tmp_path}/part-1", f"{tmp_path}/part-2"]
 
