@@ -3,8 +3,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, reject, settings
+from support.splits import make_codes, make_hashes
 
-from kaggle_tfr.images.hashing import HASHES
 from kaggle_tfr.plan.folded import check_leakage, compare_sample, note_folds
 from kaggle_tfr.plan.folds import assign_folds
 from kaggle_tfr.plan.plan import assign_shards
@@ -32,7 +32,7 @@ def hold_out(table, share, seed=0, **parameters):
 def tables(draw):
     """Draw a table with clusters, patients and test images."""
     n = draw(st.integers(8, 40))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    rng = np.random.default_rng(draw(st.integers(0, 999)))
     patients = rng.integers(0, draw(st.integers(6, 40)), n).astype(object)
     patients[rng.random(n) < 0.3] = draw(st.sampled_from([None, ""]))
     is_test = rng.random(n) < 0.1
@@ -67,7 +67,6 @@ def test_no_cluster_and_no_group_is_ever_split(table, n_folds, validation_size, 
     except ValueError:
         reject()  # too few clusters for so many folds
 
-    assert len(folded) == len(table)
     assert is_whole(folded, "cluster")
     assert is_whole(folded, "patient")
     was_test = table["split"] == "test"
@@ -89,67 +88,59 @@ def draw_clusters(seed, n, largest):
     return table, largest_of_class
 
 
-@QUICK
-@given(
-    st.integers(6, 60),
-    st.integers(2, 5),
-    st.sampled_from([0.02, 0.3, 0.7]),
-    st.integers(0, 99),
-)
-def test_a_class_differs_between_folds_by_its_largest_cluster_at_most(
-    n, n_folds, share, seed
-):
-    """Classes share no cluster. The held-out share differs by the largest of all."""
-    table, largest_of_class = draw_clusters(seed, n, largest=5)
-
-    folded = assign_folds(table, n_folds=n_folds, seed=seed)
-    excess = (hold_out(table, share, seed) - share).sum()
-
-    counts = pd.crosstab(folded["label"], folded["fold"])
-    counts = counts.reindex(columns=range(n_folds), fill_value=0)
-    assert (np.ptp(counts, axis=1) <= largest_of_class).all()
-    assert abs(excess) <= 5 + 1e-9
-
-
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(
     st.integers(6, 200),
+    st.sampled_from([1, 1, 5]),
     st.integers(2, 6),
     st.sampled_from([0.0, 0.02, 0.1, 0.3, 0.7]),
     st.integers(0, 99),
 )
-def test_a_class_has_its_share_of_folds_and_validation_to_within_one_image(
-    n, n_folds, share, seed
+def test_a_class_has_its_share_of_the_folds_and_of_validation(
+    n, largest, n_folds, share, seed
 ):
-    """So have all classes of equal size together, and the folds of all images."""
-    table, _ = draw_clusters(seed, n, largest=1)
+    """Folds differ by a class's largest cluster at most, validation by the largest.
+
+    Without clusters, a class has its share of validation to within one image. So have
+    all classes of equal size together, and the folds of all images.
+    """
+    table, largest_of_class = draw_clusters(seed, n, largest)
 
     try:
         folded = assign_folds(table, n_folds=n_folds, seed=seed, validation_size=share)
     except ValueError:
-        reject()  # too few images are left for so many folds
+        reject()  # too few clusters are left for so many folds
 
     is_held_out = folded["split"] == "validation"
-    excess = (is_held_out - share).groupby(table["label"]).sum()
-    class_sizes = table["label"].value_counts()
-    assert (excess.abs() <= 1).all()
-    assert (excess.groupby(class_sizes).sum().abs() < 1 + 1e-9).all()
+    excess = is_held_out - share
+    assert abs(excess.sum()) <= largest + 1e-9
     train = folded[~is_held_out]
     counts = pd.crosstab(train["label"], train["fold"])
-    assert np.ptp(counts, axis=1).max() <= 1
-    assert np.ptp(counts.sum()) <= 1
+    counts = counts.reindex(columns=range(n_folds), fill_value=0)
+    assert (np.ptp(counts, axis=1) <= largest_of_class[counts.index]).all()
+    if largest == 1:
+        assert np.ptp(counts.sum()) <= 1
+        of_class = excess.groupby(table["label"]).sum()
+        class_sizes = table["label"].value_counts()
+        assert (of_class.abs() <= 1).all()
+        assert (of_class.groupby(class_sizes).sum().abs() < 1 + 1e-9).all()
 
 
 def test_a_large_cluster_is_held_out_with_the_requested_probability():
-    """The largest cluster is the first that is placed; here, it has two labels, too."""
-    table = make_table([0] * 4 + [*range(4)] * 100, [7] * 4 + [-1] * 400)
-    table = table.assign(dog=1, cat=[1] * 4 + [0, 1] * 200)
+    """The largest cluster is the first that is placed; here, it has two labels, too.
+
+    One that would fill most of the split is not held out.
+    """
+    table = make_table([0] * 4 + [*range(4)] * 50, [7] * 4 + [-1] * 200)
+    table = table.assign(dog=1, cat=[1] * 4 + [0, 1] * 100)
+    giant = make_table([0] * 30 + [*range(4)] * 50, [7] * 30 + [-1] * 200)
 
     for columns in ([], ["dog", "cat"]):
         held_out = [
-            hold_out(table, 0.2, seed, label_columns=columns)[0] for seed in range(100)
+            hold_out(table, 0.2, seed, label_columns=columns)[0] for seed in range(60)
         ]
-        assert 8 <= sum(held_out) <= 32  # 20, with a deviation of 4
+        assert 3 <= sum(held_out) <= 21  # 12, with a deviation of 3
+    assert not any(hold_out(giant, 0.2, seed)[0] for seed in range(20))
 
 
 def test_images_of_a_cluster_or_group_leave_the_larger_split():
@@ -168,22 +159,17 @@ def test_images_of_a_cluster_or_group_leave_the_larger_split():
         assert not is_held_out[9:].any()
 
 
-def test_images_without_a_value_are_not_one_group():
-    """An empty text is no value: `exif_time` has it where EXIF has no time."""
-    table = make_table([0] * 5, exif_time=["10:00", "10:00", "", "", ""])
-    folded = assign_folds(table, n_folds=4, seed=0, group_column="exif_time")
-    assert folded["fold"].nunique() == 4
-
-
 def test_other_sources_do_not_validate_by_default():
     """Their images and clusters train in every fold; shares are of the other images.
 
-    With EXTRA_IN_VALIDATION, the shares are of all images.
+    With EXTRA_IN_VALIDATION, the shares are of all images. The empty text, which
+    `exif_time` has where EXIF has no time, is no group.
     """
-    table = make_table([0] * 40, source=np.repeat([0, 1], [30, 10]))
+    table = make_table([0] * 40, source=np.repeat([0, 1], [30, 10]), exif_time="")
     table.loc[[0, 1, 30], "cluster"] = 7
 
-    folded = assign_folds(table, n_folds=4, seed=0, validation_size=0.25)
+    parameters = {"n_folds": 4, "seed": 0, "group_column": "exif_time"}
+    folded = assign_folds(table, validation_size=0.25, **parameters)
 
     assert (folded["split"] == "validation").sum() == 7
     always_trained = folded.query("split == 'train' and fold == -1")
@@ -215,48 +201,43 @@ def test_images_without_a_label_may_be_as_many_as_further_labels():
     assert table["dog"][is_held_out].sum() == 5
 
 
-def make_four_images(**columns):
-    """Return two images of each of two classes; the first two are a cluster."""
-    table = make_table([0, 0, 1, 1], [5, 5, -1, -1])
-    return table.assign(**columns)
-
-
-def make_hashes():
+@pytest.fixture
+def hashes():
     """Return hashes of a and b, two bits apart, of a far image, and of a flat image."""
-    words = np.uint64([[1, 0], [3, 0], [1 << 60, 2**64 - 1], [0, 2**63]])
-    hashes = pd.DataFrame(words.repeat(2, axis=1), columns=[*HASHES])
-    return hashes.assign(texture=[9, 9, 9, 1])
+    hashes = make_hashes(make_codes(0, 2, 200, 1))
+    hashes.loc[3, "texture"] -= 1
+    return hashes
 
 
-def test_the_leakage_check_stops_at_clusters_and_pairs_across_folds():
+def test_the_leakage_check_stops_at_clusters_and_pairs_across_folds(hashes):
     """Both images of the pair are sampled, so it is counted twice.
 
     A flat image is not compared, and no image that the user calls different.
     """
-    table = make_four_images(fold=[0, 1, 0, 1])
+    table = make_table([0, 0, 1, 1], [5, 5, -1, -1], fold=[0, 1, 0, 1])
 
     with pytest.raises(ValueError, match="1 clusters or groups are in two"):
         check_leakage(table)
     with pytest.raises(ValueError, match="2 pairs of near-duplicates are in two"):
-        compare_sample(table, make_hashes(), 2, [])
-    assert compare_sample(table, make_hashes(), 1, [])["sampled_images"] == 3
-    assert compare_sample(table, make_hashes(), 2, [1, 0])["sampled_images"] == 1
+        compare_sample(table, hashes, 2, [])
+    assert compare_sample(table, hashes, 1, [])["sampled_images"] == 3
+    assert compare_sample(table, hashes, 2, [1, 0])["sampled_images"] == 1
 
 
-def test_the_leakage_check_counts_test_images_separately(capsys):
+def test_the_leakage_check_counts_test_images_separately(hashes, capsys):
     """Clusters and pairs over test and train are reported, and are not an error.
 
     No tick denies them: what it says of clusters is not about test images.
     """
-    split = ["train", "test", "train", "test"]
-    table = make_four_images(fold=[0, -1, 1, -1], split=split)
+    columns = {"split": ["train", "test"] * 2, "fold": [0, -1, 1, -1]}
+    table = make_table([0, 0, 1, 1], [5, 5, -1, -1], **columns)
 
-    checks = check_leakage(table) | compare_sample(table, make_hashes(), 2, [])
+    checks = check_leakage(table) | compare_sample(table, hashes, 2, [])
     note_folds(table, LABELS, checks | {"max_bits": 2})
 
-    text, *_ = capsys.readouterr().out.splitlines()
+    text = capsys.readouterr().out
     assert text.startswith("✓ Images: 1 in fold 0, 1 in fold 1, 2 in test. Test")
-    assert text.endswith("Clusters that contain test images and others: 1.")
+    assert "Clusters that contain test images and others: 1." in text
 
 
 @QUICK
@@ -277,8 +258,7 @@ def test_shards_are_equal_to_within_one_image(labels, n_shards, n_parts):
         assert list(counts) == list(range(n_shards))
         assert np.ptp(counts, axis=1).max() <= 1
         assert np.ptp(counts.sum()) <= 1
-        numbers = rows.sort_values("position").groupby("shard").cumcount()
-        assert (numbers == rows["position"][numbers.index]).all()
+        assert rows["position"].equals(rows.groupby("shard").cumcount())
         shards = rows[["shard", "part"]].drop_duplicates()
         assert len(shards) == n_shards
         # Each part is a small copy of the whole.

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from support.splits import make_codes, make_hashes
 
-from kaggle_tfr.images.hashing import HASHES
 from kaggle_tfr.parameters import make_settings
 from kaggle_tfr.plan import PlanSettings, assign_folds, check_leakage
 from kaggle_tfr.plan.folded import compare_sample
@@ -32,12 +32,21 @@ def list_rows(n_earlier, n_new, **columns):
     return pd.DataFrame(rows).assign(**columns)
 
 
-def test_a_new_image_that_connects_two_folds_is_dropped():
-    """It is a copy of an image of one fold, and of the patient of another."""
-    rows = list_rows(3, 2, patient=list("pqrpt"), cluster=[-1, 0, -1, 0, -1])
+@pytest.mark.parametrize(
+    ("columns", "n_allowed"),
+    [({"cluster": [-1, 0, -1, 0, -1]}, 4), ({"source": [0, 0, 0, 1, 1]}, 5)],
+)
+def test_a_new_image_between_two_folds_is_dropped(columns, n_allowed):
+    """It is of one fold's patient, and a copy of another's image, or of MORE_INPUTS.
+
+    Images of MORE_INPUTS train in every fold, unless they may validate.
+    """
+    rows = list_rows(3, 2, patient=list("pqrpt"), **columns)
     kept, changed = drop_between(rows, CLUSTERS, PATIENTS)
     assert kept.index.tolist() == [0, 1, 2, 4]
     assert changed.loc[3].tolist() == [-1, False, "between folds"]
+    settings = replace(PATIENTS, extra_in_validation=True)
+    assert len(drop_between(rows, CLUSTERS, settings)[0]) == n_allowed
 
 
 def test_records_of_one_cluster_or_group_in_two_folds_stay():
@@ -47,36 +56,28 @@ def test_records_of_one_cluster_or_group_in_two_folds_stay():
 
     kept, _ = drop_between(rows, CLUSTERS, PATIENTS)
     folded = assign_folds(kept, n_folds=3, seed=0, group_column="patient")
-    checks = check_leakage(folded, group_column="patient")
 
     assert kept.index.tolist() == [0, 1, 2, 3, 6]
     assert folded["fold"][:4].tolist() == [0, 1, 2, 0]
-    assert checks["clusters_across_folds"] == 0
+    check_leakage(folded, group_column="patient")
     folded.loc[6, ["patient", "fold"]] = ["a", 2]
     with pytest.raises(ValueError, match="1 clusters or groups"):
         check_leakage(folded, group_column="patient")
 
 
-def test_an_extra_image_does_not_validate_with_its_group():
-    """Images of MORE_INPUTS train in every fold, so it is dropped, unless they may."""
-    rows = list_rows(3, 2, patient=list("pqrpt"), source=[0, 0, 0, 1, 1])
-    kept, _ = drop_between(rows, CLUSTERS, PATIENTS)
-    allowed, _ = drop_between(
-        rows, CLUSTERS, replace(PATIENTS, extra_in_validation=True)
-    )
-    assert kept.index.tolist() == [0, 1, 2, 4]
-    assert len(allowed) == 5
+def test_new_images_go_where_earlier_ones_lack():
+    """Together they are spread as if the earlier ones had come first."""
+    rows = list_rows(30, 60, fold=[0] * 30 + [None] * 60)
+    folded = assign_folds(rows, n_folds=3, seed=0)
+    assert folded["fold"].value_counts().to_dict() == {0: 30, 1: 30, 2: 30}
 
 
 def test_copies_among_earlier_images_are_no_error():
     """An earlier plan may have allowed them; they stay, and new ones are an error."""
-    rows = list_rows(3, 3)
-    folded = rows.assign(fold=np.arange(6) % 3)
-    values = np.random.default_rng(0).integers(0, 2**63, (6, len(HASHES)), np.uint64)
-    hashes = pd.DataFrame(values, columns=[*HASHES]).assign(texture=60)
-    hashes.loc[1, [*HASHES]] = hashes.loc[0, [*HASHES]]
+    folded = list_rows(3, 3).assign(fold=np.arange(6) % 3)
+    hashes = make_hashes(make_codes(0, 0, 60, 120, 180, 240))
     assert compare_sample(folded, hashes, 25, [])["sampled_images"] == 3
 
-    hashes.loc[4, [*HASHES]] = hashes.loc[0, [*HASHES]]
+    hashes = make_hashes(make_codes(0, 0, 60, 120, 0, 240))
     with pytest.raises(ValueError, match="1 pairs of near-duplicates"):
         compare_sample(folded, hashes, 25, [])

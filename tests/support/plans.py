@@ -1,15 +1,11 @@
 """Small plans over real files, for the tests of what comes after a plan."""
 
-import contextlib
 import hashlib
-import os
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from kaggle_tfr.parameters import make_settings
 from kaggle_tfr.plan.plan import PlanSettings, make_plan, save_plan
@@ -22,30 +18,25 @@ from support.scenes import saved, scene
 CLASSES = ["ash", "birch", "Čedar, red"]
 LABELS = Labels("single", tuple(CLASSES), name="trees")
 LITERAL = {
-    "image": "bytes",
-    "label": "int",
-    "height": "int",
-    "width": "int",
-    "image_id": "bytes",
+    "image": "string",
+    "label": "int64",
+    "height": "int64",
+    "width": "int64",
+    "image_id": "string",
 }
 
 FOLDS = "image_id,split,fold\n"  # of folds.csv
-NOTHING = {"outcomes": {}, "checks": {}, "folds_csv": FOLDS}
 
 
-def draw_picture(height, width, seed):
-    return np.asarray(scene(height, width, seed))
-
-
-def make_images(folder, n=48, seed=0, sizes=(40, 120)):
+def make_images(folder, n=48, sizes=(40, 120)):
     """Write `n` JPEG files of random sizes; return their table with folds."""
-    os.makedirs(folder, exist_ok=True)
-    rng = np.random.default_rng(seed)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(0)
     rows = []
     for i in range(n):
         height, width = rng.integers(*sizes, 2).tolist()
         path = Path(folder, f"{i:04d}.jpg")
-        path.write_bytes(saved(scene(height, width, seed + i)))
+        path.write_bytes(saved(scene(height, width, i)))
         rows.append((path.stem, str(path), height, width, path.stat().st_size))
     table = pd.DataFrame(
         rows, columns=["image_id", "path", "height", "width", "n_bytes"]
@@ -90,7 +81,16 @@ def plan_images(
     record = load_schema(schema, table, labels)
     labels = replace(labels, name=name)
     earlier = PlanId(dataset_id, first_part=first_part)
-    plan, planned = make_plan(table, labels, record, chosen, earlier=earlier, **NOTHING)
+    plan, planned = make_plan(
+        table,
+        labels,
+        record,
+        chosen,
+        earlier=earlier,
+        folds_csv=FOLDS,
+        outcomes={},
+        checks={},
+    )
     save_plan(plan, planned, str(work))
     Path(work, "folds.csv").write_text(FOLDS)
     return plan, planned
@@ -109,23 +109,9 @@ def write(work, out="", part=0, **options):
     return write_parts(str(work), str(out), part, **options)
 
 
-def verify(folder, work="", **options):
+def verify(folder, work=""):
     """Call `verify_parts` with paths."""
-    return verify_parts([str(folder)], str(work), **options)
-
-
-@contextlib.contextmanager
-def mounted(folder, options):
-    """Mount a disk in memory for this block, or skip the test."""
-    folder.mkdir()
-    call = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-    done = subprocess.run(call, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"a disk cannot be mounted here: {done.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
+    return verify_parts([str(folder)], str(work))
 
 
 def digests(folder):
@@ -142,9 +128,9 @@ def read_plainly(files, compression="", features=None):
     """The records of files by TensorFlow alone, with a literal feature dict."""
     import tensorflow as tf
 
-    kinds = {"bytes": tf.string, "int": tf.int64}
     features = features or {
-        k: tf.io.FixedLenFeature([], kinds[v]) for k, v in LITERAL.items()
+        name: tf.io.FixedLenFeature([], tf.as_dtype(dtype))
+        for name, dtype in LITERAL.items()
     }
     data = tf.data.TFRecordDataset([str(file) for file in files], compression)
     data = data.map(lambda record: tf.io.parse_single_example(record, features))
