@@ -1,6 +1,7 @@
 """What every test may ask for: the folder of real images, when it is there."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("MPLBACKEND", "agg")
 os.environ["KAGGLE_API_ENVIRONMENT"] = "LOCALHOST"  # no test asks Kaggle itself
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests are side by side themselves
+# A shell's "&" makes its commands ignore interrupts, which tests send.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine makes an example slow; that says nothing of the code.
 settings.register_profile("patient", deadline=None)
