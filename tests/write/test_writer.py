@@ -241,7 +241,7 @@ def test_images_that_have_changed_since_the_plan_are_rejected(tmp_path, capsys):
 
     shards = write(tmp_path)
 
-    rejects = pd.read_csv(part / "rejects.csv", dtype=str, index_col="image_id")
+    rejects = pd.read_csv(part / "rejects.csv", dtype=str).set_index("image_id")
     changed = dict.fromkeys(["0005", "0009"], "changed since 01_explore")
     assert rejects["problem"].to_dict() == {"0001": "not an image"} | changed
     plan = replace(plan, outcomes={"labelled records": 24, "rejected": 2})
