@@ -378,7 +378,8 @@ def load_recipe(path: str) -> dict[str, Any]:
         check_parameters(values)
     except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
         raise WrongCallError(
-            f"The recipe '{path}' cannot be used: {error}\nPut texts with braces or "
-            "colons in quotes. `kaggle-tfr init FOLDER` writes a recipe."
+            f"The recipe '{path}' cannot be used: {error}\nCheck the name of a "
+            "folder; in a recipe, put texts with braces or colons in quotes. "
+            "`kaggle-tfr init FOLDER` writes a recipe."
         ) from None
     return values

@@ -11,7 +11,10 @@ from kaggle_tfr.images.masks import EMPTY_CODES
 
 _ID = r"s?([ _-]?(id|no|nr|number|name|key|code|index|uid))?"
 SUBJECT_NAME = re.compile(rf"(?i)(.*[ _-])?({SUBJECTS}|individual|exam){_ID}")
-SITE_NAME = re.compile(rf"(?i)(group|site|hospital|clinic|center|centre|camera){_ID}")
+SITE_NAME = re.compile(
+    r"(?i)(group|site|hospital|clinic|center|centre|camera|scanner|station|garden|farm"
+    rf"|plot|photographer|observer|user){_ID}"
+)
 LABEL_NAME = re.compile(
     r"(?i)(.*[ _-])?(labels?|class(es)?|targets?|categor(y|ies)|diagnos[ei]s|dx|breed"
     r"|species|landmark|tags?|emotion|disease)([ _-]?(ids?|idx|index|names?|codes?))?"

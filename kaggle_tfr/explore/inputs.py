@@ -196,7 +196,7 @@ def are_shards(files: Files) -> bool:
         return True
     raise FileNotFoundError(
         f"{files.folder!r} has no image that can be used. Set INPUT_DIR to a folder of "
-        f"images, or unpack archives among its files: {files.others[:5]}."
+        f"images, or unpack archives. Other files: {files.others[:5] or 'none'}."
     )
 
 
