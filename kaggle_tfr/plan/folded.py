@@ -150,8 +150,8 @@ def note_folds(folded: pd.DataFrame, labels: Labels, checks: dict) -> None:
         "✓",
         f"Images: {', '.join(listed)}. Test and earlier images aside, no cluster of "
         "near-duplicates and no group of GROUP_COLUMN is in two folds or splits. "
-        f"{checks['sampled_images']:,} images were compared with all others: no pair is "
-        f"within {checks['max_bits']} bits. Clusters that contain test images and "
+        f"{checks['sampled_images']:,} images were compared with all others: no pair "
+        f"is within {checks['max_bits']} bits. Clusters that contain test images and "
         f"others: {checks['clusters_across_test']:,}.",
         "folds",
     )
