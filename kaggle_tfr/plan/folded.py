@@ -149,10 +149,10 @@ def note_folds(folded: pd.DataFrame, labels: Labels, checks: dict) -> None:
     note(
         "✓",
         f"Images: {', '.join(listed)}. Test and earlier images aside, no cluster of "
-        "near-duplicates and no group of GROUP_COLUMN is in two folds or splits. "
-        f"{checks['sampled_images']:,} images were compared with all others: no pair "
-        f"is within {checks['max_bits']} bits. Clusters that contain test images and "
-        f"others: {checks['clusters_across_test']:,}.",
+        "near-duplicates, no group of GROUP_COLUMN and no pair within "
+        f"{checks['max_bits']} bits is in two folds or splits; for the pairs, "
+        f"{checks['sampled_images']:,} images were compared with all others. Clusters "
+        f"that contain test images and others: {checks['clusters_across_test']:,}.",
         "folds",
     )
     # Test images and those that never validate need not have every class.
