@@ -56,11 +56,14 @@ def label_rows(
     settings: Values,
     known: Labels | None = None,
 ) -> Table:
-    """Return a row for each image, with its labels, and what the labels are.
+    """Return the table of images with their labels, and the kind and classes of these.
 
     rows: of `list_rows`, or of records, with the columns `FILE`, `ID`, `SPLIT` and
-    `PROBLEM`; an image may have several. text, known: as in `read_labels`.
-    Columns of the result: those of `_list_columns`.
+    `PROBLEM`; an image may have several. text: the cells of LABEL_COLUMN, by the index
+    of `rows`. known: the labels that all inputs must have, None for any.
+    Columns of the result: image_id, path, split, label (0, or -1 for none), label_name,
+    problem ("" for none), those of the labels, and the other columns of `rows`.
+    An image has one row; for a class or a quantity, more rows stay, with a problem.
     Raises: ValueError: the text cannot be such labels.
     """
     file = rows[FILE]
@@ -69,12 +72,12 @@ def label_rows(
         {
             # What rows of one image share: the file, or the id if it is missing.
             "image": file.where(file != "", rows[ID]),
-            # NO_ROW begins the problem of a file that no CSV lists.
+            # No label is needed. NO_ROW begins the problem of a file that no CSV lists.
             "is_optional": is_test | rows[PROBLEM].str.startswith(NO_ROW),
         }
     )
     labelled, labels = read_labels(text, facts, settings, known)
-    # One row of each image, or all; without the columns that were read as labels.
+    # `labelled` has one row of each image, or all. Columns read as labels are dropped.
     rows = rows.loc[labelled.index].drop(columns=list(text), errors="ignore")
     labelled["problem"] = first_problem(rows[PROBLEM], labelled["problem"])
     images = _list_columns(rows, labelled, settings["INPUT_DIR"])
@@ -94,6 +97,7 @@ def _list_columns(
     names = {name: f"csv_{name}" for name in RESERVED}
     # Names of helper columns, such as `FILE`, begin with "/"; OF_CSV matches others.
     others = rows.filter(regex=OF_CSV).rename(columns=names)
+    # LABEL_MAP may give a label the name of such a column: the label's column stays.
     others = others.drop(columns=list(labelled), errors="ignore")
     file = rows[FILE]
     places = pd.DataFrame(
@@ -112,19 +116,21 @@ def read_labels(
     settings: Values,
     known: Labels | None = None,
 ) -> Table:
-    """Return the labels of images, by the index of `rows`, and what the labels are.
+    """Return the labels of images, by the index of `rows`, and their kind and classes.
 
     text: the cells of LABEL_COLUMN; without a column, images have no labels.
-    rows: image, which all rows of an image share; is_optional, whether the image needs
-    no label, as a test image. known: the labels of the main input.
-    Columns of the result: label, 0 for an image with labels, -1 for one without, which
-    `number_labels` numbers; label_name; problem, "" for none; and, for several labels,
-    masks and quantities, one for each label. Several labels and masks have the first
-    row of each image. A class and a quantity have all rows, the later ones of an image
-    with a problem.
+    rows: columns image, a name that all rows of an image share, and is_optional,
+    whether the image needs no label, as a test image. known: the labels that all inputs
+    must have, None for any.
+    Columns of the result: label, 0 for an image with labels, which `number_labels`
+    replaces by a number, -1 for one without; label_name; problem, "" for none; and, for
+    several labels, masks and quantities, one for each label. Several labels and masks
+    have the first row of each image. A class and a quantity have all rows, the later
+    ones of an image with a problem.
     Raises: ValueError: the cells cannot be such labels.
     """
     if text.columns.empty:
+        # With `known`, such as in a further input, images need labels.
         values = {
             "label": -1,
             "label_name": "",
@@ -138,7 +144,7 @@ def read_labels(
     cells, classes = _map_cells(text, is_optional, settings, known)
     table, labels = _read_cells(cells, rows, settings, classes)
     if labels.kind == "single":
-        # LABEL_MAP has made "" of the class of an image.
+        # LABEL_MAP has replaced the class of an image by "".
         names = cells.iloc[:, 0]
         is_left_out = (names == "") & (names != text.iloc[:, 0])
         table.loc[is_left_out, "problem"] = LEFT_OUT
@@ -153,17 +159,17 @@ def _map_cells(
     settings: Values,
     known: Labels | None,
 ) -> tuple[pd.DataFrame, Classes]:
-    """Return the cells and columns as LABEL_MAP renames them, and the known classes.
+    """Return the cells and columns as LABEL_MAP renames them, and the allowed classes.
 
-    A map {"class": index} for one column renames nothing: its classes in the order of
-    their indices are the known ones. Otherwise they are those of `known`, () for any.
+    A map {"class": index} for one column renames nothing: its classes, in the order of
+    their indices, are the allowed ones. Otherwise: those of `known`, () for any.
     is_optional: whether the image of each row needs no label.
     """
     label_map = _load_label_map(settings)
     order = _list_order(label_map)
     if order and not known and len(text.columns) == 1:
         return text, order
-    # The label that LABEL_MAP gives to an empty cell is not that of a test image.
+    # LABEL_MAP may give empty cells a label, but those of optional images stay empty.
     is_blank = is_optional[text.index] & (text == "").all(axis=1)
     cells = text.where(is_blank, text.replace(label_map))
     # For labels that are the names of columns.
@@ -196,13 +202,13 @@ def _list_order(label_map: dict[str, str]) -> Classes:
 
 
 def _split_cells(text: pd.DataFrame, separator: str) -> pd.DataFrame:
-    """Return a row for each label of a cell, tidied by columns.
+    """Return a row for each label of a cell; missing cells, such as "nan", become "".
 
-    Labels of one cell have its index. separator: "" does not split cells; only the
-    first column is split.
+    separator: between the labels of a cell, which all have its index; several columns
+    are joined first. "" does not split cells.
     """
     if separator:
-        lists = text.iloc[:, 0].str.split(separator, regex=False)
+        lists = text.agg(separator.join, axis=1).str.split(separator, regex=False)
         text = lists.explode().str.strip().to_frame()
     return text.apply(_tidy)
 
@@ -226,9 +232,11 @@ def _read_cells(
     settings: Values,
     classes: Classes,
 ) -> Table:
-    """Return the labels of cells, whatever form they have; label -1 is a missing one.
+    """Return the labels of images, read by the form of the cells; label -1 is none.
 
-    cells: their columns are called like the labels, "" for one that is left out.
+    cells: a column of classes, quantities or, after `_split_cells`, several labels;
+    columns of 0 and 1 called like their labels, "" for one that is left out; or, for
+    masks, run-length codes in the last column, after one of labels if there are any.
     rows: as in `read_labels`. classes: those that labels must be, () for any.
     Raises: ValueError: as `_list_classes`, `_spread`.
     """
@@ -236,10 +244,12 @@ def _read_cells(
     names = cells.iloc[:, 0]  # of the labels; codes of masks are in the last column
     if kind == "masks":
         codes = cells.iloc[:, -1].str.strip().replace(list(EMPTY_CODES), "")
+        # Without a code, an optional image has no labels, another one an empty mask.
+        # Of shards, `codes` has several rows for an image, and so has the result.
         is_labelled = ~rows["is_optional"] | (codes != "")
         if len(cells.columns) == 1:  # its name is that of the only class
             names = pd.Series(names.name, names.index)
-        return _spread(names, codes, rows.index[is_labelled], rows, classes)
+        return _spread(names, codes, is_labelled.index[is_labelled], rows, classes)
     if kind == "number":
         return _label_numbers(names, rows)
     if len(cells.columns) > 1:
@@ -371,8 +381,8 @@ def _label_flags(
     """Return the labels of columns of 0 and 1; a row with other cells has none.
 
     Such a row has a problem, unless its image needs no label.
-    kind: "single", "multi", or "auto" for that which fits the rows. By "single", rows
-    without exactly one 1 have no label.
+    kind: "single", where rows without exactly one 1 have no label; "multi"; or "auto",
+    which is "single" if all rows that need a label have exactly one 1, else "multi".
     """
     flags = _read_flags(cells)
     columns = list(dict.fromkeys(map(str, flags)))  # LABEL_MAP may make equal names
@@ -426,12 +436,12 @@ def _spread(
     rows: pd.DataFrame,
     classes: Classes,
 ) -> Table:
-    """Return a row for each image, with its value in the column of each name.
+    """Return a row for each image with a column for each label, for "multi" or "masks".
 
-    names: the label in each row, "" for none; an index may repeat. values: run-length
-    codes, of which those of one image and name become one, or the same object as
-    `names` for several labels: 1 for a label that the image has, else 0.
-    labelled: index of the rows whose images have labels, even if without any of them.
+    names: the label in each row, "" for none; an index may repeat. values: for masks,
+    the run-length code in each row; codes of one image and label are joined. For
+    several labels, the same object as `names`: the columns have 0 or 1.
+    labelled: index of the rows of labelled images, which may have only 0 or no mask.
     Raises: ValueError: a label is called like a column of the steps.
     """
     kind = "multi" if values is names else "masks"
@@ -468,6 +478,7 @@ def _widen(
     label_name: the names of all labels of the image in order, with "|" between them.
     The columns of labels have 0 or 1 (int8), or a run-length code, "" for none.
     """
+    # Of several labels, the value is the name itself, which becomes 1 below.
     join: Any = "first" if labels.kind == "multi" else join_codes
     table = marks.pivot_table(
         values="value",

@@ -59,6 +59,16 @@ def test_a_quantity_is_a_float_column_and_ten_bins():
     assert labels.label_columns == ("target",)
 
 
+def test_several_columns_may_have_several_labels_each():
+    cells = ["rust;scab,wet", ",dry", "rust,", ","]
+    changes = {"label_column": ["leaf", "soil"], "label_separator": ";"}
+
+    images, labels = read_cells("leaf,soil", cells, **changes)
+
+    assert labels.classes == ("dry", "rust", "scab", "wet")
+    assert images["label_name"].tolist() == ["rust|scab|wet", "dry", "rust", ""]
+
+
 def test_label_map_joins_classes_and_leaves_images_out():
     """A mapping to all numbers is the order of the classes instead."""
     cells = ["Red Leaf", "red leaf", "rust"]

@@ -149,3 +149,24 @@ def test_features_of_known_datasets_are_recognised():
         "id-2": [0, ""],
         "id-3": [-1, "no label"],
     }
+
+
+def test_masks_of_several_classes_are_read_back():
+    """A record has a code for each class; an empty one is no mask."""
+    codes = {"a.png": ["1 2", ""], "b.png": ["5 3", "9 1"], "c.png": ["", ""]}
+    rows = [
+        f"{name}_{label},{code}\n"
+        for name, pair in codes.items()
+        for label, code in zip(["ant", "bee"], pair, strict=True)
+    ]
+    put("in", [*codes], {"train.csv": "id,code\n" + "".join(rows)})
+    images, labels = read("in", label_kind="masks", label_column="code")
+    table = measure(images, labels).assign(fold=0, split="train")
+    plan_images(table, "work", size=0, labels=labels)
+    write_parts("work")
+
+    again, labels_again = read("work/part-1")
+
+    columns = list(labels.label_columns)
+    assert labels_again.label_columns == labels.label_columns
+    assert rows_of(again, *columns) == codes == rows_of(images, *columns)
