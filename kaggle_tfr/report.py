@@ -43,16 +43,16 @@ def decide(findings: list[Finding]) -> str:
     marks = [finding.mark for finding in findings]
     if "✗" in marks:
         return f"Train: no. {findings[0].text}"
-    # Of several findings on a subject, the most serious one counts: it is set last.
+    # Marks: ✗ a wrong result, ! to decide, · for information, ✓ all is well. Of several
+    # findings on a subject, the most serious one counts: it is set last.
     subjects = {finding.subject: finding for finding in reversed(findings)}
-    # 04_write notes "parts" and "license", each in any case.
-    if "parts" not in subjects:
-        return "Train: not yet, 04_write has not run on this plan."
+    # 04_write notes "license" after all records are verified, also if it is set.
+    if "license" not in subjects:
+        return "Train: not yet, 04_write has not finished on this plan."
 
     remarks = count_of(marks.count("!"), "remark")
-    license_finding = subjects["license"]
-    has_license = license_finding.mark == "✓"
-    publish = "yes." if has_license else f"not yet, {license_finding.text}"
+    finding = subjects["license"]
+    publish = "yes." if finding.mark == "✓" else f"not yet, {finding.text}"
     return f"Train: yes, with {remarks}. Publish: {publish}"
 
 
@@ -134,7 +134,7 @@ def load_gallery(work: str) -> dict[str, Any]:
     images, labels = load_images(work)
     clusters, _ = load_clusters(work)
     decisions = storage.read_parquet(f"{work}/{overrides.FILE}", overrides.COLUMNS)
-    # The index of both has the rows of images.parquet.
+    # Both are indexed by the row numbers of images.parquet.
     displayed = _choose_displayed(clusters).join(_name_images(images))
     thumbnails = parallel.run(_make_thumbnail, displayed["path"], label="Thumbnails")
     groups = displayed.assign(thumbnail=list(thumbnails)).groupby("cluster", sort=False)

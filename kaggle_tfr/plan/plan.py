@@ -135,7 +135,10 @@ class Plan(PlanId):
     shards: tuple[Shard, ...]
 
     def file_name(self, shard: Shard, count: int) -> str:
-        """Return the path of a shard with `count` records below its part folder."""
+        """Return the path of a shard, relative to its part folder.
+
+        count: records in the file, which is not `shard.count` if images are rejected.
+        """
         fields = vars(shard) | {"count": count, "name": self.labels.name}
         return format_shard_name(self.settings.shard_name, **fields)
 
@@ -164,6 +167,7 @@ def make_plan(
     Raises: ValueError: no image is new, no number of parts satisfies the limits, or
         SHARD_NAME cannot name the shards.
     """
+    # `part` is that of an earlier record; `_fit_parts` adds the part to write.
     table = folded[~mark_recorded(folded)].drop(columns="part", errors="ignore")
     if table.empty:
         raise ValueError(
@@ -175,8 +179,8 @@ def make_plan(
     table, shard_limit_bytes = _fit_parts(table, forecast, settings, folds_bytes)
     first_part = earlier.part_numbers.stop  # 1 without earlier parts
     table["part"] += first_part
-    # The rows of `forecast` are found by their index. A group by all columns of `ORDER`
-    # but the position is a shard.
+    # The rows of `forecast` are found by their index. ORDER: part, split, fold, shard
+    # and position; a group by all but the position is a shard.
     parts = forecast_groups(forecast, table["part"])
     groups = forecast_groups(forecast, [table[name] for name in ORDER[:-1]])
     table = table.sort_values(ORDER)
@@ -204,6 +208,7 @@ def make_plan(
         versions=package_versions(),
         folds_sha256=sha256_of_text(folds_csv),
         fingerprint=fingerprint,
+        # The fingerprint of the dataset's first plan.
         dataset_id=earlier.dataset_id or fingerprint,
         first_part=first_part,
         shards=number_shards(shards, settings.shard_name, labels.name),
@@ -226,7 +231,7 @@ def _make_fingerprint(table: pd.DataFrame, *values: Any) -> str:
 
 
 def number_shards(shards: pd.DataFrame, template: str, name: str) -> tuple[Shard, ...]:
-    """Return the shards with `number`, `i` and `n`.
+    """Return the shards with `number`, `i` and `n`; check that each has a valid name.
 
     number: among all, from 0. i: from 0 among the shards whose names are equal but for
     the fields i, n and count; n: the number of these shards.
@@ -274,8 +279,8 @@ def _fit_parts(
     Raises: ValueError: no number of parts satisfies the limits.
     """
     counts = table.groupby(["split", "fold"]).size()
-    # An image has a row in a CSV and in hashes.parquet, and a line in an index; its
-    # shard has a row in plan.json.
+    # For all files beside the shards: an image has a row in a CSV and in
+    # hashes.parquet, and a line in an index; its shard has a row in plan.json.
     rows = table.head(500).drop(columns="path")  # which differs between machines
     row_bytes = 300 + 2 * len(rows.to_csv().encode()) / len(rows)
     n_bytes = forecast["expected"].sum()
@@ -318,6 +323,7 @@ def list_layouts(
     numbers = range(fewest, 2 * fewest + 10)
     sizes = (settings.shard_mb, LARGEST_SHARD_MB)
     for n_parts, shard_mb in product(numbers, sizes):
+        # The images of a shard: by SHARD_IMAGES, else by bytes; or by N_SHARDS.
         n_images = settings.shard_images or shard_mb * 1e6 * counts.sum() / n_bytes
         if settings.n_shards:
             n_images = labelled.sum() / settings.n_shards
@@ -337,8 +343,9 @@ def list_layouts(
 def _apportion(counts: pd.Series, n_shards: int) -> pd.Series:
     """Return the number of shards of each (split, fold), `n_shards` in all.
 
-    counts: images of each (split, fold). The next shard goes where shards have the most
-    images; first each gets one, if there are as many, because a division by 0 is inf.
+    counts: images of each (split, fold). The next shard goes to the (split, fold) whose
+    shards have the most images. First each gets one, because a division by 0 is inf; a
+    (split, fold) gets 0 if `n_shards` is too small.
     Source: Adams' method of apportionment (smallest divisors).
     """
     n_shards_of: Any = counts * 0.0
@@ -355,10 +362,10 @@ def assign_shards(
 ) -> pd.DataFrame:
     """Return the table with int64 columns shard, part and position.
 
-    Its rows are in the order of split, fold, shard and position.
-    n_shards: for each (split, fold), sorted; at most its number of images. Shards of
-        one fold have the same number of images, also of each class, to within one;
-        parts have the same number of shards.
+    Its rows are in the order of split, fold, shard and position. Shards of one fold
+    have the same number of images, also of each class, to within one; parts have the
+    same number of shards, to within one.
+    n_shards: for each (split, fold), sorted; at most its number of images.
     shard: from 0 within its split and fold. part: from 0. position: from 0 in the
         shard.
     """
@@ -367,7 +374,8 @@ def assign_shards(
         # In the order of `n_shards`. With a generator for each, the images of one fold
         # do not change the order of another.
         rng = np.random.default_rng([seed, number])
-        # Dealt like cards: sorted by label, each shard gets every n-th image.
+        # Dealt like cards: sorted by label, each shard gets every n-th image. The
+        # numbers of the shards replace the labels; the index stays that of the rows.
         shard = _shuffle(rows["label"], rng).sort_values(kind="stable")
         shard[:] = np.arange(len(rows)) % n_shards.iloc[number]
         # In a shard, labels are in a random order.
@@ -391,9 +399,10 @@ def _shuffle(rows: pd.Series, rng: np.random.Generator) -> pd.Series:
 def save_plan(plan: Plan, table: pd.DataFrame, work_dir: str) -> None:
     """Write plan.parquet, a row group per shard, then plan.json.
 
-    table: of `make_plan`, in the order of the plan's shards. plan.json is last, because
-    04 begins with it.
+    table: of `make_plan`, in the order of the plan's shards. plan.json is removed first
+    and written last, because 04 stops without it: the two files are of one plan.
     """
+    storage.remove(f"{work_dir}/plan.json")
     rows = pa.Table.from_pandas(table, preserve_index=False)
     start = 0
     with (

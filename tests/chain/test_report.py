@@ -37,7 +37,7 @@ WRITTEN = find("✓", "parts")
 @pytest.mark.parametrize(
     ("findings", "headline"),
     [
-        ([], "Train: not yet, 04_write has not run on this plan."),
+        ([WRITTEN], "Train: not yet, 04_write has not finished on this plan."),
         ([find("✗", "input", "Lost."), WRITTEN], "Train: no. Lost."),
         (
             [find("!", "copies"), WRITTEN, find("✓", "license")],
