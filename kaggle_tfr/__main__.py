@@ -288,6 +288,7 @@ def _add_local_commands(commands: Any) -> None:
     add = _add_command(commands, _audit)
     add("source", help=source)
     add("--out", help="folder for the page and the tables (default: audit-NAME)")
+    # REPEATABLE: the option can be given several times, each with one value.
     add("--against", **REPEATABLE, help="a published part; its fingerprints are read")
     add("-p", **ASSIGNMENTS)
 

@@ -64,8 +64,8 @@ def audit_dataset(
 
     The folder gets audit.html, audit.json and copies.csv.
     out: the folder, by default audit-NAME. against: published parts, as folders or
-    slugs; their fingerprints are read. parameters: those of 01 and 02 that differ
-    from what the layout of the input suggests, such as MAX_BITS=20.
+    slugs, whose images are compared by their published hashes. parameters: those of 01
+    and 02 that differ from what the layout of the input suggests, such as MAX_BITS=20.
     Raises: OSError, ValueError: there is no such input or part, it contains no image,
     or its layout is not clear; FileExistsError: `out` contains something else.
     """

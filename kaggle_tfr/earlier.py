@@ -54,7 +54,7 @@ def encode_fingerprints(table: pd.DataFrame) -> bytes:
 
 
 def read_fingerprints(folder: AnyPath) -> pd.DataFrame:
-    """Return the fingerprints of a part, one row per record.
+    """Return a part's fingerprints, one row per record, to find copies of its images.
 
     Columns: image_id, split, label_name, fold, part, cluster, digest (of the file),
     texture, the hashes, and group (a digest) where the file has it.
@@ -102,13 +102,14 @@ def mark_recorded(images: pd.DataFrame) -> np.ndarray:
     The column `part` of such an image has the number of the part, of others 0 or -1. It
     is missing if the dataset has no earlier folds.
     """
+    # A missing column becomes NaN, which is not above 0.
     return images.reindex(columns=["part"])["part"].gt(0).to_numpy()
 
 
 def load_earlier(work_dir: str) -> dict[str, Any]:
     """Return the newest plan.json of the parts that WORK_DIR continues, {} for none.
 
-    `save_earlier` has kept it beside their records.
+    `save_earlier` has kept its content as an attribute of the table of their records.
     """
     path = f"{work_dir}/{RECORDS}"
     return storage.read_parquet(path).attrs["plan"] if exists(path) else {}
@@ -119,7 +120,7 @@ def save_earlier(records: pd.DataFrame, work_dir: str) -> None:
 
     Their file is earlier.parquet.
     records: of `read_records`; attrs["plan"] is the newest plan.json. Without attrs
-    they are not of parts, and are not kept.
+    they are from a CSV, or there are none: then nothing is kept.
     """
     path = f"{work_dir}/{RECORDS}"
     storage.remove(path)

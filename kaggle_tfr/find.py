@@ -89,10 +89,10 @@ def find_input(source: AnyPath, *, names: Sequence[str] = ("",)) -> str:
     """Return the folder of a path or a Kaggle slug; a `gs://` address is kept.
 
     source: a path, the slug of a competition, or "owner/dataset"; subfolders may
-    follow. "competitions/", "datasets/" or "models/" in front gives the type. Folders
-    of this machine come before Kaggle's mounts, and these before kagglehub's downloads,
-    which are made where there is no /kaggle/input, unless the first folder of `source`
-    exists: then a folder in it is misspelt.
+    follow. "competitions/", "datasets/" or "models/" in front gives the type.
+    The first of these is returned: a folder of this machine, a mount below
+    /kaggle/input, a download by kagglehub. Nothing is downloaded on Kaggle, or if the
+    first folder of `source` exists: then the rest of the path is misspelt.
     names: of the files to download, below the folder; "" for all files.
     Raises: FileNotFoundError: it names the places searched; OSError: of the disk;
     ValueError: `source` is empty.
@@ -129,7 +129,7 @@ def find_folder(source: str) -> str:
 
     name = glob.escape(source.strip("/"))
     # A mount is /kaggle/input/TYPE/OWNER/NAME, or TYPE/NAME of a competition; the slug
-    # may lack the type. Until 2026 it was /kaggle/input/NAME.
+    # may lack the type. Until 2026 it was /kaggle/input/NAME, without type and owner.
     short_name = re.sub("^(datasets/|models/)?[^/]+/", "", name)
     for mount in (name, f"*/{name}", f"*/*/{name}", short_name):
         for folder in sorted(glob.glob(f"{KAGGLE_INPUT}/{mount}")):
@@ -158,7 +158,8 @@ def _download(source: str, names: Sequence[str]) -> str:
         for name in names:
             file = "/".join([*subfolders, name]) if name else ""
             path = download("/".join(parts[:n_names]), path=file or None)
-    # kagglehub has returned the path of the file, which ends with subfolders and name.
+    # `path` is that of the last file, which ends with its subfolders and its name; with
+    # "" as its name, it is the folder of the whole input.
     return str(Path(path.removesuffix(file), *subfolders))
 
 

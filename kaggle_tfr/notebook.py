@@ -69,7 +69,7 @@ def start(step: str, values: Values) -> str:
     if "N_JOBS" in values:  # notebooks without it only read
         from kaggle_tfr.parallel import use_backend
 
-        # The lock of this kernel, if the cell is run again.
+        # If the cell is run again, this kernel holds the lock already.
         _held.close()
         # `kaggle-tfr run` locks WORK_DIR for its kernels, and names it in INSIDE.
         if os.environ.get(storage.INSIDE) != work:
@@ -79,16 +79,16 @@ def start(step: str, values: Values) -> str:
 
 
 def begin(step: str, values: Values) -> str:
-    """Note findings for a step from now on, without those of its last run.
+    """Let `note` save findings of this step from now on; return the work folder.
 
-    Later steps read what 01 to 03 rewrite, so their findings are removed, too. Return
-    the work folder.
+    The findings of the step's last run are removed. 01 to 03 remove those of later
+    steps, too, because these read the files that 01 to 03 replace.
     step: such as "04_write". values: parameters; PART is added to the step.
     """
     work = work_dir(values)
     if part := values.get("PART"):
         step += f" part {part}"
-    _noting[:] = [(work, step)]
+    _noting[:] = [(work, step)]  # which `note` reads
     kept = []
     for finding in read_findings(work):
         # A step begins with its number. From 04 (WRITING) on, later findings stay true.

@@ -43,7 +43,7 @@ def prepare_worker() -> None:
     import threadpoolctl
     from PIL import Image
 
-    # Pillow checks the size of two formats again; ours is checked before.
+    # Pillow warns above half the number of pixels from which images are rejected.
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
     # Images are processed in parallel; the threads of OpenCV and of NumPy's matrix
     # products would compete for cores.
@@ -107,6 +107,7 @@ def use_backend(
         n_workers = sum(client.nthreads().values())
         # With enough calls for workers that join the cluster later.
         n_ahead = AHEAD * (n_workers + NEWCOMERS)
+    # What `run` uses.
     _active.update(local=local, executor=executor, n_ahead=n_ahead)
     return f"{n_workers} workers by {backend}"
 
@@ -156,10 +157,12 @@ def blocks(items: Any, size: int) -> list[Any]:
 
 
 def blocks_by_bytes(items: Any, largest: int) -> list[Any]:
-    """Cut images into slices of equal length: at most 16 images and 2 MiB, at least 1.
+    """Cut images into slices of equal length, each the task of one worker.
 
-    items: a list, array or table. largest: the bytes of the largest image; a slice of
-    images as large as this has at most 2 MiB.
+    A slice has at most 16 images, and at most 2 MiB if each has the size `largest`, but
+    at least one image: the calls that `run` submits ahead need little memory then.
+    items: a list, array or table. largest: the size of one image in bytes: the largest
+    of all, or their mean.
     """
     return blocks(items, min(BLOCK_IMAGES, max(1, BLOCK_BYTES // max(1, largest))))
 
@@ -185,8 +188,8 @@ def run(
         use_backend()
     executor = _active["local" if local_only else "executor"]
     total = len(items) if total is None else total
-    # Dask searches the arguments of a call for futures, item by item, but not a partial
-    # function.
+    # Dask would search the arguments of a call for futures, item by item, which takes
+    # time. It does not search in a partial function.
     calls = (partial(_call_in_worker, function, item) for item in items)
     futures = deque[Future[Any]]()
     done = 0
@@ -219,10 +222,12 @@ def run_groups(
 ) -> Iterator[Any]:
     """Yield `join(group, results)` for each group, in their order.
 
-    results: those of `function(block)`, a list as long as the block ([] for []), for
-    the blocks of `split(group)`; `join` takes all of them. On this machine the blocks
-    of all groups follow one another in the workers, while this process splits and joins
-    one group at a time. On a cluster a worker does all of a group.
+    split: returns the blocks of a group, each a list that is not empty. function:
+    returns a list as long as its block, [] for []. results: an iterator of the items of
+    these lists, for all blocks of the group; `join` must use it up.
+    On this machine the workers get the blocks of all groups one after another, while
+    this process splits and joins one group at a time. On a cluster a worker does all of
+    a group.
     total: the end of the progress bar, moved by the length of each block; on a cluster
     by `advance(join(…))`. Raises: as `run`.
     """
@@ -275,7 +280,8 @@ def _progress_bar(label: str, total: int) -> Iterator[Callable[[int], Any]]:
     # TERMINAL is set in kernels of `kaggle-tfr run`: "1" if it prints to a terminal.
     is_batch = os.environ.get("KAGGLE_KERNEL_RUN_TYPE") == "Batch"
     is_run = is_batch or session.TERMINAL in os.environ
-    # Nobody has opened the page of a notebook that a program runs.
+    # A Jupyter kernel's shell has a `kernel`. Nobody has opened the page of a notebook
+    # that a program runs.
     if total and hasattr(session.find_shell(), "kernel") and not is_run:
         from fastprogress.fastprogress import progress_bar
 

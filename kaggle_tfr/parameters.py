@@ -44,6 +44,7 @@ class Parameter(NamedTuple):
     @property
     def choices(self) -> tuple[Any, ...]:
         """All values that it can have, () if any value of its type is valid."""
+        # `also` is another type, a text with the other words, or None.
         if self.also is bool:
             return self.default, True, False
         if isinstance(self.also, str):
@@ -60,8 +61,10 @@ class Parameter(NamedTuple):
     def allows(self, value: Any) -> bool:
         """Return whether a value has the type, and is among the choices or in range.
 
-        The range of numbers is from 0 to `high`.
+        The type is that of the default, or the one in `also`. The range of numbers is
+        from 0 to `high`.
         """
+        # Not isinstance, for which True is an int.
         if type(value) not in (type(self.default), self.also):
             return False
         if self.choices:
@@ -244,7 +247,7 @@ def select_parameters(notebook: str) -> dict[str, Parameter]:
 
     Their order is that of TABLE.
     """
-    # A key of TABLE has the numbers of its notebooks: "01 03 05".
+    # A key of TABLE has the numbers of its notebooks: "01 03 05". "" is in all keys.
     groups = [rows for notebooks, rows in TABLE.items() if notebook[:2] in notebooks]
     return {name: Parameter(*row) for rows in groups for name, row in rows.items()}
 
@@ -376,6 +379,7 @@ def load_recipe(path: str) -> dict[str, Any]:
         text = find_recipe(path).read_text("utf-8")
         values = yaml.safe_load(text) or {}
         check_parameters(values)
+    # AttributeError: the YAML is not a mapping.
     except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
         raise WrongCallError(
             f"The recipe '{path}' cannot be used: {error}\nCheck the name of a "

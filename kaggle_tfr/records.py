@@ -105,7 +105,8 @@ def list_frames(path: AnyPath) -> "array[int]":
     """Return the offset of each frame of a local file, then the end of the last one.
 
     A frame is a record with its length and checksums. One that is truncated, or has a
-    damaged length, ends with the file. An empty file has no frame: [0].
+    damaged length, ends with the file, and `check_frame` rejects it. An empty file has
+    no frame: [0].
     """
     bounds = array("q", [0])
     size = os.path.getsize(path)
@@ -146,9 +147,10 @@ def check_frame(frame: bytes) -> bytes:
 
 @cache
 def example_class() -> Any:
-    """Return a class with the methods and the bytes of `tf.train.Example`.
+    """Return a class like `tf.train.Example`, made without TensorFlow.
 
-    It is made without TensorFlow, whose import takes seconds.
+    It has the same methods and the same serialized form. TensorFlow's import takes
+    seconds.
     """
     from google.protobuf import descriptor_pb2, message_factory, text_format
 
@@ -215,12 +217,13 @@ def plain_file(shard: AnyPath) -> Iterator[AnyPath]:
 
 
 def read_index(folder: str, name: str) -> "array[int]":
-    """Return the bounds of a shard from its .idx file, as `list_frames` returns them.
+    """Return the offset of each frame of a shard, then the end, from its .idx file.
 
-    [0] if there is no such file. folder: of the part. name: of the shard, below it.
+    They are as `list_frames` finds them in the shard; [0] if there is no .idx file.
+    folder: of the part. name: of the shard, below it.
     """
     text = storage.read_text(os.path.join(folder, "index", f"{name}.idx"))
-    # A line is "offset length".
+    # A line is "offset length". Frames have no gaps, so the lengths are enough.
     lengths = re.findall(r" (\d{1,18})\n", text)
     return array("q", accumulate(map(int, lengths), initial=0))
 
@@ -250,7 +253,7 @@ class ShardIndex:
 
     def __len__(self) -> int:
         """Return the number of records."""
-        return len(self.bounds) - 1
+        return len(self.bounds) - 1  # the last bound is only an end
 
     @contextmanager
     def open_record(self, number: int) -> Iterator[Features]:
@@ -280,10 +283,11 @@ _copies = ExitStack()  # of shards in GZIP or in a bucket, until Python ends
 def index_shard(shard: str) -> ShardIndex:
     """Return the index of a shard, also of one in GZIP or in a bucket.
 
-    It is made once, and again if a file on disk has changed.
+    It finds records by number. It is made once, and again if a file on disk has
+    changed.
     """
-    # An object is copied once, even if it changes: to request its status takes as long
-    # as to read it.
+    # Another status makes another index. An object in a bucket is copied once, even if
+    # it changes: to request its status takes as long as to read it.
     status = (0, 0) if storage.is_remote(shard) else storage.size_and_time(shard)
     with _locks[shard]:  # one of many threads makes the index, the others wait
         return _make_index(shard, status)

@@ -109,7 +109,8 @@ def _from_json(value: Any, hint: Any) -> Any:
     type is returned as it is, unchecked.
     """
     if isinstance(value, list):
-        item_hint, *_ = get_args(hint)  # of tuple[item_hint, ...]
+        # Of tuple[item_hint, ...], or of str | tuple[str, ...].
+        item_hint, *_ = get_args(hint)
         return tuple(_from_json(item, item_hint) for item in value)
     if not is_dataclass(hint):
         return value
@@ -151,6 +152,7 @@ class Labels(JsonDataclass):
 
         () if the column `label` has the class of an image, or the bin of its quantity.
         """
+        # Of a quantity, `label_columns` is its column; of one class per image, ().
         return () if self.kind == "number" else self.label_columns
 
 
@@ -216,7 +218,7 @@ class RecordSchema(JsonDataclass):
         Test images have only the `test_fields`, unless these are empty.
         """
         if split == "test" and self.test_fields:
-            return RecordSchema(self.test_fields)
+            return RecordSchema(self.test_fields)  # without labels
         return self
 
 
@@ -286,10 +288,11 @@ def _make_fields(name: str, line: Any, labels: Labels) -> list[Field]:
 
 
 def _make_label_fields(name: str, labels: Labels) -> list[Field]:
-    """Return the fields in place of a field from `label`, for labels of other kinds.
+    """Return the fields in place of one from `label`, for labels other than one class.
 
-    Masks: a field for each class, with the name of its column. Several labels: a list
-    with 0 or 1 for each class. A quantity: a float.
+    Masks: a field for each class, with the name of its column, for the run-length code.
+    Several labels: a list with 0 or 1 for each class. A quantity: a float.
+    name: of the field that is replaced.
     """
     columns = labels.label_columns
     if labels.kind == "masks":
@@ -325,6 +328,7 @@ def _fit(schema: RecordSchema, images: pd.DataFrame) -> RecordSchema:
             for source in set(field.sources) - SOURCES.keys():
                 values = rows[["image_id", source]].drop_duplicates(source)
                 for image_id, value in values.to_numpy():
+                    # Only for its ValueError.
                     _convert_value(value, field, source, image_id)
     return schema
 
@@ -395,7 +399,8 @@ def encode(
         for source in field.sources:
             value = _find_value(source, row, image, schema)
             if is_resized and source in schema.label_columns:
-                from kaggle_tfr.images.convert import resize_code  # reading lacks cv2
+                # Imported here: a machine that only reads records may lack cv2.
+                from kaggle_tfr.images.convert import resize_code
 
                 value = resize_code(value, row["height"], row["width"], settings)
             values.extend(_convert_value(value, field, source, row.get("image_id")))
@@ -429,13 +434,15 @@ def _find_value(
 
 
 def _convert_value(value: Any, field: Field, source: str, image_id: Any) -> list:
-    """Return the list of values that one of its sources adds to a feature.
+    """Return the values that a source adds to its feature, each as bytes, int or float.
 
+    value: of the source: a list for a source such as "labels".
+    source: the source of the field, or one of several. image_id: for the error.
     Raises: ValueError: a value does not fit the type; it names image, field and column.
     """
     try:
-        # A list is from a single source, such as "labels", or has a value from each of
-        # its sources.
+        # A list field with one source takes all values of a list. With several sources,
+        # such as height and width, it takes one value from each.
         is_list = field.size and source == field.source
         items = value if is_list else [value]
         return [_to_python(item, field.type) for item in items]

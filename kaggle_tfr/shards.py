@@ -90,10 +90,10 @@ def find_shards(dirs: Folders) -> pd.DataFrame:
     parents = list(map(find_input, names))
     parts: list[str] = []
     for parent in parents:
-        parts += list_parts(parent) or [parent]
+        parts += list_parts(parent) or [parent]  # without parts in it, it is a part
     folders = list(dict.fromkeys(map(storage.real_path, parts)))
     listed = pd.concat(map(_list_folder, folders))
-    # A folder around parts may have a plan.json, too, of which they should be parts.
+    # `parents` too: a folder around parts may have a plan.json, to compare with theirs.
     check_one_dataset(
         [*parents, *folders],
         advice="If one is an older version or a copy, remove it, or run 04_write with "
@@ -130,7 +130,8 @@ def read_plan_id(folder: str) -> PlanId:
     """
     path = f"{folder}/plan.json"
     plan_id = PlanId.parse(storage.read_text(path) or "{}", path, COPY_AGAIN)
-    # An empty or foreign shards.csv has no number; the part stays 0.
+    # All rows have the number of the part. The part stays 0 without rows, since the
+    # maximum is NaN, or if shards.csv is not ours: both raise a ValueError.
     with suppress(ValueError):
         part = read_part_table(folder, columns=["part"])["part"].max()
         plan_id = replace(plan_id, part=int(part))
@@ -151,20 +152,23 @@ def list_own_parts(out_dir: str, work_dir: str) -> list[str]:
 
 
 def check_one_dataset(folders: Iterable[str], *, advice: str) -> None:
-    """Raise a ValueError that names two folders which cannot be read together.
+    """Raise a ValueError if two folders cannot be read together; it names them.
 
-    Their plans must be of one dataset and have different parts, and no part may be
-    there twice. A folder without a plan.json is not compared with those that have one.
+    All plans must be of one dataset, two different plans must not have the same part
+    numbers, and no part may be there twice. A folder without a plan.json is not
+    compared with those that have one.
     folders: parts, or folders around parts. advice: the end of the error: what to do.
     """
     plans = {folder: read_plan_id(folder) for folder in map(storage.real_path, folders)}
     for (folder, plan), (other, other_plan) in combinations(plans.items(), 2):
-        # Two plans of a dataset have no number in common: the later one numbers on.
+        # Two plans of a dataset have no number in common: the parts of a later plan are
+        # numbered on.
         is_repeated = not {*plan.part_numbers}.isdisjoint(other_plan.part_numbers)
         if plan.fingerprint == other_plan.fingerprint:
-            # Two folders of one plan are two parts. 0 is a folder around parts.
+            # Folders of the same plan must be different parts. The part is 0 if it is
+            # unknown, as for a folder around parts.
             is_repeated = plan.part == other_plan.part > 0
-        # Two datasets: both ids are known, and they differ.
+        # Or they are of two datasets: both ids are known ("" is not), and they differ.
         if is_repeated or "" != plan.dataset_id != other_plan.dataset_id != "":
             raise ValueError(
                 f"'{folder}' and '{other}' cannot be read as one dataset: they are of "

@@ -45,10 +45,10 @@ INSIDE = "KAGGLE_TFR_LOCKED"
 
 @contextmanager
 def explain_os_errors(path: AnyPath) -> Iterator[None]:
-    """Add the path and what to do to the error of a disk that is full or fails.
+    """Raise errors of a full or failing disk again, with the path and what to do.
 
-    It is full, a quota is exceeded, or a read or write has failed. Other errors of the
-    block are raised as they are.
+    They are those in FAILING: no space, quota exceeded, failed read or write, timeout.
+    Other errors of the block are raised as they are.
     path: for an error that does not name its file.
     """
     try:
@@ -86,7 +86,8 @@ def resolve(folder: AnyPath, name: str) -> str:
 def real_path(path: AnyPath) -> str:
     """Return the absolute path with all links followed; addresses stay as they are.
 
-    "" is the root, not the current folder.
+    "" is the root, not the current folder: callers that remove "/" from the end of a
+    path make "" of "/".
     """
     return str(path) if is_remote(path) else os.path.realpath(path or "/")
 
@@ -139,7 +140,7 @@ def read_text(path: AnyPath) -> str:
 def parse_json(
     text: str | bytes, path: str, advice: str, make: Callable[[Any], Any] = dict
 ) -> Any:
-    """Return `make(content)` of a JSON file, by default the mapping in it.
+    """Return the content of a JSON file, converted by `make`; by default a dict.
 
     text: the file's. path, advice: for the error: its name, and what the user can do.
     Raises: ValueError: the text is not JSON, or `make` does not accept its content.
@@ -221,7 +222,7 @@ def publish_file(temporary: str, path: str) -> None:
 
 @contextmanager
 def lock(path: str) -> Iterator[None]:
-    """Hold the lock of a file while the block runs, then remove the file.
+    """Hold the lock file `path` while the block runs, then remove that file.
 
     In a bucket, and on a file system without locks, nothing is locked.
     Raises: RuntimeError: another process holds the lock.
@@ -254,7 +255,7 @@ def lock(path: str) -> Iterator[None]:
 
 @contextmanager
 def lock_work_dir(work_dir: str) -> Iterator[None]:
-    """Lock the WORK_DIR while the block runs; remove what killed runs left there.
+    """Lock the WORK_DIR while the block runs; remove temporary files of killed runs.
 
     Raises: RuntimeError: another run works in the WORK_DIR.
     """
@@ -269,7 +270,7 @@ def remove_leftovers(folder: AnyPath) -> None:
     They have the names of `temporary_file`. A bucket is left as it is: it contains
     complete objects only.
     """
-    for parent, _, names in os.walk(folder):
+    for parent, _, names in os.walk(folder):  # nothing for a bucket's address
         for name in filter(TEMPORARY.search, names):
             remove(os.path.join(parent, name))
 
@@ -291,9 +292,10 @@ def _list_folder(folder: AnyPath) -> list[str]:
 
 
 def escape(name: str) -> str:
-    r"""Return a name as valid text, in which only invalid characters are replaced.
+    r"""Return a file's name as text that can be saved as UTF-8; valid names stay.
 
-    Bytes that are not UTF-8 become "\udce9", NUL becomes "\x00".
+    A byte that is not UTF-8 (a surrogate in Python) becomes six characters such as
+    "\udce9"; NUL becomes "\x00".
     """
     return name.replace("\0", "\\x00").encode(errors="backslashreplace").decode()
 
@@ -331,8 +333,10 @@ def _sync_folder_of(path: AnyPath) -> None:
     """Save on disk that `path` was created, renamed or removed.
 
     Its folder has the name: unless that is synced, a power cut may undo the change.
+    Nothing is done for an object of a bucket.
     """
-    with suppress(OSError):  # a network file system may not support it
+    # A network file system may not support it, and gs://… is not a folder here.
+    with suppress(OSError):
         descriptor = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
         try:
             os.fsync(descriptor)

@@ -49,13 +49,14 @@ def find_clusters(
         n_bytes, decision ("keep" or "drop" of OVERRIDES), is_elsewhere
         (whether another dataset contains the image) and, if the dataset grows, part.
     pairs: accepted pairs: a, b (row numbers of `images`).
-    codes: of `read_codes`, a row per image.
-    settings: keep the "largest" (pixels, then bytes, then name) or "first" image of the
-        lowest source of each cluster, or "all". If labels differ, "drop" the cluster,
-        keep an image of the "majority", or "keep" an image of any label. "report"
-        (keep) or "drop" as leaks the labelled images in a cluster with a test image, or
-        with an image that another dataset contains. Such an image, and one that the
-        user drops, is a cluster of one if it has no near-duplicate.
+    codes: of `read_codes`, the hashes, a row per image.
+    settings: keep: the "largest" (pixels, then bytes, then name) or "first" image of
+        the lowest source of each cluster, or "all". conflicts, if labels differ: "drop"
+        the cluster, keep an image of the "majority", or "keep" an image of any label.
+        leaks, the labelled images in a cluster with a test image, or with an image that
+        another dataset contains: "report" (and keep) or "drop" them.
+    An image that the user drops, or that is dropped because another dataset contains
+    it, is a cluster of one if it has no near-duplicate.
 
     Index: row numbers of `images`. Columns: image_id, cluster, distance, keep, reason,
     path, label_name, split, conflict. cluster counts from 0 in the order of the table.
@@ -64,8 +65,9 @@ def find_clusters(
     """
     members = _list_members(images, pairs, settings)
     members = _compare_labels(members, settings)
-    members = _rank(members, settings)
+    members = _rank(members, settings)  # sorted, the best image first
     members = _choose_kept(members, pairs, codes, settings)
+    # In the order of the table again.
     return _decide(members.sort_index(), settings)[COLUMNS]
 
 
@@ -79,9 +81,10 @@ def _list_members(
     Members are all images of `pairs`, and those that LEAKS or the user drops: these may
     be a cluster of one. cluster counts from 0 in the order of the table.
     is_test: the split is test.
-    is_fixed: has a record, or is a test image, and is kept in any case. is_always_kept:
-    labelled, and kept in any case. is_leak: no labelled image of its cluster may be
-    kept.
+    is_fixed: kept in any case, because it has a record in an earlier part, or is a test
+    image. is_always_kept: labelled, and kept in any case, because it has a record, or
+    because the user keeps it. is_leak: it makes its cluster a leak, of which LEAKS
+    drops the labelled images.
     """
     is_test = images["split"] == "test"
     is_recorded = mark_recorded(images)
@@ -121,9 +124,10 @@ def _compare_labels(members: pd.DataFrame, settings: DuplicateSettings) -> pd.Da
 
     conflict: the image's cluster has two labels; False for test images. Labels of test
     images and of images that the user drops do not count; an image without a label
-    agrees with every other one. In a conflict, "drop" keeps none of the images,
-    "majority" those of the most frequent label, "keep" all. may_stay of test images is
-    not used: they are always kept.
+    agrees with every other one.
+    may_stay, in a conflict: of no image if CONFLICTS is "drop", of those with the most
+    frequent label by "majority" (of none if two labels are as frequent), of all by
+    "keep". That of test images is not used: they are always kept.
     """
     cluster = members["cluster"]
     is_dropped = members["decision"] == "drop"
@@ -146,14 +150,17 @@ def _compare_labels(members: pd.DataFrame, settings: DuplicateSettings) -> pd.Da
 def _rank(members: pd.DataFrame, settings: DuplicateSettings) -> pd.DataFrame:
     """Return the members in the order in which they are preferred, the best first.
 
-    Labelled images precede test images; of each, images with a record, then those that
-    may stay, of the lowest source; by KEEP "largest" and "all", those of most pixels,
-    of most bytes and the first name; by "first", those that come first in the table.
+    Labelled images precede test images, so that these do not decide which labelled
+    images are kept.
+    Of each, first come images with a record, then those that may stay, of the lowest
+    source (0: the main input); by KEEP "largest" and "all", those of most pixels, of
+    most bytes and the first name; by "first", those that come first in the table.
     """
     members = members.assign(n_pixels=members["height"] * members["width"])
     order = ["is_test", "is_fixed", "may_stay", "source"]
     if settings.keep != "first":
         order += ["n_pixels", "n_bytes", "image_id"]
+    # LOWEST_FIRST: is_test, source and image_id; of others, the highest value is first.
     is_ascending = [name in LOWEST_FIRST for name in order]
     return members.sort_values(order, ascending=is_ascending)
 
@@ -166,11 +173,11 @@ def _choose_kept(
 ) -> pd.DataFrame:
     """Add original, the row of the image that each one is a copy of, and distance.
 
-    distance: bits between the two. ranked: of `_rank`, whose order stays.
+    distance: bits between the two. ranked: of `_rank`, the best first; the order stays.
     The best image of a cluster is an original; so is the best of those that are not its
-    copies, and so on. A copy is within twice MAX_BITS, or is paired with the original
-    or with an image that is kept in any case: if it is farther, geometry or the user
-    has confirmed the pair.
+    copies, and so on. A copy is within twice MAX_BITS of the original, or is paired
+    with it or with an image that is kept in any case: if it is farther, geometry or the
+    user has confirmed the pair.
     """
     always_kept = ranked.index[ranked["is_always_kept"]]
     ranked = ranked.assign(original=-1, distance=0)
@@ -180,7 +187,8 @@ def _choose_kept(
     while len(row):
         original = row.groupby(ranked["cluster"]).transform("first")
         distance = count_bits(codes, original, row)
-        # Of images with equal hashes only the first is in pairs.
+        # Of images with equal hashes only the first has pairs with other images, so the
+        # partners of each image that equals the original count.
         equal = row.index[distance == 0]
         confirmed = _list_partners(pairs, equal.union(always_kept))
         is_near = distance <= 2 * settings.max_bits
@@ -192,7 +200,10 @@ def _choose_kept(
 
 
 def _list_partners(pairs: pd.DataFrame, rows: pd.Index) -> np.ndarray:
-    """Return the rows that are paired with one of these: int64 (n,), may repeat."""
+    """Return the rows that are paired with one of these: int64 (n,), may repeat.
+
+    pairs: row numbers a < b.
+    """
     later = pairs["b"][pairs["a"].isin(rows)]
     earlier = pairs["a"][pairs["b"].isin(rows)]
     return np.append(later, earlier)
@@ -209,6 +220,7 @@ def _decide(members: pd.DataFrame, settings: DuplicateSettings) -> pd.DataFrame:
     is_original = members["original"] == members.index
     may_stay = members["may_stay"] & ~is_leak
     is_chosen = may_stay & (is_original | (settings.keep == "all"))
+    # If none fits, the image is an original: BEST, "kept: best of its copies".
     reasons = {
         "test image: always kept": members["is_test"],
         "earlier": members["is_fixed"],
@@ -227,16 +239,19 @@ def _decide(members: pd.DataFrame, settings: DuplicateSettings) -> pd.DataFrame:
 
 
 def find_leaks(clusters: pd.DataFrame, codes: np.ndarray) -> pd.DataFrame:
-    """Pair each image of a leak with the first one of another split in its cluster.
+    """Return the leaks: pairs of images of two splits in one cluster.
 
+    Each image is paired with one image of each other split in its cluster: the first
+    that is kept, or the first if none is.
     clusters: of `find_clusters`. codes: of `read_codes`.
-    Columns: distance (bits), dataset (""), and those of both images, of the test image
-    (or the validation image of a pair with train) with the ending _a. Of several first
-    images, one that is kept counts. Sorted by row_a, distance and row, the row numbers.
+    Columns: distance (bits), dataset ("", this one), and those of both images, of the
+    test image (or the validation image of a pair with train) with the ending _a. Sorted
+    by row_a, distance and row, the row numbers.
     """
     members = clusters.reset_index(names="row")
     # A pair is of two ranks, the lower one first: test 0, validation 1, train 2.
     members["rank"] = members["split"].map(RANKS).fillna(1)
+    # Kept images first, then the first of each rank in each cluster.
     firsts = members.sort_values("keep", ascending=False, kind="stable")
     firsts = firsts.drop_duplicates(["cluster", "rank"])
     # Each member with the first of each rank in its cluster, at either end of the pair.

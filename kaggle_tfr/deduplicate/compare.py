@@ -28,9 +28,9 @@ def read_datasets(compare_with: Sequence[str]) -> pd.DataFrame:
 
     compare_with: parts or folders of parts; each is a folder, a gs:// address or a
         slug. Of a slug only the fingerprints are downloaded.
-    Columns: those of `read_fingerprints`, and dataset: what `compare_with` calls it,
-    without `PRIVATE` folders (all but the last of an absolute path), and the folder of
-    the part if that is one of several.
+    Columns: those of `read_fingerprints` (image_id, split, label_name, hashes …), and
+    dataset: what `compare_with` calls it, without `PRIVATE` folders (all but the last
+    of an absolute path), and the folder of the part if that is one of several.
     Raises: FileNotFoundError, ValueError: each names the part and what is wrong.
     """
     # The first table, without rows, is only used if there is no other one.
@@ -50,7 +50,7 @@ def find_overlap(
 ) -> pd.DataFrame:
     """Find the images that are also in other datasets: the nearest one in each.
 
-    hashes: of `load_hashes`. others: of `read_datasets`.
+    hashes: of `load_hashes`, a row for each of our images. others: of `read_datasets`.
     Columns: row (row number of `hashes`), distance (bits), orientation (EXIF), dataset,
     and image_id_a, split_a and label_name_a of the other image. Sorted by row; one row
     at most for each image and dataset.
@@ -59,7 +59,8 @@ def find_overlap(
         hashes = hashes.head(0)  # nothing is searched
     n_images = len(hashes)
     table = pd.concat([hashes, others.assign(problem="")], ignore_index=True)
-    # Pairs contain the first row with equal hashes alone: it stands for all of them.
+    # Pairs contain the first row with equal hashes alone: it stands for all of them. a
+    # and b are these first rows in `table`, of our image and of the other one.
     first = find_first(table)
     mine = pd.DataFrame({"row": range(n_images), "a": first[:n_images]})
     theirs = (
@@ -71,7 +72,7 @@ def find_overlap(
             b=first[n_images:],
         )
     )
-    theirs = theirs.drop_duplicates(["b", "dataset"])
+    theirs = theirs.drop_duplicates(["b", "dataset"])  # one of equal images
     near = find_pairs(table, settings.max_bits, settings.rotated_bits)
     # Each pair in both directions, and the rows of `theirs` with themselves: an image
     # of ours with equal hashes has the same first row.
@@ -84,8 +85,9 @@ def find_overlap(
 def _mirror_pairs(near: pd.DataFrame, rows: pd.Series) -> pd.DataFrame:
     """Return pairs in both directions, and each of `rows` with itself.
 
-    near: of `find_pairs`: a < b, and only the first row with equal hashes is in it. So
-    an image and another one with equal hashes are the pair of a row with itself.
+    near: of `find_pairs`: a < b, in which the first row with equal hashes stands for
+    all of them. So two images with equal hashes are the pair of a row with itself.
+    rows: these first rows for the images of other datasets.
     """
     swapped = near.rename(columns={"a": "b", "b": "a"})
     equal = pd.DataFrame(

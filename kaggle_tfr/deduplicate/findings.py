@@ -62,6 +62,7 @@ def _note_conflicts(copied: pd.DataFrame, counted: str) -> None:
     for none) and reason. counted: the number of all clusters, as "12 clusters".
     Nothing is noted if no image has a label.
     """
+    # Labels of images that the user drops do not count.
     has_vote = (copied["label"] >= 0) & (copied["reason"] != "override: dropped")
     n_labels = copied[has_vote].groupby("cluster")["label"].transform("nunique")
     conflicts = copied.loc[n_labels.index[n_labels > 1]]
@@ -80,8 +81,9 @@ def _note_conflicts(copied: pd.DataFrame, counted: str) -> None:
 
 
 def _note_leaks(leaks: pd.DataFrame, n_images: pd.Series) -> None:
-    """Note the copies in each two splits; "!" if labelled copies of test images stay.
+    """Note, for each two splits, the images with a copy in the other split.
 
+    The note is marked "!" if labelled copies of test images are kept.
     leaks: of `find_leaks`: a row for each pair of images in two splits. n_images: of
     each split, by its name.
     """

@@ -38,16 +38,19 @@ def verify_geometry(
 
     images: columns path and n_bytes. pairs: of `find_candidates`; a and b are row
     numbers of `images`.
+    inliers: places of image a that one shift, rotation and scale carries onto places
+    of image b; -1 for a pair that is not compared.
     verdict: "hash" within MAX_BITS (see `are_near`), "geometry" with 12 inliers, else
-    "rejected". With SECOND_LOOK, the first 500 near pairs are compared, too, as a
-    second witness; the others and mirrored ones have -1 inliers. The orientation of a
-    pair with 12 inliers becomes that of the transform.
+    "rejected", which is not accepted. With SECOND_LOOK, the first 500 pairs within
+    MAX_BITS are compared, too, for information: they stay accepted. Mirrored pairs are
+    never compared. The orientation of a pair with 12 inliers becomes that of the
+    transform.
     work_dir: `geometry.parquet` in it is saved during the work; a rerun reads it and
     verifies new pairs only.
     """
     is_near = are_near(pairs, settings)
     n_witnessed = MAX_WITNESSED if settings.second_look else 0
-    # Not pairs of mirrored images: a transform cannot mirror.
+    # ROTATED: orientations without mirroring, because a transform cannot mirror.
     is_compared = ~is_near | (np.cumsum(is_near) <= n_witnessed)
     compared = pairs[is_compared & pairs["orientation"].isin(ROTATED)]
     verified = _compare_places(images, compared, work_dir).reindex(pairs.index)
@@ -68,10 +71,12 @@ def _compare_places(
     pairs: pd.DataFrame,
     work_dir: str,
 ) -> pd.DataFrame:
-    """Return the table of pairs with inliers and orientation, as `_compare_block` does.
+    """Compare the images of each pair; return a table with inliers and orientation.
 
-    Its index is that of `pairs`. Known pairs are read from geometry.parquet: those
-    whose paths and numbers of bytes are the same.
+    Its index is that of `pairs`; inliers and orientation are as in `_compare_block`.
+    Known pairs are read from geometry.parquet: those whose paths and numbers of bytes
+    are the same.
+    images: columns path and n_bytes. pairs: a, b, row numbers of `images`.
     """
     files = pd.DataFrame(
         {
@@ -82,7 +87,7 @@ def _compare_places(
     )
     table = compute_columns(
         _compare_block,
-        files.assign(inliers=-1, orientation=1),
+        files.assign(inliers=-1, orientation=1),  # with the dtypes of the results
         names=["inliers", "orientation"],
         key=[*files],
         path=work_dir and f"{work_dir}/geometry.parquet",
@@ -93,9 +98,10 @@ def _compare_places(
 
 
 def _compare_block(table: pd.DataFrame) -> list[tuple[int, int]]:
-    """Return inliers and orientation of each pair of the columns path_a and path_b.
+    """Return (inliers, orientation) of the images in path_a and path_b of each row.
 
-    orientation: of EXIF, by which b is rotated as a is, to a quarter turn.
+    inliers: matching places, see `find_transform`. orientation: EXIF's number of the
+    quarter turn (1, 8, 3 or 6) that rotates b as a is.
     """
     results = []
     paths = table[["path_a", "path_b"]]
@@ -112,10 +118,11 @@ def _compare_block(table: pd.DataFrame) -> list[tuple[int, int]]:
 # are computed from these in a hundredth of the time that the features take.
 @lru_cache(1 << 15)
 def find_features(path: str) -> Features:
-    """Return at most 400 features of an image, none if it cannot be read.
+    """Return at most 400 SIFT features of an image, none if it cannot be read.
 
-    Their places are those in the image with a short side of `SIDE` pixels; narrow ones
-    are smaller.
+    Two arrays: the places of the features, float32 (n, 2), x and y in pixels of the
+    image at a short side of `SIDE` (192; narrow images are smaller), and descriptors of
+    the pixels around them, uint8 (n, 128).
     """
     # Half of OpenCV's contrast threshold, because small images have few features.
     sift = cv2.SIFT.create(400, contrastThreshold=0.02)
@@ -142,16 +149,16 @@ def _load_grey(path: str) -> np.ndarray:
 
 
 def find_transform(path_a: str, path_b: str) -> tuple[np.ndarray, int]:
-    """Return the transform of places of image a to those of b, and its inliers.
+    """Return the transform of places of image a to those of b, and how many fit it.
 
     The transform, float64 (2, 3), is a shift, rotation and scale as in
-    `cv2.warpAffine`, in images with a short side of `SIDE` pixels; it is 0 where none
-    is found.
+    `cv2.warpAffine`, in images with a short side of `SIDE` pixels. If none is found, it
+    is all 0, with 0 places that fit (inliers).
     """
     features = find_features(path_a)  # places, and their descriptors
     others = find_features(path_b)
     transform = None
-    if len(others[0]):
+    if len(others[0]):  # `_match` needs one to choose from
         places, other_places = _match(features, others)
         if len(places) > 2:  # any two fit a transform exactly
             transform, is_inlier = cv2.estimateAffinePartial2D(
@@ -167,7 +174,11 @@ def find_transform(path_a: str, path_b: str) -> tuple[np.ndarray, int]:
 
 
 def _match(features: Features, others: Features) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places of matching features in both images, float32 (n, 2) each."""
+    """Return the places of matching features in both images, float32 (n, 2) each.
+
+    Row i of both results is one match. features, others: of `find_features`; at least
+    one of the others.
+    """
     places, descriptors = features
     other_places, other_descriptors = others
     cosine = _to_vectors(descriptors) @ _to_vectors(other_descriptors).T

@@ -67,7 +67,8 @@ def save_clusters(
 
     clusters: of `find_clusters`; their index becomes the column row.
     leaks: of `find_leaks`, and of `find_overlap` with columns of this dataset's images.
-    Columns with _a become test_id and test_split, also for pairs without a test image.
+    In the CSV, image_id_a and split_a are called test_id and test_split, also for pairs
+    without a test image.
     """
     leaks = leaks.rename(columns={"image_id_a": "test_id", "split_a": "test_split"})
     text = storage.format_csv(leaks[LEAK_COLUMNS])
@@ -91,10 +92,12 @@ def load_clusters(work_dir: str) -> tuple[pd.DataFrame, DuplicateSettings]:
 
 
 def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
-    """Return the good rows that are kept, with their `cluster` (-1: none).
+    """Return the images that become records: not rejected, and kept by 02.
 
-    They have the index of `images`, without the columns `NOT_OF_RECORDS`. Rows of one
-    cluster must share a fold. An image without a cluster is kept.
+    They have the index of `images`, and a column cluster (-1: none); images of one
+    cluster must share a fold. Without the columns `NOT_OF_RECORDS`: input_dir,
+    decision, keep and reason. An image without a cluster is kept.
+    images: of 01, with problem ("" for a good one). clusters: of `find_clusters`.
     Raises: ValueError: no row is left.
     """
     table = match_clusters(images, clusters)
@@ -108,10 +111,10 @@ def choose_rows(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
 
 
 def match_clusters(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame:
-    """Return the images with their columns of clusters; those without a cluster, too.
+    """Return all images with the columns cluster, keep and reason of their clusters.
 
-    New columns: cluster (-1: none), keep (bool, True without a cluster) and reason (NA:
-    none). images, clusters: the index of both has row numbers of images.
+    cluster: -1 for none; keep: bool, True without a cluster; reason: NA without one.
+    images, clusters: the index of both has row numbers of images.
     """
     table = images.join(clusters[["cluster", "keep", "reason"]])
     table["cluster"] = table["cluster"].fillna(-1).astype("int64")
@@ -122,9 +125,10 @@ def match_clusters(images: pd.DataFrame, clusters: pd.DataFrame) -> pd.DataFrame
 def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, int]:
     """Count the images by outcome, the most frequent first; each image counts once.
 
-    Of the outcomes that fit an image, the first in this order counts.
-    Keys: labelled records, test records, in earlier parts, rejected (labelled and test
-    images), and those of `REASONS`; none is 0. Records are images to be written.
+    The outcome of an image is the first that fits: "rejected" (labelled and test
+    images), "in earlier parts", "test records" and "labelled records" (images to be
+    written), or that of its reason in `REASONS`, such as "duplicates dropped". Outcomes
+    of no image are left out.
     """
     table = match_clusters(images, clusters)
     outcomes = {

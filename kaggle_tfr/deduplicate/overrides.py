@@ -31,12 +31,14 @@ FILE = "decisions.parquet"  # in WORK_DIR
 
 
 def read_overrides(file: str, images: pd.DataFrame, labels: Labels) -> pd.DataFrame:
-    """Return the decisions of OVERRIDES, checked against the images of 01.
+    """Return the user's decisions in the CSV OVERRIDES, checked against the images.
 
     file: the parameter, "" for none. images, labels: of `explore.load_images`.
-    Columns: image_id, action, value (text); a <= b, the row numbers of the image and of
-    the other image of a pair; for other actions, both are that of the image.
-    Raises: OSError: the file cannot be read. ValueError: it lists the wrong rows.
+    Columns: image_id, action, value (text); a <= b, row numbers of `images`: those of
+    both images for the actions "same" and "different", whose value is the other
+    image_id; for other actions, both are that of the image.
+    Raises: OSError: the file cannot be read. ValueError: some rows cannot be applied;
+    the error lists them.
     """
     rows = _read_rows(file) if file else pd.DataFrame(columns=COLUMNS, dtype=str)
     is_pair = rows["action"].isin(PAIR_ACTIONS)
@@ -79,6 +81,7 @@ def _find_rows(ids: pd.Series, images: pd.DataFrame) -> pd.Series:
     """
     good = images.query("problem == ''")
     full_names = good["split"] + "/" + good["image_id"]
+    # Without all names that two images have.
     names = pd.concat([full_names, good["image_id"]]).drop_duplicates(keep=False)
     return pd.Series(names.index, names).reindex(ids, fill_value=-1)
 
@@ -103,8 +106,9 @@ def correct_images(
     decisions: pd.DataFrame,
     labels: Labels,
 ) -> pd.DataFrame:
-    """Return the images with the labels of the user; records keep theirs.
+    """Return the images with the labels, decisions and groups that OVERRIDES gives.
 
+    An image with a record in an earlier part keeps its label.
     New columns: decision ("keep", "drop" or ""); if there are groups, override_group
     has them, NA for other images. Of decisions that contradict each other, the last one
     counts. decisions: of `read_overrides`; column a has the row number of the image.
@@ -129,10 +133,10 @@ def correct_pairs(
     decisions: pd.DataFrame,
     codes: np.ndarray,
 ) -> pd.DataFrame:
-    """Return the pairs with those that the user adds and cuts: verdict "user".
+    """Return the pairs, with the decisions of the user: rows of the verdict "user".
 
-    Such a pair replaces that of the same images; it is accepted if the user calls them
-    the same. Sorted by a and b.
+    Such a row replaces the pair of the same images, or is a new one. It is accepted for
+    the action "same", and not for "different". Sorted by a and b.
     pairs: columns a < b, distance, orientation, inliers, verdict, accepted. decisions:
     of `read_overrides`. codes: of `read_codes`.
     """
@@ -151,10 +155,11 @@ def correct_pairs(
 
 
 def load_corrected(work_dir: str) -> tuple[pd.DataFrame, Labels, np.ndarray]:
-    """Return the corrected images of 01, its labels, and the rows called different.
+    """Return the images of 01 as OVERRIDES corrects them, their labels, and cut rows.
 
     The images have the classes that OVERRIDES gives them; `Labels` stay as they are.
-    The rows, int64 (n,), are those of images that the user calls different from others.
+    The cut rows, int64 (n,), are those of images that the user calls different from
+    another one; they may repeat.
     Raises: FileNotFoundError: 01 or 02 has not run.
     """
     images, labels = load_images(work_dir)

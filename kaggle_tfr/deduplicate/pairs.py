@@ -41,13 +41,13 @@ Rows = np.ndarray | pd.Series  # row numbers
 def find_candidates(
     hashes: pd.DataFrame, settings: DuplicateSettings
 ) -> tuple[pd.DataFrame, DuplicateSettings]:
-    """Find the pairs within MAX_BITS, and those that SECOND_LOOK verifies.
+    """Find the pairs within MAX_BITS, and farther ones that SECOND_LOOK verifies.
 
     hashes: of `load_hashes`.
     Return the pairs, as `find_pairs` does, and the settings, whose second_look is which
     pairs beyond MAX_BITS are among them: "all" within 70 bits, "nearest" for the
-    likeliest of them, "" for none. "auto" verifies none of over 50,000 images, and none
-    of over 10 million pairs.
+    likeliest of them, "" for none. The caller verifies these by their geometry. "auto"
+    adds none for over 50,000 images, and none if there are over 10 million pairs.
     Raises: TooManyPairs: over 10 million pairs within MAX_BITS, or for True within 70.
     """
     radius = max(settings.max_bits, CANDIDATE_BITS)
@@ -74,8 +74,8 @@ def _choose_likeliest(
 ) -> tuple[pd.DataFrame, DuplicateSettings]:
     """Return the near pairs and the likeliest others, as `find_candidates` does.
 
-    The likeliest are the `MAX_VERIFIED` pairs with the lowest sum of the bits between
-    their fine hashes and twice the distance, which is that of the other four hashes.
+    The likeliest are the `MAX_VERIFIED` (100,000) pairs for which this is lowest: twice
+    the distance of the four hashes, plus the bits that differ in the fine hash.
     pairs: of `find_pairs`, which have row numbers of `hashes`.
     """
     far_pairs = pairs[~are_near(pairs, settings)]
@@ -148,13 +148,14 @@ def _search(
     """Find pairs a < b of these rows that are near when b is rotated: int64 (2, n).
 
     codes: of `read_codes`, of all images. rows: row numbers, ascending. orientation:
-    EXIF's, 1 to 8; 1 does not rotate.
+    EXIF's, 1 to 8; 1 does not rotate. radius: in bits of 256.
     """
     plain = _rotate(codes[rows], 1)
     if orientation == 1:
         return rows[near_pairs(plain, radius)]
     # One search of both. Below, b counts from the first rotated code: a pair of two
-    # plain codes has b < 0, one of two rotated codes b < a, so a < b leaves mixed ones.
+    # plain codes has b < 0, one of two rotated codes b < a, so a < b leaves mixed ones,
+    # and of these only those whose second image is rotated.
     both = np.concatenate([plain, _rotate(codes[rows], orientation)])
     a, b = near_pairs(both, radius)
     b -= len(plain)
@@ -177,7 +178,8 @@ def read_codes(hashes: pd.DataFrame) -> np.ndarray:
     The first 32 columns are the four hashes, which `max_bits` counts. hashes: of
     `load_hashes`, a row per image.
     """
-    words = hashes[[*HASHES, *ROTATION_BITS]].to_numpy(np.uint64)
+    words = hashes[[*HASHES, *ROTATION_BITS]].to_numpy(np.uint64)  # ten of 64 bits
+    # The highest byte of each word first, as the bits were packed.
     return words.astype(">u8", order="C").view(np.uint8)
 
 
@@ -185,7 +187,8 @@ def find_first(hashes: pd.DataFrame) -> np.ndarray:
     """Return for each row the first row with equal hashes, int64 (n,).
 
     It is the row itself if there is no earlier one, and -1 for unreadable images. For
-    images of almost no texture it is the first row with an equal file.
+    images of almost no texture, whose hashes are noise, it is the first row with an
+    equal file.
     hashes: of `load_hashes`.
     """
     codes = read_codes(hashes).view("S80").ravel()  # one value per image

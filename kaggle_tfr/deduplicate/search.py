@@ -39,10 +39,13 @@ class TooManyPairs(ValueError):  # noqa: N818 - the caller may do without them
 def near_pairs(codes: np.ndarray, radius: int) -> np.ndarray:
     """Find all pairs of codes within `radius` bits: int64 (2, m), rows a < b, sorted.
 
+    Only codes that agree in a key, some of their 256 bits, are compared. `choose_keys`
+    chooses keys so that each pair within the radius agrees in one of them at least.
     codes: uint8 (n, 32).
     Raises: TooManyPairs: more than `MAX_PAIRS`, 10 million.
     """
     n_codes = max(1, len(codes))
+    # A task searches with one key.
     tables = parallel.run(
         partial(search_table, codes, radius=radius),
         choose_keys(n_codes, radius),
@@ -63,22 +66,27 @@ def near_pairs(codes: np.ndarray, radius: int) -> np.ndarray:
 def choose_keys(n_codes: int, radius: int) -> list[list[int]]:
     """Return the numbers of the bits (0 to 255) that are the key of each table.
 
-    Codes within `radius` bits have the same key in one table at least. The design with
-    the fewest tables is chosen: one with an empty key, or keys of two to five blocks. A
-    bucket would have four to eight codes if all keys were equally frequent.
+    In a table, codes with the same bits of its key share a bucket, and only these are
+    compared. Codes within `radius` bits have the same key in one table at least.
+    Method: the 256 bits are cut into blocks, and the blocks are put into groups; each
+    `key_size` (two to five) blocks of a group are a key. The design with the fewest
+    tables is chosen; one has a single table with an empty key, so that all codes are
+    compared with all.
     """
+    # A bucket would have four to eight codes if all keys were equally frequent.
     key_bits = (n_codes // 8 + 1).bit_length()
     # To sort a table takes as long as to compare each code with about 100 others. The
-    # table with an empty key compares it with all.
+    # table with an empty key compares it with all, so it costs as much as n / 100.
     designs = [(n_codes // 100, 0, 1, [range(1)])]
     for key_size in range(2, 6):
         n_blocks = BITS * key_size // key_bits
-        # n_blocks - n_groups * (key_size - 1) > radius: more blocks agree than groups
-        # can hold with less than `key_size` in each, so a group has a whole key.
+        # At most `radius` blocks differ. n_blocks - radius > n_groups * (key_size - 1):
+        # more blocks agree than all groups can hold with less than `key_size` in each,
+        # so in one group at least a whole key agrees.
         n_groups = (n_blocks - radius - 1) // (key_size - 1)
         groups = [range(first, n_blocks, n_groups) for first in range(n_groups)]
         n_tables = sum(comb(len(group), key_size) for group in groups)
-        if groups:
+        if groups:  # none if the radius is too large for this key size
             designs.append((n_tables, key_size, n_blocks, groups))
 
     _, key_size, n_blocks, groups = min(designs)  # by the number of tables
@@ -95,7 +103,7 @@ def _list_bits(blocks: Sequence[int], n_blocks: int) -> list[int]:
 
 
 def search_table(codes: np.ndarray, key_bits: list[int], *, radius: int) -> np.ndarray:
-    """Find pairs in the radius with equal bits of the key: int64 (2, m), a < b.
+    """Find pairs in the radius with equal bits of the key: int64 (2, m), rows a < b.
 
     If there are more pairs than `MAX_PAIRS`, some of them are missing, but more than
     `MAX_PAIRS` are found. codes: uint8 (n, 32). key_bits: numbers of bits, 0 to 255.
@@ -110,6 +118,7 @@ def search_table(codes: np.ndarray, key_bits: list[int], *, radius: int) -> np.n
     bucket = key - (size << 32)
     order = np.argsort(bucket)
     words = codes.view(np.uint64)[order].T.copy()  # (4, n), ordered by buckets
+    # Pairs of places in `order` become pairs of rows.
     pairs = order[_compare_neighbours(words, bucket[order], radius)]
     return np.sort(pairs, axis=0)
 
@@ -119,12 +128,13 @@ def _compare_neighbours(
     bucket: np.ndarray,
     radius: int,
 ) -> np.ndarray:
-    """Find pairs in the radius that share a bucket: int64 (2, m) of places.
+    """Find pairs in the radius that share a bucket: int64 (2, m), columns of `words`.
 
     Each code is compared with the next one, then with the one after that, and so on, as
     far as the largest bucket reaches. If more than `MAX_PAIRS` are found, it stops.
     words: the codes, uint64 (4, n), ordered by `bucket`.
-    bucket: the bucket's number minus 2**32 times its size, ascending.
+    bucket: of each code, the bucket's number minus 2**32 times the number of codes in
+    it, ascending: large buckets come first.
     """
     found = [np.empty((2, 0), np.int64)]
     n_found = 0
@@ -147,12 +157,14 @@ def _compare_at_offset(
     offset: int,
     radius: int,
 ) -> np.ndarray:
-    """Return the places of codes near the code `offset` places later in the bucket.
+    """Return which codes are near the code `offset` places later in the same bucket.
 
+    They are columns of `words`, int64 (m,).
     words: uint64 (4, n), the four words of each code, sorted by bucket. bucket: equal
     for codes of one bucket; of all codes, also those after `words`. radius: in bits.
     """
-    # Two words of 64 bits rule out most pairs of a radius up to 47, three up to 71.
+    # The first words rule out most pairs, in less time than all four: one word of 64
+    # bits for a radius up to 23, two up to 47, three up to 71.
     first_words = words[: 1 + radius // 24]
     # 256 overflows to 0 in uint8; the last line rejects such a pair.
     distance = sum(

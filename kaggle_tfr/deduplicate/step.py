@@ -30,6 +30,7 @@ def run(values: Values) -> Found:
     """Find near-duplicates, decide which images to keep, and save the files for 03.
 
     These are decisions.parquet, leaks.csv, duplicates.json and duplicates.parquet.
+    Return the tables of what was found, for the notebook.
     values: the parameters of 02 by name, for example a notebook's `globals()`.
     Raises: FileNotFoundError: 01_explore has not run; ValueError: OVERRIDES or
     COMPARE_WITH cannot be applied.
@@ -48,6 +49,7 @@ def run(values: Values) -> Found:
     # With all 80 columns, distances are those of the nearest orientation.
     codes = read_codes(hashes)[:, : 80 if settings.mirrored else 32]
 
+    # The settings then have what SECOND_LOOK did.
     pairs, settings = find_candidates(hashes, settings)
     pairs = verify_geometry(images, pairs, settings, work)
     pairs = correct_pairs(pairs, decisions, codes)
@@ -56,6 +58,7 @@ def run(values: Values) -> Found:
     images["is_elsewhere"] = images.index.isin(overlap["row"])
     clusters = find_clusters(images, pairs[pairs["accepted"]], codes, settings)
     leaks = find_leaks(clusters, codes)
+    # FACTS: image_id, label_name, split and path; with cluster, keep and reason.
     facts = match_clusters(images[FACTS], clusters)
     overlap = overlap.join(facts, on="row")
 
@@ -79,8 +82,8 @@ def run(values: Values) -> Found:
 def _describe_pairs(pairs: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
     """Return the pairs as in `Found.pairs`: nearest first, with facts of both images.
 
-    Columns distance and inliers become bits and matches; `FACTS` are added with the
-    endings _a and _b. a, b: row numbers of `images`.
+    Columns distance and inliers become bits and matches; `FACTS` (image_id, label_name,
+    split, path) are added with the endings _a and _b. a, b: row numbers of `images`.
     """
     pairs = pairs.sort_values("distance", kind="stable", ignore_index=True)
     pairs = pairs.rename(columns={"distance": "bits", "inliers": "matches"})

@@ -26,16 +26,18 @@ def compute_columns(
 
     The order of the rows stays.
     compute: picklable; takes up to `BLOCK` rows, returns the values of `names` of each,
-    as a tuple or a mapping.
+    as a tuple or a mapping, whose other keys are ignored.
     table: its index counts from 0; the columns `names` have their dtypes already.
     key: rows of the file with the same values in these columns are not computed again.
     path: the parquet file, "" for none. It is replaced whenever 2,000 rows, and a fifth
-    of those in it, are new, and at the end; then it has the rows of this table alone.
+    of those known before, are computed, and after the last ones; then it has the rows
+    of this table alone.
     """
     done = _read_known(table, names, key, path)
     # Sorted, so that rows that need the same file are computed together.
     missing = table.drop(done.index).sort_values(key)
-    # Lists, one for each block, in the order of `missing`.
+    # Lists, one for each block, in the order of `missing`. `run` is a generator: the
+    # loop below takes the values while further blocks are computed.
     results = run(
         compute,
         blocks(missing, BLOCK),
@@ -62,8 +64,8 @@ def _read_known(
 ) -> pd.DataFrame:
     """Return the rows of the table that are in the file, with `names` from the file.
 
-    They are found by the columns `key`, and have the index of the table. There are none
-    if the file is missing, or `path` is "".
+    They have the index of the table. Rows with equal columns `key` are the same.
+    There are none if the file is missing, or `path` is "".
     """
     try:
         saved = storage.read_parquet(path).drop_duplicates(key)

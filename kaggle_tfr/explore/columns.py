@@ -38,18 +38,19 @@ def sort_columns(rows: pd.DataFrame) -> Columns:
 
 
 def _sort_column(cells: pd.Series) -> str:
-    """Return what a column contains, as a key of `sort_columns`."""
+    """Return what a column contains: a key of `sort_columns`, such as "label"."""
     name = str(cells.name)
     cells = cells.str.strip().str.lower().str.removesuffix(".0")
     values = set(cells).difference(MISSING)  # without "", "nan" …
     codes = values.difference(EMPTY_CODES)  # nor "-1", which also means no mask
+    # RUNS matches a run-length code, "start length start length …".
     if codes and all(re.fullmatch(RUNS, code) for code in codes):
         return "code"
     if LABEL_NAME.fullmatch(name):
         return "label"
     if cells.nunique() < 2:  # an empty cell beside one value is a second value
         return "single"
-    if all(map(name_split, values)):
+    if all(map(name_split, values)):  # each is a word such as train, val or test
         return "split"
     # Besides 0, 1, true and false, -1 for an uncertain label.
     if values.issubset([*FLAGS, "-1"]):
@@ -63,9 +64,10 @@ def find_labels(rows: pd.DataFrame) -> list[str]:
     """Return the names of the label columns in a CSV, by their names and values.
 
     With run-length codes: the first column called like labels, if there is one, and
-    that of the codes. Otherwise the only column called like labels. If none is called
-    so, columns of splits, of groups and with one value are left out: the only one left,
-    or all that are left if they have only 0 and 1.
+    the first column of codes. Otherwise the only column called like labels. If none is
+    called so, columns of splits, of groups and with one value are left out: the only
+    one left, or all that are left if they have only 0 and 1.
+    rows: of the CSV, every cell is text.
     Raises: ValueError: it is not clear which columns they are.
     """
     columns = sort_columns(rows)
@@ -86,8 +88,9 @@ def find_labels(rows: pd.DataFrame) -> list[str]:
 def find_kind(cells: pd.Series) -> dict[str, str]:
     """Return the parameters for a column of labels: {} if each cell is a class.
 
-    LABEL_KIND for a quantity: more different numbers than `MANY` and a quarter of the
-    cells. LABEL_SEPARATOR for lists of labels.
+    {"LABEL_KIND": "number"} for a quantity: there are more different numbers than
+    `MANY`, 20, and than a quarter of the cells, and the column is not called like
+    labels. {"LABEL_SEPARATOR": …} for lists of labels, as "cat|dog".
     """
     values = cells[~cells.isin(MISSING)].drop_duplicates()
     numbers = pd.to_numeric(values, errors="coerce")
@@ -97,8 +100,8 @@ def find_kind(cells: pd.Series) -> dict[str, str]:
     for separator in "|;, ":  # each of the four characters
         # All parts of all cells, one a row.
         words = values.str.split(separator, regex=False).explode().str.strip()
-        # Names of classes can have commas and blanks. In lists, each word is also the
-        # only one of some cell, or there are few different words.
+        # Names of classes can have commas and blanks, but hardly "|". In lists, each
+        # word is also the only one of some cell, or there are few different words.
         is_list = words.isin(values).all() or 2 * words.nunique() < len(values)
         # More words than values: the separator is in some of them.
         if len(words) > len(values) and (is_list or separator == "|"):

@@ -90,24 +90,25 @@ class Files:
             found = [
                 alike or self._find(end) for alike, end in zip(found, ends, strict=True)
             ]
-            # If 5 % of the ids share their folders with files, all ids must: else an
-            # id of a missing folder would get a file of its name elsewhere.
+            # If more than 5 % of the ids are found, the others are missing: with fewer
+            # folders, an id may find a file of the same name in another folder.
             if sum(map(bool, found)) > 0.05 * len(found):
                 break
-            # Without their first folders; "" if nothing is left.
+            # Try them without their first folders; "" if nothing is left.
             ends = [end.partition("/")[2] for end in ends]
         return found
 
     def _find(self, end: str) -> Found:
         """Return the files whose paths end with this path, compared as by `loosen`.
 
-        Of several files, only those with exactly this whole path; if there are none,
-        only those that end with exactly this text; else all.
+        So case, the ending and zeros in front of a number do not count. Of several
+        files, only those with exactly this whole path; if there are none, only those
+        that end with exactly this text; else all.
         """
         if not end:
             return ()
         depth = end.count("/") + 1
-        # As many names of a file's path are compared.
+        # As many names of a file's path are compared. Each index is made once.
         if depth not in self._named:
             self._named[depth] = _index_names([*self.images, *self.others], depth)
         alike = self._named[depth].get(loosen(end), ())
@@ -120,18 +121,24 @@ class Files:
 
 
 def _index_names(files: Iterable[str], depth: int) -> Named:
-    """Return the files by the last `depth` names of their paths, as of `loosen`."""
+    """Return the files by the last `depth` names of their paths, for look-ups by id.
+
+    The names are compared as by `loosen`: without case, ending and leading zeros.
+    """
     files_of = Named()
     for file in files:
         names = _clean(file).split("/")
         key = loosen("/".join(names[-depth:]))
-        # At most 100, because as many ids would each go through all files of a name.
+        # At most 100 files of a name, because each id of the name is compared with all.
         files_of[key] = (*files_of.get(key, ()), file)[:100]
     return files_of
 
 
 def _clean(text: str) -> str:
-    """Return a path in Unicode's form NFC, with "/" between names, none around it."""
+    """Return a path in Unicode's form NFC, with "/" only between its names.
+
+    A "./" in front is removed, and backslashes become "/".
+    """
     path = unicodedata.normalize("NFC", text).replace("\\", "/")
     return path.strip("/").removeprefix("./")
 
@@ -172,7 +179,8 @@ def list_files(
     """
     skipped = {f"{storage.real_path(output)}/" for output in excluded}
     is_outside = _walk(storage.real_path(folder), skipped)
-    # By the ending of the name; links to folders outside, which end with "/", as well.
+    # By the ending of the name. Links to folders outside, which end with "/", are among
+    # them, so that they are reported as images with a problem.
     images = sorted(filter(IMAGE.search, is_outside))
     others = sorted(is_outside.keys() - images)
     outside = set(filter(is_outside.get, is_outside))  # the paths with True
@@ -267,7 +275,7 @@ def is_generic(folder: str) -> bool:
 def name_split(word: str) -> str:
     """Return the split that a word means, "" for none.
 
-    The names of validation splits stay, because output files use them.
+    The names "val", "valid" and "dev" stay, because output files use them.
 
     >>> name_split("Test_images"), name_split("stage_1_train"), name_split("val2017")
     ('test', 'train', 'val')

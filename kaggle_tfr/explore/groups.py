@@ -28,19 +28,19 @@ RULES = [
 
 
 def add_groups(images: pd.DataFrame, group_column: str) -> pd.DataFrame:
-    """Return the images with the column of GROUP_COLUMN; "" is no group.
+    """Return the images with a column of their groups by GROUP_COLUMN; "" is no group.
 
-    group_column: a column, the rule "folder" or "names: REGEX", whose text is the name
-    of the column that is added. Nothing is added for "" and for columns of the steps
-    themselves (`RESERVED`), such as exif_time, which are known later.
+    group_column: a column of the images, "folder", or "names: REGEX", which is searched
+    in their paths. The column of groups has this text as its name. None is added for ""
+    and for columns that the steps add later (`RESERVED`), such as exif_time.
     Raises: ValueError: there is no such column, or the rule fits no image.
     """
     if not group_column or group_column in RESERVED:
         return images
     paths = images.groupby("input_dir", observed=True)["path"]
-    # Paths below their input's folder, which is the name of the group.
+    # Paths below the folder of their input, which is `paths.name`, the key of groupby.
     names = paths.transform(lambda paths: paths.str.removeprefix(f"{paths.name}/"))
-    # The folder of an image is meant, even if a CSV has a column of this name.
+    # "folder" is the folder of an image, even if a CSV has a column of this name.
     columns = images.drop(columns=FOLDER, errors="ignore")
     groups = read_rule(
         group_column,
@@ -62,6 +62,7 @@ def find_groups(images: pd.DataFrame) -> str:
     sites, and fewer groups precede more; `RULES` for paths come last.
     images: of `read_table`.
     """
+    # Sorted, so that images with similar paths, as in one group, are in it together.
     images = images.sort_values("path").head(20_000)
     columns = images.nunique().sort_values().index
     rules = [

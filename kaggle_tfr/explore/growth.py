@@ -43,15 +43,17 @@ KEPT = [
 
 
 def read_records(folds_from: str | Sequence[str], work_dir: str) -> pd.DataFrame:
-    """Return one row per record in FOLDS_FROM; attrs["plan"] is the newest plan.json.
+    """Return one row per record of the dataset in FOLDS_FROM, whose folds are kept.
 
+    `join_records` gives their folds to the images. No rows if FOLDS_FROM is empty.
+    attrs["plan"] is the content of the newest part's plan.json.
     folds_from: an earlier work folder, a CSV such as folds.csv, or all parts of a
         dataset, as folders or slugs, or the folder that contains them; "" for none.
     work_dir: WORK_DIR, which must be another folder.
     Columns of the records: those of `read_fingerprints`; folder, of the part; path,
-        for a record without an image: "earlier:part-3/train/7.jpg", which no file has;
-        and problem, which is "". Those of a CSV, which has no plan, are image_id,
-        split, fold, and part, which is -1.
+        such as "earlier:part-3/train/7.jpg", which no file has, for records whose image
+        is missing or has changed; and problem, which is "". Those of a CSV, which has
+        no plan, are image_id, split, fold, and part, which is -1.
     Raises: FileNotFoundError, ValueError: also if a part of the dataset is missing.
     """
     names = list_texts(folds_from)
@@ -70,11 +72,13 @@ def read_records(folds_from: str | Sequence[str], work_dir: str) -> pd.DataFrame
     tables = chain.from_iterable(map(_read_folder, folders))
     records = pd.concat(tables, ignore_index=True)
     part = records["part"].astype(str)
+    # GONE, "earlier:", begins paths that no file has.
     place = GONE + "part-" + part + "/" + records["split"]
     records["path"] = place + "/" + records["image_id"]
     records["problem"] = ""
     records.attrs["plan"] = _load_plan(records)
-    # A work folder also has the records of the parts that it continues.
+    # A work folder also has the records of the parts that it continues, so a record
+    # may be read twice.
     return records.drop_duplicates("path", ignore_index=True)
 
 
@@ -93,7 +97,8 @@ def _load_plan(records: pd.DataFrame) -> dict[str, Any]:
     # In the folder of the part with the highest number.
     path = f"{folders[records['part'].argmax()]}/plan.json"
     plan = storage.parse_json(storage.read_text(path), path, "Copy it again.")
-    # The number of the plan's last part, since parts are numbered on from 1.
+    # The number of the last part is that of all parts: each plan numbers its parts on
+    # from those of the plan before, the first from 1.
     if len(parts) != PlanId.from_dict(plan).part_numbers.stop - 1:
         raise ValueError(
             f"FOLDS_FROM has records of the parts {parts.tolist()}, but needs those of "
@@ -104,10 +109,10 @@ def _load_plan(records: pd.DataFrame) -> dict[str, Any]:
 
 
 def _read_csv(name: str) -> pd.DataFrame:
-    """Return image_id, split, fold and part of each row of a CSV; part is -1.
+    """Return image_id, split, fold and part of each row of a CSV such as folds.csv.
 
-    That means that the images have no records. Without a column of splits, all are in
-    train.
+    part is -1: the CSV gives folds, but the images have no records in a part. Without a
+    column of splits, all are in train.
     Raises: FileNotFoundError; ValueError: a column is missing.
     """
     text = io.BytesIO(storage.read_bytes(find_file(name)))
@@ -128,6 +133,7 @@ def _read_folder(folder: str) -> Iterator[pd.DataFrame]:
     A work folder that continues parts also has their records, in earlier.parquet.
     Column folder: that of the part.
     """
+    # A folder without parts in it is a part itself.
     for part in list_parts(folder, FINGERPRINTS_FILE) or [folder]:
         yield read_fingerprints(part).assign(folder=part)
     earlier = f"{folder}/{RECORDS}"
@@ -142,18 +148,20 @@ def join_records(
 ) -> Table:
     """Return the images with their records, and the labels of the earlier parts.
 
-    images, labels: of 01. records: of `read_records`.
+    images, labels: of 01; its labels stay if the records are of a CSV. records: of
+    `read_records`.
     New columns: part, the number of the part with the record (0: none, -1: a CSV gives
-    the fold), and fold (-1: none). Records of parts without an image follow. An image
-    with a record keeps its split, label_name and fold. If its file is rejected or has
-    another digest now, it has the path of a record without an image: it is not read.
+    the fold), and fold (-1: none). An image with a record keeps the record's split,
+    label_name and fold. If its file is rejected or has another digest now, its path is
+    one that no file has, so that it is not read. Records of parts whose image is not in
+    the input are rows at the end.
     Raises: ValueError: the input has other labels.
     """
     # The index of `found` has the rows of the images; `gone` are without an image.
     found, gone = _match(images, records)
     joined = images.assign(part=0, fold=-1)
-    # What replaces the image's: image_id, split, label_name, fold, part, digest, path
-    # and problem. A CSV has some of them.
+    # KEPT, which replaces the image's: image_id, split, label_name, fold, part, digest,
+    # path and problem (""). A CSV has some of these columns.
     columns = records.columns.intersection(KEPT)
     joined.loc[found.index, columns] = found[columns]
 
@@ -182,7 +190,9 @@ def _add_gone(
 ) -> Table:
     """Return the images and the records without one, with the labels of the plan.
 
-    plan: the newest plan.json. `label` is numbered again for all rows.
+    images: those of the input, joined to their records. gone: records whose image is
+    not in the input. plan: the newest plan.json.
+    `label` is numbered again for all rows, by label_name.
     Raises: ValueError: as `_keep_labels`.
     """
     labels = _keep_labels(labels, Labels.from_dict(plan["labels"]))
@@ -192,7 +202,8 @@ def _add_gone(
     images = pd.concat([images, rows], ignore_index=True)
     if labels.kind == "multi":
         columns = list(labels.label_columns)
-        # label_name has all labels of an image, with "|" between them.
+        # label_name, which may be that of a record, has all labels of an image, with
+        # "|" between them. The columns of 0 and 1 are made of it.
         flags = images["label_name"].str.get_dummies("|")
         flags = flags.reindex(columns=columns, fill_value=0)
         images[columns] = flags.astype(np.int8)
@@ -203,13 +214,14 @@ def _add_gone(
 def _match(
     images: pd.DataFrame, records: pd.DataFrame
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the records of images, by the rows of these, and those without an image.
+    """Return the records that have an image, and those that have none.
 
-    The id decides, then the content: in class folders, an image that moves to another
-    class has another id. A test image may have the id of another one: it matches only
-    records of test images. An image has one record at most.
+    Index of the first table: the rows of the images. An image has one record at most.
+    The id decides, then the digest of the file: in class folders, an image that moves
+    to another class has another id. A test image and a labelled one may have the same
+    id: test images match only records of test images.
     """
-    row = pd.Series(np.nan, records.index)
+    row = pd.Series(np.nan, records.index)  # of the image of each record
     for column in records.columns.intersection(["image_id", "digest"]):
         is_taken = images.index.isin(row)
         is_free = (images[column] != "") & ~is_taken
@@ -242,6 +254,7 @@ def _list_gone(
     What a record does not contain is 0 or "". group_column: GROUP_COLUMN of the plan.
     """
     gone = records.reindex(columns=images.columns)
+    # Any input, because the column of categories takes no other value.
     gone["input_dir"] = images["input_dir"].iloc[0]
     if group_column in images:
         # Parts have digests of the groups' names: where the input has the group, its

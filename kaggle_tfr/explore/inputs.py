@@ -94,8 +94,8 @@ def read_table(
 def _read_inputs(settings: Values, files: Files | None) -> Table:
     """Return the rows of the main input and of the further ones, and the labels.
 
-    A further input has the settings of the main one but LABEL_MAP, SPLIT_COLUMN and
-    TEST_CSV, changed by its own in MORE_INPUTS. Its labels are of the same kind.
+    A further input has the settings of the main one except LABEL_MAP, SPLIT_COLUMN and
+    TEST_CSV, and then its own in MORE_INPUTS. Its labels are of the same kind.
     """
     further = [
         _find_further(more["INPUT_DIR"], settings["INPUT_DIR"])
@@ -128,6 +128,7 @@ def _find_further(folder: str, input_dir: str) -> str:
     """
     below = os.path.join(input_dir, folder)
     top = os.path.join(input_dir, folder.partition("/")[0])
+    # If only `top` exists, the rest of the path is misspelt: the error names `below`.
     if storage.exists(below) or (storage.exists(top) and not find_folder(folder)):
         return find_input(below)
     return find_input(folder)
@@ -140,9 +141,10 @@ def _add_further(
 ) -> pd.DataFrame:
     """Return the rows with those of a further input, whose test images are not used.
 
-    A file that both inputs have is the row of the first one whose CSV lists it.
+    A file that both inputs have keeps only the row of the first one whose CSV lists it.
     images: of the inputs before. more: of the further one, changed in place. number: of
-    the further input, from 1: its `source`, and in front of ids that repeat.
+    the further input, from 1, for its column `source`, and in front of its ids that an
+    earlier input has.
     """
     is_test = (more["split"] == "test") & (more["problem"] == "")
     more.loc[is_test, "problem"] = "test image of a further input"
@@ -152,8 +154,8 @@ def _add_further(
 
     images = pd.concat([images, more], ignore_index=True)
     is_unlisted = images["problem"].str.startswith(NO_ROW)
-    # NO_ROW begins the problem of files that no CSV lists. They come last, so
-    # `duplicated` finds them if the file is also in an earlier row.
+    # NO_ROW begins the problem of files that no CSV lists. These rows are sorted to the
+    # end, so that `duplicated` finds them if another row has the same file.
     paths = images["path"][is_unlisted.sort_values(kind="stable").index]
     is_again = paths.duplicated() & (paths != "")
     return images.drop(paths.index[is_again]).reset_index(drop=True)
@@ -167,7 +169,8 @@ def _read_input(
     """Return a row for each image of one input, and its labels.
 
     known: the labels of the main input, for a further one. files: those of INPUT_DIR,
-    if they are listed already. `source` is 0. Raises: as `read_table`.
+    if they are listed already. `source` is 0, which the caller changes for a further
+    input. Raises: as `read_table`, also if most images cannot be used.
     """
     input_dir = settings["INPUT_DIR"]
     patterns = list_texts(settings["PATTERN"])
@@ -211,7 +214,8 @@ def _read_files(
     """
     rows = list_rows(files, settings)
     text = _read_text(rows, files, settings)
-    # Its last column has the codes of masks.
+    # The last column of `text` has the run-length codes. Images without a row may be
+    # those without a mask: then their problem is removed from `rows`.
     if settings["LABEL_KIND"] == "masks" and not text.empty:
         _accept_unlisted(rows, text.iloc[:, -1])
     return label_rows(rows, text, settings, known)
@@ -224,8 +228,9 @@ def _read_text(
 ) -> pd.DataFrame:
     """Return the text of the columns or rules in LABEL_COLUMN, one column for each.
 
-    If it is "": that of the columns by `find_labels`, or of class folders without a
-    CSV. Labels that end the ids of masks are in front, as the column `TAIL`.
+    If it is "": that of the columns by `find_labels`, or of class folders if there is
+    no CSV. For masks, labels after the files' names ("Fish" of "1.jpg_Fish") are the
+    first column, `TAIL`.
     rows: of `list_rows`.
     Raises: ValueError: there is no such column, or LABEL_COLUMN is needed.
     """
@@ -250,9 +255,10 @@ def _read_text(
 
 
 def _accept_unlisted(rows: pd.DataFrame, codes: pd.Series) -> None:
-    """Remove the problem of images without a row if the CSV lists only masks.
+    """Remove the problem of images without a row if no code in the CSV is empty.
 
-    That is so if the labelled images with an empty code are those without a row.
+    Then they are images without a mask. This is so if, apart from test images, exactly
+    the images without a row have an empty code.
     rows: of `list_rows`, changed in place. codes: the run-length code of each row.
     """
     has_no_row = rows[PROBLEM].str.startswith(NO_ROW)
@@ -313,11 +319,11 @@ def note_doubts(
     labels: Labels,
     label_column: str | Sequence[str],
 ) -> None:
-    """Note why the labels are probably wrong.
+    """Note why the labels are probably wrong, for one of three reasons.
 
     All images are of one class, there are more classes than half of the images, or a
     class is called like a split or a folder of images. `note_combs` checks masks.
-    label_column: LABEL_COLUMN; names of classes that it chooses are not doubted.
+    label_column: LABEL_COLUMN; if the user has set it, no class's name is a doubt.
     """
     if labels.kind == "masks":
         note_combs(images, labels)

@@ -51,7 +51,8 @@ def to_line(text: str) -> str:
 def format_recipe(values: Mapping[str, Any], comments: Sequence[str]) -> str:
     """Return the text of a recipe: a line for each comment and for each parameter.
 
-    Raises: ValueError: a value is not text, which notebooks could not be given.
+    Raises: ValueError: a value has NUL or bytes that are not UTF-8, which cannot be
+    passed to a notebook.
     """
     lines = [f"# {to_line(comment)}" for comment in comments]
     for name, value in values.items():
@@ -61,7 +62,7 @@ def format_recipe(values: Mapping[str, Any], comments: Sequence[str]) -> str:
         if NO_TEXT.search(text):
             raise ValueError(f"{name} cannot be {value!r}, which is not text.")
         setting = f"{name}: {to_line(text)}"
-        # Of the table of parameters; a few have none.
+        # The description in the table of parameters, "" for a few of them.
         description = PARAMETERS[name].description or "as in the data"
         lines.append(f"{setting:48} # {description}")
     return "\n".join(lines) + "\n"
@@ -87,7 +88,8 @@ def write_recipe(source: str, out: str | None = None) -> tuple[str, list[str]]:
 def propose_recipe(source: str) -> Layout:
     """Return the recipe for a folder or Kaggle slug, and comments on it.
 
-    The comments contain the doubts, and what 01 would read or why it would stop.
+    The comments contain the doubts, and what notebook 01 would read with this recipe,
+    or why it would stop.
     Raises: FileNotFoundError: there are no images; ValueError: a name is not text.
     """
     folder, name, input_dir = locate(source)
@@ -103,6 +105,7 @@ def propose_recipe(source: str) -> Layout:
     for label_column in (values.get("LABEL_COLUMN", ""), list[str]()):
         try:
             read = {**values, "LABEL_COLUMN": label_column}
+            # It adds GROUP_COLUMN, N_FOLDS and comments.
             _add_table(values, comments, *read_table(folder, read, files=files))
             break
         except (ValueError, OSError) as error:
@@ -116,7 +119,7 @@ def locate(source: str) -> tuple[str, str, str]:
     source: a folder, a gs:// address or a Kaggle slug.
     """
     folder = output_dir(find_input(source))
-    # A path, or the slug as it is given.
+    # The absolute path of a folder, or the slug as it is given.
     input_dir = folder if folder == output_dir(source) else source.strip("/")
     name = to_slug(os.path.basename(input_dir))[:40]
     return folder, name or "images", input_dir
@@ -125,8 +128,9 @@ def locate(source: str) -> tuple[str, str, str]:
 def detect_layout(files: Files) -> Layout:
     """Return the parameters of labels, splits and tests in a folder, and comments.
 
-    The first CSV that names images has the labels: those in the fewest folders come
-    first, of these those called train. CSVs called test or submission are TEST_CSV.
+    The first CSV that names images has the labels. CSVs with the fewest folders in
+    their paths come first, then those called train. The first one that is called test
+    or submission is TEST_CSV.
     Raises: as `propose_recipe`.
     """
     if are_shards(files):
@@ -147,7 +151,8 @@ def detect_layout(files: Files) -> Layout:
 def _detect_labels(names: Sequence[str], files: Files) -> Recipe:
     """Return the parameters of labels in CSVs; if there are none, in folders.
 
-    names: of CSVs; all with the columns of the first that names images are used.
+    names: of CSVs, of which the first 20 are read. The first one that names images is
+    used, and with it all that name images and have the same columns.
     """
     images = [image for image in files.images if files.split_of(image) != "test"]
     has_classes = len(set(map(files.class_of, images))) > 1
@@ -178,7 +183,7 @@ def _detect_columns(rows: pd.DataFrame) -> Recipe:
         "ID_COLUMN": rows.index.name,
         "LABEL_COLUMN": "",
     }
-    columns = sort_columns(rows)
+    columns = sort_columns(rows)  # names by what they contain; "code": of masks
     if columns["split"]:
         values["SPLIT_COLUMN"] = columns["split"][0]
     if columns["code"]:
@@ -227,9 +232,10 @@ def _detect_folders(
 def _have_classes(images: Sequence[str]) -> bool:
     """Return whether the names of images begin with those of a few classes.
 
-    Each name is words and a number, as in cat_12.jpg. The words are at least two, with
-    five images or more, and none is called like a split or a folder of images.
+    Each name is a class and a number, as in cat_12.jpg. There are at least two classes,
+    each has five images or more, and none is called like a split or a folder of images.
     """
+    # Images of each class; those with other names are not counted.
     counts = pd.Series(images, dtype=str).str.extract(PREFIX)[0].value_counts()
     if len(counts) < 2 or counts.sum() < len(images) or counts.min() < 5:
         return False
@@ -252,6 +258,7 @@ def _add_table(
     if set(images["split"]) - {"train", "test"}:
         values["N_FOLDS"] = 0
         comments.append("N_FOLDS is 0, because validation images are given")
+    # Problems without their details, which follow a colon.
     problems = images["problem"].str.split(":").str[0].replace("", "good")
     counts = images.groupby(["split", problems]).size().to_dict()
     names = good["label_name"].replace("", None).value_counts()

@@ -10,17 +10,21 @@ from kaggle_tfr.schema import Labels
 def note_combs(images: pd.DataFrame, labels: Labels) -> None:
     """Note that codes may count by rows, if most masks look like combs.
 
-    At most 50 good images are measured, which are spread over all, each by its longest
-    code. Square images do not count: a mask fits them in both orders.
+    The run-length codes count pixels by columns. A mask whose code counts by rows is
+    torn into thin teeth. At most 50 good images are measured, which are spread over
+    all, each by its longest code. Square images are left out: there, the mask by rows
+    is the transposed mask by columns, and looks no different.
     """
     masked = images.query("problem == '' and label_name != '' and height != width")
     sample = masked.iloc[:: 1 + len(masked) // 50]
     n_combs = 0
     for row in sample.to_dict("records"):
         code = max((row[name] for name in labels.label_columns), key=len)
+        # The mask of the code, read by columns and read by rows, each encoded in the
+        # other direction.
         by_columns = transpose_code(code, row["width"], row["height"])
         by_rows = transpose_code(code, row["height"], row["width"])
-        # In the wrong order, a mask is torn into more runs in the other direction.
+        # Read in the wrong order, a mask has more runs in the other direction.
         n_combs += len(by_columns) > len(by_rows)
     # Thin lines and noise look like combs in either order.
     if n_combs > 0.75 * len(sample):
@@ -38,9 +42,10 @@ def check_codes(
     labels: Labels,
     rle_order: str,
 ) -> None:
-    """Make the codes of images count by columns; one that does not fit is a problem.
+    """Make the run-length codes of images count by columns, and report bad ones.
 
-    images: changed in place; with a column of codes for each of labels.label_columns.
+    images: changed in place: the columns of codes, labels.label_columns, and problem,
+    which names the column if a code does not fit its image; bad codes stay.
     rle_order: how the codes count now, by "columns" or by "rows".
     """
     for name in labels.label_columns:

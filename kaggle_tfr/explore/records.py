@@ -55,7 +55,8 @@ def read_records(settings: Values, known: Labels | None = None) -> Table:
     image_id: that of the record, or its address below INPUT_DIR ("x.tfrec#17") if there
     is none or if it repeats. Features other than image, label, id, size and split
     become columns.
-    known: the labels of the main input, for a further one.
+    settings: the parameters of 01 by name. known: the labels of the main input, for a
+    further one.
     Raises: FileNotFoundError: no shard; ValueError: INPUT_SCHEMA is needed, or cannot
     be used.
     """
@@ -70,7 +71,8 @@ def read_records(settings: Values, known: Labels | None = None) -> Table:
     tables = parallel.run(read_shard, listed, label="Reading shards")
     records = pd.concat(tables, ignore_index=True)
 
-    # The shards decide, not LABEL_KIND; LABEL_MAP may still rename.
+    # The shards decide, not LABEL_KIND. Their labels.json numbers the classes, unless
+    # LABEL_MAP renames them.
     settings = {**settings, "LABEL_KIND": saved.kind, "LABEL_SEPARATOR": ""}
     if saved.classes and not settings["LABEL_MAP"]:
         known = known or saved
@@ -81,11 +83,12 @@ def read_records(settings: Values, known: Labels | None = None) -> Table:
 def _load_labels(folders: Iterable[str], schema: RecordSchema) -> Labels:
     """Return the labels.json of the shards, or labels as the schema has them.
 
-    Those of the schema count if labels.json has another kind, or is missing; they have
-    no classes but those of label columns.
+    Those of the schema count if labels.json has another kind, or is missing; their
+    classes are the label columns, if there are any.
     folders: of parts.
     """
     saved = share_labels(folders)
+    # "labels" is the source of a list of 0 and 1.
     kind = "multi" if schema.key_of("labels") else schema.kind
     columns = schema.label_columns
     return saved if saved.kind == kind else Labels(kind, columns, columns)
@@ -96,10 +99,12 @@ def _name_rows(records: pd.DataFrame, saved: Labels) -> pd.DataFrame:
 
     records: of `_read_shard`; columns of `SOURCES` (image, label, id, size, split …)
     and of labels are dropped, others stay. An id is the image_id of the record, or its
-    address if there is none or if it repeats.
+    address ("x.tfrec#17") if there is none or if it repeats.
+    saved: the labels, with their columns.
     """
     used = [*SOURCES, *saved.label_columns]
     rows = records.drop(columns=used, errors="ignore")
+    # Whole numbers become integers, also beside missing values.
     rows = rows.convert_dtypes(convert_string=False, convert_floating=False)
     file = rows[FILE]
     ids = records.get("image_id", file).fillna(file)
@@ -108,12 +113,12 @@ def _name_rows(records: pd.DataFrame, saved: Labels) -> pd.DataFrame:
 
 
 def _read_text(records: pd.DataFrame, saved: Labels) -> pd.DataFrame:
-    """Return the text of the labels of records, "" for none.
+    """Return the labels of records as text, "" for none, as `label_rows` takes them.
 
-    Columns: the name of the class, or else its number; or one for each of several
-    labels; for masks the name of the label and "/code", with a row for each code, so
-    that the index repeats.
-    saved: the labels.json of the shards; its classes replace their numbers.
+    Columns, by the kind of labels: "single": label_name, or else label; "multi" and
+    "number": one for each label column; "masks": the name of the label and "/code", the
+    run-length code, with a row for each code, so that the index repeats.
+    saved: the labels.json of the shards; its classes replace numbers of `label`.
     """
     columns = list(saved.label_columns)
     if saved.kind == "single":
@@ -130,13 +135,16 @@ def _read_text(records: pd.DataFrame, saved: Labels) -> pd.DataFrame:
 def list_shards(settings: Values) -> pd.DataFrame:
     """Return file, split and part of each shard in INPUT_DIR, sorted by file.
 
-    PATTERN chooses them, else their names. file: below INPUT_DIR.
+    They are the files that PATTERN chooses, or without it those named like TFRecords.
+    file: below INPUT_DIR. part: the path of the part's folder.
     Shards that a shards.csv lists, but whose file is missing, are among them. A shard
-    that none lists has the split in its name, and INPUT_DIR as its part.
+    that no shards.csv lists has the split in its name, and INPUT_DIR as its part.
+    settings: the parameters of 01 by name; EXCLUDED: folders that are not input.
     Raises: FileNotFoundError: no shard; ValueError: parts of different datasets.
     """
     input_dir = settings["INPUT_DIR"]
     files = list_files(input_dir, (), settings["EXCLUDED"])
+    # Split and part of each file that is not an image.
     places = _place_shards(files.others, input_dir)
     patterns = list_texts(settings["PATTERN"])
     chosen = [fnmatch.filter(places, pattern) for pattern in patterns]
@@ -157,10 +165,10 @@ def list_shards(settings: Values) -> pd.DataFrame:
 
 
 def _place_shards(names: Sequence[str], input_dir: str) -> dict[str, tuple[str, str]]:
-    """Return split and folder of the part of each file, and of those in a shards.csv.
+    """Return (split, part folder) of each file, and of those that a shards.csv lists.
 
-    names: paths below input_dir. A file that no shards.csv lists has the split in its
-    name, and input_dir as its part.
+    names: paths below input_dir, which are the keys. A file that no shards.csv lists
+    has the split in its name, and input_dir as its part.
     """
     places = {name: (parse_split(name), input_dir) for name in names}
     for listing in fnmatch.filter(names, "*shards.csv"):
@@ -179,11 +187,13 @@ def _choose_schema(
 ) -> RecordSchema:
     """Return INPUT_SCHEMA, the schema.json in a folder, or that of a known dataset.
 
-    The known dataset has most features of all those in `KNOWN` whose features are in
-    the first labelled record that is not damaged.
+    The known dataset is the one with most features of those in `KNOWN` whose features
+    are all in the first labelled record that is not damaged.
+    shards: of `list_shards`. folder: of the first part.
     Raises: as `read_records`.
     """
     schema = "" if settings["INPUT_SCHEMA"] == "auto" else settings["INPUT_SCHEMA"]
+    # For "", `choose_schema` reads schema.json.
     if schema or storage.exists(f"{folder}/schema.json"):
         return choose_schema(folder, schema)
     walk = partial(_walk_records, input_dir=settings["INPUT_DIR"])
@@ -203,10 +213,11 @@ def _choose_schema(
 
 
 def _walk_records(shard: str, input_dir: str) -> Iterator[tuple[Features, str]]:
-    """Yield features and problem ("") of each record; with a problem, no features.
+    """Yield (features, "") of each record in a shard, ({}, problem) of a damaged one.
 
-    A shard that cannot be read, is empty or leads outside input_dir is one problem. The
-    features stay valid after the next step.
+    A shard that cannot be read, is empty, or is a link out of input_dir is one problem.
+    The features stay valid after the next step.
+    shard: its path below input_dir.
     """
     path = f"{input_dir}/{shard}"
     if not storage.is_inside(path, input_dir):
@@ -234,9 +245,10 @@ def _read_shard(
 ) -> pd.DataFrame:
     """Return a row for each record of a shard, also for a damaged one.
 
-    Columns (object): `FILE`, the address of the image, such as "x.tfrec#17"; `SPLIT`;
-    `PROBLEM`, "" for none; and the values of the features by their sources in the
-    schema, as `_read_values` returns them, NaN where a record has none.
+    Columns (object): `FILE`, the address of the image, such as "x.tfrec#17" or
+    "x.tfrec#image/encoded=17"; `SPLIT`; `PROBLEM`, "" for none; and the values of the
+    features by their sources in the schema, as `_read_values` returns them, NaN where a
+    record has none.
     shard: file, below input_dir, and split.
     """
     name, split = shard
@@ -250,7 +262,8 @@ def _read_shard(
             # A missing feature has no values.
             if not list_values(features[image_key]):
                 row[PROBLEM] = f"no image in the feature '{image_key}'"
-            # Without a feature in its address, the only one like an image is read.
+            # An address without a feature means the only feature that begins like an
+            # image file. Unless that is `image_key`, the address names `image_key`.
             elif list_image_features(features) != [image_key]:
                 row[FILE] = f"{name}#{image_key}={number}"
         rows.append(row)
@@ -258,9 +271,10 @@ def _read_shard(
 
 
 def _read_values(features: Features, schema: RecordSchema) -> dict[str, Any]:
-    """Return the values of a record by their sources: text or numbers.
+    """Return the values of a record, text or numbers, by their sources in the schema.
 
-    A list of 0 and 1 for several labels becomes a value for each label, by its name.
+    A source is the column of the table from which a feature is, such as "label". A list
+    of 0 and 1 for several labels becomes a value for each label, by its name.
     Other lists, missing values, and bytes that are not text are left out.
     """
     row: dict[str, Any] = {}

@@ -25,9 +25,9 @@ NONE = "none"  # SPLIT_COLUMN without given splits, not even those of folders
 NO_ROW = "no row"  # begins the problem of a file that no CSV lists
 SEVERAL_FILES = "several files"
 LINK_PROBLEM = "link leads outside INPUT_DIR"
-# Columns beside those of the CSV: "/" cannot begin the name of one of its columns.
+# Columns beside those of the CSV, whose names are assumed not to begin with "/".
 ID, FILE, SPLIT, PROBLEM, TAIL = "/image_id", "/path", "/split", "/problem", "/tail"
-# The folder of the CSV, and what a row has after the cells of the header.
+# The folder of the CSV, and the first cell of a row beyond the header.
 CSV_FOLDER, LONG = "/folder", "/long"
 OF_CSV = "^[^/]"  # matches the columns of the CSV
 NO_ROWS = pd.DataFrame(columns=[ID, FILE, SPLIT, PROBLEM], dtype=str)
@@ -37,8 +37,9 @@ def list_rows(files: Files, settings: Values) -> pd.DataFrame:
     """Return the rows of LABELS_CSV and TEST_CSV, and of the files without a row.
 
     Columns: `ID`; `FILE`, below INPUT_DIR, "" if it is missing; `SPLIT`; `PROBLEM`, ""
-    for none; `TAIL`, the labels that end ids, for masks; and those of LABELS_CSV as
-    text. The first ones begin with "/", so that a CSV cannot have them.
+    for none; for masks `TAIL`, a label after the file's name, if the CSV has them
+    ("Fish" of "0011165.jpg_Fish"); and those of LABELS_CSV as text. The names in these
+    constants begin with "/", so that they differ from those of the CSV.
     Raises: FileNotFoundError, ValueError: a setting does not fit the data.
     """
     if settings["SPLIT_COLUMN"] == NONE:  # "none": not even the splits of folders
@@ -46,13 +47,15 @@ def list_rows(files: Files, settings: Values) -> pd.DataFrame:
     labelled = _list_labelled(files, settings)
     listed = set(labelled[FILE]) - {""}
     tests = _list_tests(files, settings["TEST_CSV"], listed)
+    # Without a LABELS_CSV, a file without a row is not a problem.
     no_row = "" if labelled.empty else f"{NO_ROW} in {settings['LABELS_CSV']}"
     unlisted = _list_unlisted(files, listed.union(tests[FILE]), no_row)
 
     rows = pd.concat([labelled, unlisted, tests], ignore_index=True).fillna("")
     rows.loc[rows[FILE].isin(files.outside), PROBLEM] = LINK_PROBLEM
     of_folder = rows[FILE].map(files.split_of)
-    # The split of the CSV, or that of the folder, or train.
+    # The split of the CSV, or that of the folder, or train. `first_problem` returns the
+    # first text that is not "", also of splits.
     rows[SPLIT] = first_problem(rows[SPLIT], of_folder).replace("", "train")
     return rows
 
@@ -64,8 +67,9 @@ def _list_unlisted(
 ) -> pd.DataFrame:
     """Return the rows of the images that no CSV lists, sorted, with their path as id.
 
-    listed: files with a row. problem: that of these rows, but images in test folders
-    need no row and have none.
+    Columns: `ID`, `FILE`, `PROBLEM`.
+    listed: files with a row. problem: of the rows that are returned; "" in test
+    folders, whose images need no row.
     """
     rest = sorted(set(files.images).difference(listed))
     problems = ["" if files.split_of(name) == "test" else problem for name in rest]
@@ -78,8 +82,9 @@ def _list_unlisted(
 
 
 def _list_labelled(files: Files, settings: Values) -> pd.DataFrame:
-    """Return the rows of LABELS_CSV, none if the file is missing and the default.
+    """Return the rows of LABELS_CSV, joined to their files; none without a LABELS_CSV.
 
+    The default, "train.csv", may be missing.
     Columns: as `_join_csvs`. Raises: as `list_rows`, also if no column names images.
     """
     cells = read_csvs(settings["LABELS_CSV"], files)
@@ -107,9 +112,10 @@ def _list_tests(
     """
     cells = read_csvs(test_csv, files)
     cells[SPLIT] = "test"
-    # ID_COLUMN, PATH_TEMPLATE and the like are of LABELS_CSV.
+    # With the defaults, since ID_COLUMN, PATH_TEMPLATE and the like are of LABELS_CSV.
     rows = _join_csvs(cells, files, DEFAULTS)
     is_new = ~rows[FILE].isin(listed)
+    # NO_ROWS is an empty table with the four columns.
     return rows.loc[is_new, list(NO_ROWS)].drop_duplicates(ID)
 
 
@@ -117,12 +123,12 @@ def read_csvs(names: str | Sequence[str], files: Files) -> pd.DataFrame:
     """Return the rows of CSVs as text, and what the next steps fill in, as "".
 
     Columns: `ID`, `FILE`, `SPLIT`, `PROBLEM`, all "" yet; those of the CSVs;
-    `CSV_FOLDER`, the folder in `names`; `LONG`, what a row has after the cells of the
-    header. Blank rows are left out.
+    `CSV_FOLDER`, the folder in the CSV's name; `LONG`, the first cell of a row beyond
+    the header. Only the first four if no CSV is read. Blank rows are left out.
     names: paths below INPUT_DIR, or of CSVs elsewhere. A default may be missing.
     Raises: FileNotFoundError; ValueError: a file is not a CSV in UTF-8.
     """
-    tables = [NO_ROWS]
+    tables = [NO_ROWS]  # an empty table with the first four columns
     for name in list_texts(names):
         file = storage.resolve(files.folder, name)
         # Such as "train.csv", which LABELS_CSV is without a setting.
@@ -146,9 +152,10 @@ def _explain(problem: str) -> Iterator[None]:
 
 
 def parse_text(data: bytes) -> pd.DataFrame:
-    """Return the cells of a CSV in UTF-8 as text, "" for none, and the column `LONG`.
+    """Return the cells of a CSV in UTF-8 as text, "" for none.
 
-    The separator is the most frequent one of comma, semicolon and tab in the header. A
+    The last column, `LONG`, has the first cell of a row beyond the header. The
+    separator is the most frequent one of comma, semicolon and tab in the header. A
     blank line is a row. A column without a name is called "/" and its number.
     Raises: ValueError: the data is not UTF-8, or two columns have the same name.
     """
@@ -205,7 +212,7 @@ def find_ids(rows: pd.DataFrame, files: Files) -> str:
         if n_images > max(most_found, len(unique) / 2):
             best = column
             most_found = n_images
-    # A name of a column with a digit or a dot that is also a file's is a first row.
+    # A column that is called like a file, such as "0017.jpg", has no header.
     if re.search(r"[\d.]", best) and any(files.join([best])):
         raise ValueError(
             f"the first row of the CSV names the image '{best}', so its header is "
@@ -228,16 +235,19 @@ def _join_csvs(
     files: Files,
     settings: Values,
 ) -> pd.DataFrame:
-    """Return the rows of CSVs with `ID`, `FILE`, `SPLIT` and `PROBLEM`.
+    """Return the rows of CSVs with the files that they name.
 
-    Columns of names are dropped; labels after names of masks become `TAIL`. The rows
-    are `NO_ROWS`, an empty table, if no column has the names of images.
+    `ID`, `FILE`, `SPLIT` and `PROBLEM` are filled in; the columns with the names of
+    images and the ids are dropped. For masks, labels after names, such as "Fish" of
+    "1.jpg_Fish", become the column `TAIL`. The result is `NO_ROWS`, an empty table, if
+    no column has the names of images.
     rows: of `read_csvs`, changed in place.
     Raises: ValueError: a setting does not fit.
     """
     split_column = settings["SPLIT_COLUMN"]
     if split_column not in ("", NONE):
-        _read_splits(rows, split_column)
+        _read_splits(rows, split_column)  # fills SPLIT and PROBLEM
+    # The column with the names of images; that of PATH_TEMPLATE is added to `rows`.
     key = "" if rows.empty else _find_key(rows, files, settings)
     if not key:
         return NO_ROWS
@@ -247,8 +257,9 @@ def _join_csvs(
             rows[TAIL] = tails
 
     rows.loc[rows[key] == "", PROBLEM] = f"no value for '{key}'"
+    # LONG: the first cell of a row beyond the header.
     rows.loc[rows[LONG] != "", PROBLEM] = "more cells than the header"
-    _find_files(rows, key, files)
+    _find_files(rows, key, files)  # fills FILE, and PROBLEM where it is still ""
 
     id_column = settings["ID_COLUMN"] or key
     rows[ID] = _make_unique(rows[id_column], rows[FILE])
@@ -271,10 +282,11 @@ def _find_key(
     files: Files,
     settings: Values,
 ) -> str:
-    """Return the column of the names of images, "" for none.
+    """Return the column with the names of images, "" for none.
 
-    It is that of PATH_TEMPLATE, which is added to `rows`, else ID_COLUMN, else found by
-    its cells. Raises: ValueError: a setting does not fit.
+    With PATH_TEMPLATE, this column is added to `rows` in place, and called like the
+    template. Otherwise it is ID_COLUMN or, without one, found by its cells.
+    Raises: ValueError: a setting does not fit.
     """
     column: str = settings["ID_COLUMN"]
     if column:
@@ -286,7 +298,7 @@ def _find_key(
 
 
 def _fill_template(template: str, rows: pd.DataFrame) -> list[str]:
-    """Return the name of each row by PATH_TEMPLATE, "" if a cell is empty.
+    """Return the name of each row's image by PATH_TEMPLATE, "" if a cell is empty.
 
     Raises: ValueError: the template does not fit the columns.
     """
@@ -303,12 +315,14 @@ def _fill_template(template: str, rows: pd.DataFrame) -> list[str]:
 
 
 def _read_splits(rows: pd.DataFrame, column: str) -> None:
-    """Fill `SPLIT` by SPLIT_COLUMN: train, validation, test, "" for another word.
+    """Fill `SPLIT` in place by SPLIT_COLUMN: train, validation, test.
 
-    Another word is a problem of the row. Raises: ValueError: there is no such column.
+    Another word becomes "", and the `PROBLEM` of the row.
+    Raises: ValueError: there is no such column.
     """
     check_column(column, rows, "SPLIT_COLUMN")
     words = rows[column]
+    # "Valid" to "valid", and that to "validation".
     rows[SPLIT] = words.map(name_split).map(SPLIT_NAMES).fillna("")
     rows.loc[rows[SPLIT] == "", PROBLEM] = (
         f"not a split in column '{column}': '" + words + "'"
@@ -322,9 +336,11 @@ def _find_files(
 ) -> None:
     """Fill `FILE` by the names, and `PROBLEM` where there is no file or several.
 
+    An earlier problem of a row stays.
     rows: of `read_csvs`, changed in place. key: the column of the names.
     """
-    # A name is looked up beside its CSV first; `join` repeats it without the folder.
+    # Names are looked up beside their CSV first. If few of them are found, `join` tries
+    # the others without the folder.
     joined = files.join(rows[CSV_FOLDER] + "/" + rows[key])
     places = zip(joined, rows[CSV_FOLDER], rows[SPLIT], strict=True)
     found = [_choose(*place, files) for place in places]

@@ -17,7 +17,8 @@ def run(values: Values) -> Table:
     """Read and measure all images of the input, and save the files for 02.
 
     Return one row per image, with the columns of `read_table` and of `measure`, and the
-    labels. `problem` is the reason why an image is rejected, "" for a good one.
+    labels. `problem` is the reason why an image is rejected, "" for a good one. If the
+    dataset grows, only the saved table has the earlier records of FOLDS_FROM.
 
     values: the parameters of 01 by name, for example a notebook's `globals()`.
     Raises: FileNotFoundError: the input, a CSV or all images are missing; ValueError:

@@ -61,6 +61,8 @@ def measure(
     Raises: TimeoutError: a bucket does not answer.
     """
     table = images[["image_id", "path", "problem"]].reset_index(drop=True)
+    # BLANK: the columns MEASURED and those of the hashes, with the values for an image
+    # that cannot be read.
     table = table.assign(bit_depth=labels.bit_depth, **BLANK)
     paths = blocks(table["path"].tolist(), 1024)
     # A file whose size or time of change differs is read again.
@@ -70,7 +72,8 @@ def measure(
         _read_block,
         table,
         names=[*BLANK, "problem"],
-        # Images with a problem do not have the empty one: they are read again.
+        # An image that could not be read is saved with its problem. It has none here
+        # yet, so the saved row does not match: the image is read again.
         key=["path", "file_bytes", "changed", "bit_depth", "problem"],
         path=work_dir and f"{work_dir}/hashes.parquet",
         label="Reading images",
@@ -78,6 +81,7 @@ def measure(
     measured = table[[*MEASURED, "problem"]]
     images = images.assign(**measured.set_index(images.index))
     if labels.kind == "masks":
+        # Changes the codes and problems in place, not those of the caller's table.
         check_codes(images, labels, rle_order)
     return images
 
@@ -95,9 +99,10 @@ def _inspect_files(paths: list[str]) -> np.ndarray:
 
 
 def _read_block(table: pd.DataFrame) -> list[dict]:
-    """Return the values of the columns `BLANK` and the problem of each row.
+    """Read images; return the measured values, hashes and problem of each row.
 
-    An image that cannot be used has the values of `BLANK`, 0 and "", but for n_bytes.
+    Keys: the names of the columns `BLANK`, and problem. An image that cannot be used
+    has the values of `BLANK`, 0 and "", but for n_bytes.
     table: columns path, problem and bit_depth; a row with a problem is not read.
     """
     # One for each row without a problem, in their order.
@@ -108,21 +113,25 @@ def _read_block(table: pd.DataFrame) -> list[dict]:
         if not image.problem:
             row |= _read_image(next(contents), image)
         rows.append(row)
+    # In place: the key "luma" of a row, the grey pixels of its image, becomes the
+    # hashes and the texture of the image. Images of one size are hashed together.
     _replace_lumas(rows)
     return rows
 
 
 def _read_image(content: bytes | OSError, image: Any) -> dict[str, Any]:
-    """Return the values of an image's columns that are known, and its "luma".
+    """Return the values of an image for the columns `MEASURED`, and its "luma".
 
-    They are in `MEASURED`; luma is uint8 (height, width), for hashes, so that the image
-    is decoded once. An image that cannot be used has a problem and no luma.
+    luma: the grey pixels, uint8 (rows, columns), from which the caller makes hashes, so
+    that the image is decoded once. An image that cannot be used has the key "problem",
+    no luma, and of the columns n_bytes at most.
     content: the bytes of the file, or the error of reading it. image: a row of the
-    table.
+    table, with path and bit_depth.
     Raises: OSError: the input may be good, see `explain_unreadable`.
     """
     if isinstance(content, OSError):
         problem = explain_unreadable(content)
+        # ESCAPED matches what `escape` writes for bytes of a name that are not text.
         if problem == "missing file" and storage.ESCAPED.search(image.path):
             problem = "name is not text"
         return {"problem": problem}
@@ -137,15 +146,16 @@ def _read_image(content: bytes | OSError, image: Any) -> dict[str, Any]:
         "brightness": brightness,
         "sharpness": sharpness,
         "luma": luma,
-        **vars(header),
-        **read_facts(content),
+        **vars(header),  # height, width, format, orientation; others are not used
+        **read_facts(content),  # jpeg_quality, exif_camera, exif_time
     }
 
 
 def _replace_lumas(rows: list[dict]) -> None:
-    """Replace the lumas of rows by `ALL_HASHES` (int) and texture, in place.
+    """Replace the key "luma" of rows by `ALL_HASHES` (int) and texture, in place.
 
-    Rows without a luma stay. Lumas of one shape are hashed together, a few at once.
+    luma: the grey pixels of an image, uint8 (rows, columns). Rows without it stay.
+    Lumas of one shape are hashed together, a few at once.
     """
     lumas = defaultdict[tuple, list](list)
     for row in rows:
@@ -163,29 +173,29 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
     """Return the hashes that 01 has saved, one row per row of `images`.
 
     Columns: image_id, path, `HASHED` (14 hashes uint64, texture float32), digest (of
-    the file), problem. Rows with a problem have 0 and "". Those of earlier parts have
-    the hashes of their records.
+    the file), problem. Rows with a problem have 0 and "". Rows with the path of an
+    earlier record, such as "earlier:part-3/train/7.jpg", have the record's hashes.
     Raises: FileNotFoundError, KeyError: 01 has not read these images.
     """
+    # The row for images with a problem, which look up the path "" below.
     blank = pd.DataFrame(HASHED | {"path": "", "digest": ""}, [0])
     saved = storage.read_parquet(f"{work_dir}/hashes.parquet")
     tables = [blank, saved.query("problem == ''")]
     records = f"{work_dir}/{RECORDS}"
     if storage.exists(records):
         tables.append(storage.read_parquet(records))
-    known = pd.concat(tables, join="inner")  # the columns of `blank`
+    known = pd.concat(tables, join="inner")  # only the columns of `blank`
     known = known.drop_duplicates("path").set_index("path")
 
     table = images[["image_id", "path", "problem"]].reset_index(drop=True)
-    paths = table["path"].where(table["problem"] == "", "")  # that of `blank`
+    paths = table["path"].where(table["problem"] == "", "")  # "" is that of `blank`
     return table.join(known.loc[paths].reset_index(drop=True))
 
 
 def save_rejects(images: pd.DataFrame, work_dir: str) -> None:
     """Write rejects.csv with image_id, path and problem; note how many are rejected."""
     rejects = images.query("problem != ''")[["image_id", "path", "problem"]]
-    text = storage.format_csv(rejects)
-    storage.write_atomically(f"{work_dir}/rejects.csv", text)
+    storage.write_atomically(f"{work_dir}/rejects.csv", storage.format_csv(rejects))
     note_rejects(images)
 
 

@@ -150,6 +150,7 @@ def _make_figure(
         hspace=gap / np.mean(heights),  # Matplotlib's unit is the mean height of rows
         height_ratios=heights,
     )
+    # Each call adds the plots of a group to `figure.axes`.
     for group in range(math.ceil(len(images) / together)):
         grid[group].subgridspec(1, together, wspace=GAP / 2).subplots()
     for axis in figure.axes:
@@ -160,9 +161,9 @@ def _make_figure(
 
 
 def _measure_rows(images: Sequence[np.ndarray], columns: int) -> list[float]:
-    """Return the height of the highest image of each row, in inches.
+    """Return the height in inches of the highest image of each row, as displayed.
 
-    All images have the same width.
+    All images are displayed with the same width; their shapes in pixels differ.
     """
     # WIDTH is that of the figure in inches, GAP the space as a share of a column.
     width = (1 - GAP) * WIDTH / columns
@@ -197,8 +198,8 @@ def _measure_text(texts: Sequence[str]) -> float:
 def plot_pairs(pairs: pd.DataFrame, title: str = "") -> Figure | None:
     """Plot the first pairs: both images with id, split and label, below their distance.
 
-    At most 12 pairs are drawn. The second image is rotated as the first one is.
-    Captions have two colours if the labels contradict each other.
+    At most 12 pairs are drawn. The second image is rotated or mirrored to look like the
+    first one. Captions have two colours if the labels contradict each other.
     pairs: rows of `deduplicate.Found.pairs`.
     """
     images: list[np.ndarray] = []
@@ -209,7 +210,7 @@ def plot_pairs(pairs: pd.DataFrame, title: str = "") -> Figure | None:
         # An image without a label, "", contradicts no other one.
         labels = {pair["label_name_a"], pair["label_name_b"]} - {""}
         colors += [BLUE, ORANGE] if len(labels) == 2 else ["black", "black"]
-        # Orientations as in EXIF: 1 changes nothing.
+        # Orientations as in EXIF: 1 changes nothing, and the pair's is that of image b.
         for end, orientation in (("a", 1), ("b", pair["orientation"])):
             image = load(pair[f"path_{end}"])
             images.append(apply_orientation(image, orientation))

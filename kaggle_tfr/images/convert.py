@@ -57,7 +57,7 @@ class ImageSettings:
     subsampling: of the chroma of JPEG, "4:2:0" or "4:4:4".
     optimize: optimised Huffman tables: 3 % smaller, a seventh slower for small images.
     pass_through: an image that needs no change keeps its bytes.
-    bit_depth: see `read_rgb`.
+    bit_depth: how 16 bits become 8, see `read_rgb`.
     """
 
     size: Size | None
@@ -95,9 +95,9 @@ def convert(data: bytes, settings: ImageSettings) -> EncodedImage:
         and output_size(*size, settings) == size
     )
     if is_right and settings.pass_through:
-        # Decoding finds damage. It is fastest at an eighth of the size, which the least
-        # size of one pixel allows, and an image that passes through has no 16 bits to
-        # reduce.
+        # Decoding only finds damage, which is raised. (1, 1) is the least size: a JPEG
+        # is decoded at an eighth of its size, which is fastest. `bit_depth` is left
+        # out, because a plain image has 8 bits or fewer.
         _decode(data, header, (1, 1))
         return EncodedImage(data, *size, header.format)
 
@@ -129,11 +129,13 @@ def make_pixels(data: bytes, header: Header, settings: ImageSettings) -> Pixels:
 
     Raises: RejectedImage.
     """
+    # The size before "fill" and "center_crop" crop. It is checked, because an image of
+    # one column can be scaled up to billions of pixels.
     height, width = _scaled_size(header.height, header.width, settings)
-    # An image of one column can be scaled up to billions of pixels.
     check_size(width, height)
     # Pixels are resized as they are stored: to rotate the small image takes less time.
     stored_size = transpose_size((height, width), header.orientation)
+    # The image fills `extent` rows and columns, fractions if a JPEG is reduced.
     pixels, extent = _decode(data, header, stored_size, settings.bit_depth)
     pixels = _resize(pixels, extent, stored_size, settings.resample)
     pixels = _to_upright_srgb(pixels, header)
@@ -142,16 +144,18 @@ def make_pixels(data: bytes, header: Header, settings: ImageSettings) -> Pixels:
 
 
 def check_image(data: bytes, *, bit_depth: str = "") -> tuple[Header, np.ndarray]:
-    """Return the header and the luma of an image that is read to its end.
+    """Decode an image to its end, which finds damage; return its header and luma.
 
-    The luma, uint8 (height, width), is upright, and reduced by a whole number to no
-    less than `HASH_SIDE` pixels, 256, a side; smaller images stay as they are.
+    Hashes are made from the luma: uint8 (height, width), upright, reduced by a whole
+    number to no less than `HASH_SIDE` pixels, 256, a side; smaller images stay as they
+    are.
     bit_depth: see `read_rgb`.
     Raises: RejectedImage.
     """
     header = read_header(data)
     # The decoder of JPEG returns luma at once. Profiles of RGB change it by 2 of 255
-    # levels, so they are ignored; and so is the extent, a part of a pixel less.
+    # levels, so they are ignored; and so is the exact size of a reduced JPEG (extent),
+    # which is a part of a pixel smaller.
     luma, _ = _decode(data, header, (HASH_SIDE, HASH_SIDE), bit_depth, "GRAYSCALE")
     luma = _rotate(luma, header)
     factor = min(luma.shape) // HASH_SIDE
@@ -163,12 +167,14 @@ def check_image(data: bytes, *, bit_depth: str = "") -> tuple[Header, np.ndarray
 def read_pixels(data: bytes, at_least: Size | None = None) -> Pixels:
     """Return the upright image, uint8 RGB (height, width, 3).
 
-    at_least: the (height, width) to which a JPEG may be reduced by a whole number.
+    at_least: the (height, width) to which a JPEG may be reduced by a whole number, or
+        None for the full size.
     Raises: RejectedImage.
     """
     header = read_header(data)
     size = at_least or (header.height, header.width)
-    # A last row that is filled in part (the extent) hardly matters here.
+    # The second value is the exact size of a reduced JPEG, maybe a fraction: that its
+    # last row is filled in part hardly matters here.
     pixels, _ = _decode(data, header, transpose_size(size, header.orientation))
     upright = _to_upright_srgb(pixels, header)
     return cv2.cvtColor(upright, cv2.COLOR_BGR2RGB)
@@ -178,7 +184,8 @@ def load_pixels(path: str, side: int) -> Pixels:
     """Return an image for display, uint8 RGB (height, width, 3), upright.
 
     A file that cannot be read gives 64 × 64 pixels of light grey.
-    side: pixels; JPEGs are reduced to no less than this.
+    side: in pixels. JPEGs are reduced to no less than this a side; other formats keep
+    their size.
     """
     try:
         return read_pixels(read_image_bytes(path), at_least=(side, side))
@@ -205,6 +212,7 @@ def _decode(
     decoded = _decode_scan(data, header, at_least, color)
     if decoded:
         return decoded
+    # Pillow decodes all other files. Its mode "L" is grey.
     mode = "L" if color == "GRAYSCALE" else None
     # `own_profile` is b"" for profiles of RGB, which are applied later, when the image
     # is small.
@@ -228,6 +236,7 @@ def _decode_scan(
     # The header has the size of the upright image; pixels are decoded as stored.
     rows, columns = transpose_size((header.height, header.width), header.orientation)
     least_rows, least_columns = at_least
+    # OpenCV can divide the sides by 8, 4 or 2 while it decodes.
     ratio = min(rows // least_rows, columns // least_columns)
     scale = next((scale for scale in (8, 4, 2) if ratio >= scale), 1)
     extent = (rows / scale, columns / scale)
@@ -235,6 +244,7 @@ def _decode_scan(
     # OpenCV failed, or decoded something else than the image of the header.
     if pixels is None or pixels.shape[:2] != tuple(map(ceil, extent)):
         return None
+    # Whether the decoder filled the last rows with grey, because data was missing.
     if _ran_out(data[header.scan : end], pixels, scale):
         raise RejectedImage("truncated: grey to its end")
     return pixels, extent
@@ -259,18 +269,23 @@ def _decode_reduced(data: bytes, color: str, scale: int) -> Pixels | None:
 def _find_scan_end(data: bytes, header: Header) -> int | None:
     """Return where the only scan of a JPEG ends; None if Pillow must decode the file.
 
+    The scan is the compressed pixels. The caller decodes the file with OpenCV, and
+    checks by the last bytes of the scan whether data is missing.
     Raises: RejectedImage: the scan is damaged.
     """
-    # A profile of grey or CMYK is applied by `read_rgb`, which decodes with Pillow.
+    # `scan` is 0 unless a JPEG has a single one. A profile of grey or CMYK fits the
+    # values in the file: Pillow applies it to them (`read_rgb`); OpenCV ignores it.
     if not header.scan or header.own_profile:
         return None
-    # The first marker that a scan does not contain; another image may follow it.
+    # The first marker that is not a part of the scan. FF D9 is the end of the image;
+    # another image may follow.
     marker = JPEG_MARKER.search(data, header.scan)
     if marker is None or marker[0] != b"\xff\xd9":
         return None  # not the end of the image: Pillow decides
     end = marker.start()
-    # Lost pieces of a file are often zeros. Few encoders write so many (see
-    # `ZEROS_END_BLOCKS`, which is searched in the tables before the scan).
+    # Lost pieces of a file are often zeros. A good scan has 32 bytes of them only if an
+    # area of one shade is written as zeros. Few encoders do so: in their Huffman table,
+    # before the scan, the shortest code means "end of block" (`ZEROS_END_BLOCKS`).
     has_zeros = data.find(bytes(32), header.scan, end) >= 0
     may_have_zeros = ZEROS_END_BLOCKS.search(data, 0, header.scan)
     if has_zeros and not may_have_zeros:
@@ -286,12 +301,13 @@ def _ran_out(scan: bytes, pixels: Pixels, scale: int) -> bool:
     """
     if (pixels[-1, -1] != 128).any():
         return False
-    # Grey that is in the data takes two bits or more for 64 pixels, and repeats: 32 of
-    # its bytes have at most 18 values. The last 32 bytes of a truncated scan, which
-    # encode something else, have about 30.
+    # Or is the grey in the data? It takes two bits or more for a block of 64 pixels,
+    # and repeats: the last 32 bytes of such a scan have at most 18 values. Those of a
+    # truncated scan encode something else, and have about 30.
     height, width = pixels.shape[:2]
     is_colored = (pixels != 128).reshape(height, -1).any(axis=1)
-    n_grey_rows = int(is_colored[::-1].argmax())
+    n_grey_rows = int(is_colored[::-1].argmax())  # 0 also if all rows are grey
+    # What these rows take at least in the data: a byte for 4 blocks, of 256 pixels.
     grey_bytes = n_grey_rows * width * scale**2 // 256
     n_checked = min(32, grey_bytes)
     scan = scan.replace(b"\xff\0", b"\xff")  # without the escapes of 255
@@ -301,9 +317,10 @@ def _ran_out(scan: bytes, pixels: Pixels, scale: int) -> bool:
 
 
 def _resize(pixels: Pixels, extent: Extent, size: Size, resample: str) -> Pixels:
-    """Return pixels that fill `extent` rows and columns at `size`, antialiased.
+    """Return the image resized to `size`, antialiased.
 
-    pixels, extent: of `_decode`. size: (rows, columns). resample: "area" or "lanczos".
+    extent: the rows and columns of `pixels` that the image fills, maybe fractions, as
+    `_decode` returns them. size: (rows, columns). resample: "area" or "lanczos".
     """
     if extent == size:
         return pixels
@@ -318,8 +335,9 @@ def _resize(pixels: Pixels, extent: Extent, size: Size, resample: str) -> Pixels
 
 
 def _resize_by_area(pixels: Pixels, extent: Extent, size: Size) -> Pixels:
-    """Return what `_resize` does, as nearly as OpenCV's fast filters can.
+    """Return the image resized to `size`, antialiased, by OpenCV's fast filters.
 
+    extent: the rows and columns of `pixels` that the image fills, maybe fractions.
     A cubic or bilinear step reads few pixels, so it suits small ratios of sides only:
     the limits are 1.3 for one cubic step, 1.5 for a bilinear one, which is faster, and
     2.5 for a cubic step before a mean of blocks.
@@ -337,12 +355,16 @@ def _resize_by_area(pixels: Pixels, extent: Extent, size: Size) -> Pixels:
         whole_columns = ceil(columns / width) * width
         whole = (whole_rows, whole_columns)
         pixels = _resize_to(pixels, extent, whole, cv2.INTER_CUBIC)
-    # Above the limit, a last row that is filled in part hardly matters.
+    # The extent is not needed: it is whole after the cubic step, and above the limit a
+    # last row that is filled in part hardly matters.
     return cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)
 
 
 def _resize_to(pixels: Pixels, extent: Extent, size: Size, method: int) -> Pixels:
-    """Return pixels that fill `extent` at `size`. method: of OpenCV, cv2.INTER_…."""
+    """Return the image resized to `size` by a method of OpenCV, cv2.INTER_….
+
+    extent: the rows and columns of `pixels` that the image fills, maybe fractions.
+    """
     # By exact factors, because the last row and column may be filled in part. OpenCV
     # then returns up to a pixel too many, which are cut off.
     height, width = size
@@ -359,7 +381,8 @@ def _resize_to(pixels: Pixels, extent: Extent, size: Size, method: int) -> Pixel
 
 def _to_upright_srgb(pixels: Pixels, header: Header) -> Pixels:
     """Return the pixels of `_decode` upright, with the header's profile applied."""
-    # One of grey or CMYK was applied by `_decode`; `to_srgb` ignores it for RGB.
+    # A profile of grey or CMYK was applied by `_decode`: these pixels are RGB, for
+    # which `to_srgb` ignores it.
     if header.profile:
         image = Image.fromarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))
         rgb = np.asarray(to_srgb(image, header.profile))
@@ -380,8 +403,11 @@ def output_size(height: int, width: int, settings: ImageSettings) -> Size:
 
 
 def _scaled_size(height: int, width: int, settings: ImageSettings) -> Size:
-    """Return (height, width) to resize to, before "fill" and "center_crop" crop."""
-    if settings.size is None:
+    """Return (height, width) to resize to, before "fill" and "center_crop" crop.
+
+    height, width: of the upright image.
+    """
+    if settings.size is None:  # resize "none"
         return height, width
     if settings.resize == "stretch":
         return settings.size
@@ -389,7 +415,7 @@ def _scaled_size(height: int, width: int, settings: ImageSettings) -> Size:
     if settings.resize == "short_side":
         rows = columns = min(rows, height, width)  # never larger than the image
     elif settings.resize == "center_crop":
-        rows = columns = max(rows, columns)
+        rows = columns = max(rows, columns)  # as for a square of the longer side
     # Cover rows × columns in the image's shape: one side fits, the other is rounded.
     if height * columns <= width * rows:
         columns = (width * rows + height // 2) // height
@@ -399,7 +425,7 @@ def _scaled_size(height: int, width: int, settings: ImageSettings) -> Size:
 
 
 def _crop_middle(pixels: Pixels, size: Size) -> Pixels:
-    """Return the (height, width) in the middle of pixels that are not smaller."""
+    """Return the middle of pixels as `size`, (height, width), which is not larger."""
     height, width = size
     rows, columns = pixels.shape[:2]
     top = (rows - height) // 2
@@ -410,7 +436,8 @@ def _crop_middle(pixels: Pixels, size: Size) -> Pixels:
 def resize_code(code: str, height: int, width: int, settings: ImageSettings) -> str:
     """Return the run-length code of a mask, resized and cropped as its image is.
 
-    height, width: of the image before. Raises: ValueError: the code does not fit them.
+    height, width: of the upright image before. Raises: ValueError: the code does not
+    fit them.
     """
     if code in EMPTY_CODES:  # such as "" and "-1": there is no mask
         return code

@@ -94,21 +94,24 @@ def hash_images(lumas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Source: imagehash, `average_hash`, `phash`, `dhash`, `whash`.
     """
     coarse, medium, large, wavelets = _make_thumbnails(lumas)
-    # The coarse one is 8 × 8, beside 8 × 9, above 9 × 8 pixels: 17 × 17 in all.
+    # In `coarse`, 17 × 17, the thumbnail of 8 × 8 pixels is at the top left, that of
+    # 8 × 9 (rows, columns) to its right, and that of 9 × 8 below it.
     small = coarse[:, :8, :8]
     to_right = np.diff(coarse[:, :8, 8:], axis=2)
     downwards = np.diff(coarse[:, 8:, :8], axis=1)
     # The 8 × 8 lowest frequencies of 32 × 32 pixels, and 16 × 16 of 64 × 64.
     cosines = COSINES @ medium @ COSINES.T
     fine_cosines = FINE_COSINES @ large @ FINE_COSINES.T
-    # Of the image and its mirror images along x, y and both: (n, 4, 8, 8).
+    # Of the image and its mirror images along x, y and both: (n, 4, 8, 8). In a mirror
+    # image, odd frequencies have the other sign.
     perceptual = _exceed_median(cosines[:, None] * MIRROR_SIGNS)
+    # In the order of `ALL_HASHES`.
     bits = [
         small > small.mean(axis=(1, 2), keepdims=True),  # average
         perceptual[:, 0],
         to_right > 0,  # difference
         _exceed_median(wavelets),
-        perceptual[:, 1:],  # the first of `ROTATION_BITS`
+        perceptual[:, 1:],  # the first of `ROTATION_BITS`; the other three follow
         to_right < 0,
         downwards > 0,
         downwards < 0,
@@ -121,8 +124,8 @@ def hash_images(lumas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _exceed_median(values: np.ndarray) -> np.ndarray:
     """Return which values of each matrix (…, h, w) are above their median: bool.
 
-    They are even in number, so these are the values above the lower one of the two in
-    the middle.
+    A matrix has an even number of values, so these are the values above the lower one
+    of the two in the middle.
     """
     # np.median takes four times as long.
     ordered = np.sort(values.reshape(*values.shape[:-2], -1))
@@ -157,14 +160,15 @@ def _make_thumbnails(lumas: np.ndarray) -> tuple[np.ndarray, ...]:
     exponent = min(height, width).bit_length() - 1
     wavelet_side = max(8, 1 << exponent)
     rows, means = _weigh_pixels(height, wavelet_side)
-    # The means of columns are in the blocks as well.
+    # The means of columns are in the blocks as well: the first value of each eighth.
     columns, _ = _weigh_pixels(width, wavelet_side)
     pixels = lumas.astype(np.float32)
     pixels -= MIDDLE
     # The first block is that of the coarse thumbnail, the others are the eighths.
     coarse, _ = _shrink(pixels, rows[:1], columns[:1])
     fine, sums = _shrink(pixels, rows[1:], columns[1:])
-    # An eighth of a side has `EIGHTH` values: 1 mean, 4 pixels of 32, 8 pixels of 64.
+    # An eighth of a side has `EIGHTH` (13) values: 1 mean, 4 pixels of 32, 8 pixels of
+    # 64. `sums` have the means of columns, and `means` weigh the rows.
     wavelets = means @ sums[..., ::EIGHTH]
     eighths = fine.reshape(-1, 8, EIGHTH, 8, EIGHTH)
     medium = eighths[:, :, 1:5, :, 1:5].reshape(-1, 32, 32)
@@ -175,13 +179,14 @@ def _make_thumbnails(lumas: np.ndarray) -> tuple[np.ndarray, ...]:
 def _shrink(
     pixels: np.ndarray, rows: list[Block], columns: list[Block]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the grey levels of thumbnails, and the sums before rows are shrunk.
+    """Return the grey levels of thumbnails, and the sums after only the width shrinks.
 
-    pixels: float32 (n, height, width), grey levels less `MIDDLE`. rows, columns: of
-    `_weigh_pixels`. Levels: whole numbers from 0 to 255, (n, rows, columns); sums:
-    (n, height, columns), less `MIDDLE` and not rounded.
+    pixels: float32 (n, height, width), grey levels less `MIDDLE` (128). rows, columns:
+    blocks of `_weigh_pixels`, each the slice of a side and its weights. Levels: whole
+    numbers from 0 to 255, (n, rows, columns); sums: (n, height, columns), less `MIDDLE`
+    and not rounded.
     """
-    # Each row of pixels first, as Pillow does.
+    # The width first, then the height, as Pillow does.
     blocks = [pixels[..., reach] @ weights.T for reach, weights in columns]
     sums = np.concatenate(blocks, axis=2)
     levels = _round(sums)
@@ -190,7 +195,10 @@ def _shrink(
 
 
 def _round(sums: np.ndarray) -> np.ndarray:
-    """Return whole grey levels less `MIDDLE`, limited to 0 to 255 as by Pillow."""
+    """Return whole grey levels less `MIDDLE`, limited to 0 to 255 as by Pillow.
+
+    sums: grey levels less `MIDDLE` (128), so the limits are -128 and 127.
+    """
     return np.rint(sums).clip(-MIDDLE, MIDDLE - 1)
 
 
@@ -198,10 +206,11 @@ def _round(sums: np.ndarray) -> np.ndarray:
 def _weigh_pixels(length: int, wavelet_side: int) -> tuple[list[Block], np.ndarray]:
     """Return the blocks of weights of a side, and the weights of its eighths' means.
 
-    Nine blocks: that of the thumbnails of 8 and 9 pixels, 17 rows; then one for each
-    eighth of the side, 13 rows: its mean, its 4 pixels of 32, and its 8 pixels of 64.
-    A block is the slice of pixels that have a weight, and the weights, float32 (rows,
-    pixels in the slice). Weights of means: float64 (8, length).
+    A block shrinks a side by a product: the slice of the pixels that have a weight, and
+    the weights, float32 (rows, pixels in the slice). Nine blocks: that of the
+    thumbnails of 8 and 9 pixels, 17 rows; then one for each eighth of the side, 13
+    rows: its mean, its 4 pixels of 32, and its 8 pixels of 64. An eighth depends on few
+    pixels, so these products are fast. Weights of means: float64 (8, length).
     length: of the side, in pixels.
     wavelet_side: a power of 2. The means are of the pixels of a thumbnail of this side,
     as imagehash makes it before its wavelets.
@@ -222,12 +231,12 @@ def _weigh_pixels(length: int, wavelet_side: int) -> tuple[list[Block], np.ndarr
 
 
 def _weigh_by_lanczos(length: int, size: int, n_means: int) -> np.ndarray:
-    """Return the weights that shrink `length` pixels to `size`, and these to means.
+    """Return the weights that shrink a side of `length` pixels to `n_means` values.
 
     Float64 (n_means, length): multiples of 1 / `ONE` (65,536), whose sum is 1 in each
-    row. Each mean is of `size` / `n_means` pixels: of one if these are equal. Running
-    sums are rounded, so that each error is taken back by the next weight: in a smooth
-    image the errors cancel.
+    row. The side is shrunk to `size` pixels, and a value is the mean of `size` /
+    `n_means` of them: of one if these are equal. Running sums are rounded, so that each
+    error is taken back by the next weight: in a smooth image the errors cancel.
     Source: Pillow, `precompute_coeffs` in Resample.c.
     """
     scale = length / size
@@ -246,21 +255,26 @@ def _weigh_by_lanczos(length: int, size: int, n_means: int) -> np.ndarray:
 
 
 def _find_bits(orientation: int) -> np.ndarray:
-    """Return the positions of the 256 bits that are the hashes in an orientation.
+    """Return which bits of an image are its four hashes in another orientation.
 
-    Int (256,), among the 640 bits of `HASHES` and `ROTATION_BITS`: four hashes of the
-    image, the perceptual ones of its three mirror images, and three more differences.
+    So a mirrored or rotated image need not be decoded and hashed again. Int (256,):
+    positions among the 640 bits of `HASHES` and `ROTATION_BITS`: four hashes of the
+    image, the perceptual ones of its three mirror images, and three more differences,
+    64 bits each.
+    orientation: of EXIF, which is applied to the image.
     """
     positions = np.arange(640).reshape(10, 8, 8)  # hashes, rows, columns
     cosines = positions[[1, 4, 5, 6]]  # plain, mirrored along x, y, both
     # Brighter and darker to the right, brighter and darker downwards.
     differences = positions[[2, 7, 8, 9]]
     if orientation in TRANSPOSED:
-        # Mirrored along x is then along y, and to the right was downwards.
+        # After transposing, the image mirrored along x is the one that was mirrored
+        # along y, and "to the right" was "downwards".
         cosines = cosines[[0, 2, 1, 3]].swapaxes(1, 2)
         differences = differences[2:]
 
-    # Reversed columns: what was darker to the right is brighter.
+    # Reversed columns: what was darker to the right is brighter. `mirror`: the mirror
+    # image in `cosines`, 1 for reversed columns, 2 for reversed rows, 3 for both.
     is_darker = int(orientation in COLUMNS_REVERSED)
     mirror = is_darker + 2 * (orientation in ROWS_REVERSED)
     bits = [

@@ -80,9 +80,9 @@ class Header:
 
     @property
     def own_profile(self) -> bytes:
-        """The profile if it is one of grey or CMYK: it is applied before all else.
+        """The profile if it is one of grey or CMYK, else b"".
 
-        Otherwise b"".
+        It is applied before all else, because it does not fit RGB.
         """
         return self.profile if self.mode in OWN_PROFILE_MODES else b""
 
@@ -119,12 +119,13 @@ def _explain(data: bytes, error: Exception) -> str:
 
 
 def read_header(data: bytes) -> Header:
-    """Return the header of an image file. Raises: RejectedImage."""
+    """Return the header of an image file of any format. Raises: RejectedImage."""
     if not data:
         raise RejectedImage("empty file")
     header = _walk_jpeg(data)
-    # Not plain: there is metadata, which only Pillow reads. It does not find the scan,
-    # whose position is kept.
+    # `_walk_jpeg` is fast, and returns None for most formats. Not plain: there is
+    # metadata, which only Pillow reads. Pillow does not find the scan, so its position
+    # is kept.
     if header is None or not header.plain:
         header = _read_by_pillow(data, header.scan if header else 0)
     check_size(header.width, header.height)
@@ -142,12 +143,10 @@ def check_size(width: int, height: int) -> None:
 def _walk_jpeg(data: bytes) -> Header | None:
     """Return the header of a sequential JPEG of one scan and an end marker, else None.
 
-    It has 8 bits, and is grey or RGB.
-
-    This takes a tenth of Pillow's time. A decoder stops at any marker, so it does not
-    run out of data if there is one behind the scan. The header is not plain where the
-    file contains metadata, such as EXIF or a profile: the orientation is then unknown,
-    and Pillow must read the file again.
+    It has 8 bits, and is grey or RGB. This takes a tenth of Pillow's time.
+    A file without an end marker may be truncated, so Pillow must read it. The header
+    is not plain where the file contains metadata, such as EXIF or a profile: its
+    orientation is then unknown, and only its scan is of use.
     """
     frame = bytes(6)  # bits, height, width and channels; 0 until they are found
     plain = True
@@ -162,7 +161,8 @@ def _walk_jpeg(data: bytes) -> Header | None:
             if bits == 8 and mode and height * width and is_only_scan and has_end:
                 return Header("JPEG", height, width, 1, mode, plain=plain, scan=end)
         elif marker in METADATA_SEGMENTS:
-            plain = plain and (marker, end - start) == (0xE0, 18)  # JFIF's
+            # JFIF's own segment of 18 bytes does not change the image.
+            plain = plain and (marker, end - start) == (0xE0, 18)
         elif marker not in HARMLESS_SEGMENTS:  # such as of a progressive JPEG
             return None
     return None
@@ -188,7 +188,8 @@ def list_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
 def _read_by_pillow(data: bytes, scan: int) -> Header:
     """Return the header of a file of any format that Pillow reads.
 
-    scan: the header's, see `Header`. Raises: RejectedImage: also for other formats.
+    scan: the position of the only scan of a JPEG, or 0, for the `Header`.
+    Raises: RejectedImage: also for other formats.
     """
     with rejecting(data):
         image, is_readable = open_image(data)
@@ -197,7 +198,8 @@ def _read_by_pillow(data: bytes, scan: int) -> Header:
 
     profile = _find_profile(image)
     orientation = _find_orientation(image)
-    # As stored: versions of Pillow differ in whether the size of a TIFF is rotated.
+    # The size as stored; 256 and 257 are the width and height of a TIFF. Versions of
+    # Pillow differ in whether they rotate that of a TIFF.
     tags = getattr(image, "tag_v2", {})
     stored_width = tags.get(256, image.width)
     stored_height = tags.get(257, image.height)
@@ -236,7 +238,7 @@ def open_image(data: bytes) -> tuple[Image.Image, bool]:
     start, pixels, *metadata = _split_metadata(data)
     try:
         image = _open_parts(start, *metadata, pixels)
-        _find_orientation(image)  # Pillow reads EXIF only now
+        _find_orientation(image)  # Pillow reads EXIF only now: it may be broken
     except Exception:  # noqa: BLE001 - Pillow raises almost any type
         image = _open_parts(start, pixels)
     else:
@@ -263,10 +265,10 @@ def _open_parts(*parts: bytes) -> Image.Image:
 
 
 def _split_metadata(data: bytes) -> list[bytes]:
-    """Return the start of a file, all that its pixels need, and parts of metadata.
+    """Return a file as [its start, all else that its pixels need, parts of metadata…].
 
     Only PNG and JPEG have such parts; another file is [data, b""]. The caller may put
-    the parts behind the start: Pillow reads the metadata before the pixels.
+    some of the metadata back between the first two: Pillow reads it before the pixels.
     """
     # The signature, and in a PNG its first chunk, which must stay the first.
     position = start_of_parts = 33 if data.startswith(PNG) else 2
@@ -283,7 +285,10 @@ def _split_metadata(data: bytes) -> list[bytes]:
 
 
 def _list_metadata(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each part of a PNG or JPEG that no pixel needs."""
+    """Yield the start and end of each part of a PNG or JPEG that no pixel needs.
+
+    There are none in other files.
+    """
     for marker, start, end in list_segments(data):  # none if it is not a JPEG
         # JFIF's or Adobe's, unless too short: it decides how colours are decoded.
         is_color = marker in COLOR_SEGMENTS and end - start >= 16
@@ -295,6 +300,7 @@ def _list_metadata(data: bytes) -> Iterator[tuple[int, int]]:
     while (name := data[start + 4 : start + 8]) not in (b"", b"IEND"):
         length = int.from_bytes(data[start : start + 4])
         end = start + 12 + length
+        # `PIXEL_CHUNKS` are optional by name only, such as that of transparency.
         if name[:1].islower() and name not in PIXEL_CHUNKS:
             yield start, end
         start = end
@@ -331,8 +337,8 @@ def _srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | N
         transform = ImageCms.buildTransform(source, srgb, mode, "RGB")
     except (ImageCms.PyCMSError, OSError, TypeError):
         return None
-    # It may change each colour by 3 of 255 levels. Tried: 18 levels of each channel,
-    # from 0 to 255, in all combinations.
+    # A transform that changes no colour by more than 3 of 255 levels is left out.
+    # Tried: 18 levels of each channel, from 0 to 255, in all combinations.
     grid = np.indices((18, 18, 18), np.uint8).T
     colors = 15 * grid.reshape(18, -1, 3)
     samples = Image.fromarray(colors).convert(mode)
@@ -353,12 +359,14 @@ def read_upright(
 ) -> np.ndarray:
     """Return the upright image as Pillow alone decodes it, uint8 RGB (h, w, 3).
 
+    Readers on machines without OpenCV need it, and checks of what OpenCV has made.
     at_least: pixels a side to which a JPEG may be reduced; by default it is not.
     bit_depth: see `read_rgb`.
     Raises: RejectedImage.
     """
     header = read_header(data)
-    # A last row that is filled in part (the extent) hardly matters here.
+    # The second value is the exact size of a reduced JPEG, maybe a fraction: that
+    # its last row is filled in part hardly matters here.
     rgb, _ = read_rgb(data, header.profile, bit_depth, (at_least, at_least))
     return apply_orientation(np.asarray(rgb), header.orientation)
 
@@ -389,7 +397,7 @@ def read_rgb(
         image.load()
         columns, rows = drafted[1][2:] if drafted else image.size
         rgb = _over_white(image)
-        # It is None for 8 bits. Pillow's own way from 16 to 8 bits differs by the mode.
+        # None for 8 bits. Pillow's own way from 16 to 8 bits differs by the mode.
         rgb = _convert_16_bits(image, data, bit_depth) or rgb
         return to_srgb(rgb, profile), (rows, columns)
 
@@ -494,7 +502,8 @@ def _read_16_bit_grey(image: Image.Image) -> np.ndarray:
 def _reduce_to_8_bits(values: np.ndarray, bit_depth: str) -> np.ndarray:
     """Return the uint8 levels of uint16 values of any shape.
 
-    bit_depth: "scale", "stretch" or "", see `read_rgb`.
+    bit_depth: "scale" drops the low byte, "stretch" maps the lowest to highest value to
+    0 to 255, and "" stretches dark images only.
     Raises: RejectedImage: "scale" would make the image dark.
     """
     low = int(values.min())

@@ -17,8 +17,9 @@ EMPTY_CODES = ("", "nan", "NaN", "<NA>", "-1")  # how CSVs write that there is n
 
 
 def decode_mask(code: str, height: int, width: int) -> np.ndarray:
-    """Return the mask of a code, uint8 (height, width) of 0 and 1.
+    """Return the mask of Kaggle's run-length code, uint8 (height, width) of 0 and 1.
 
+    code: "start length start length …", from 1, down each column.
     Raises: ValueError: the code does not fit this size.
 
     >>> decode_mask("2 3", 3, 2)
@@ -41,21 +42,21 @@ def decode_mask(code: str, height: int, width: int) -> np.ndarray:
 
 
 def encode_mask(mask: np.ndarray) -> str:
-    """Return the code of a mask (height, width); every pixel but 0 belongs to it.
+    """Return Kaggle's run-length code of a mask (height, width).
 
-    An empty mask is "".
+    Every pixel but 0 belongs to the mask. An empty mask is "".
 
     >>> encode_mask(np.array([[0, 1], [1, 0], [1, 0]]))
     '2 3'
     """
     is_inside = mask.T.ravel() != 0  # down each column
-    # Of booleans `diff` marks each change: starts and ends of runs in turn.
+    # `diff` of booleans marks each change: starts and ends of runs in turn.
     is_border = np.diff(is_inside, prepend=False, append=False)
     return _format_code(np.flatnonzero(is_border).reshape(-1, 2))
 
 
 def transpose_code(code: str, height: int, width: int) -> str:
-    """Return the code, down the columns, of a mask whose code counts along the rows.
+    """Return Kaggle's code, down the columns, of a mask whose code is along the rows.
 
     height, width: of the mask. Raises: ValueError: the code does not fit this size.
 
@@ -67,18 +68,19 @@ def transpose_code(code: str, height: int, width: int) -> str:
 
 
 def join_codes(codes: Sequence[str]) -> str:
-    """Return the code of all the masks together, or the first broken code as it is.
+    """Return one code for all the masks, or the first broken code as it is.
 
-    codes: at least one, of masks of the same image, which may overlap. The problem of
-    the broken code is found again with the image.
+    codes: at least one, of masks of the same image, which may overlap. `check_codes`
+    finds the problem of a broken code later, when the size of the image is known.
     """
     for code in codes:
-        # The size of the image is not known here, so a huge one is assumed.
+        # A single code is returned unchecked. For several, the size of the image is not
+        # known here, so a huge one is assumed.
         if len(codes) == 1 or find_code_problem(code, 1 << 31, 1 << 31):
             return code
     runs = _split_code(" ".join(codes))
-    # Starts and ends are sorted apart. As many runs have ended before a gap as have
-    # started, so the pairs on its two sides belong to different runs of the result.
+    # Starts and ends are sorted separately. Where a start is behind the end before it,
+    # as many runs have ended as have started: between them is a gap in all masks.
     starts, ends = np.sort(runs, axis=0).T
     is_gap = starts[1:] > ends[:-1]
     first_starts = starts[np.append(True, is_gap)]

@@ -101,7 +101,7 @@ def _write_training_kernel(
     processor = "tpu" if accelerator.startswith("Tpu") else "gpu"
     dirs = list(sources) or values.get("TFREC_DIRS")
     # Kaggle replaces an unknown machine by another one without a warning. DEVICE makes
-    # 06 stop there.
+    # 06 stop there. In TFREC_DIRS a slug is enough to find an attached output.
     values = {"DEVICE": processor, **values, "TFREC_DIRS": dirs or slugs}
     return write(
         to_slug(values["NAME"], f"training-on-{accelerator.lower()}"),
@@ -177,8 +177,7 @@ def _write_kernel(
             metadata[key] = sorted({*metadata.get(key, []), source})
 
     folder = f"{out}/{slug}"
-    text = json.dumps(metadata, indent=2) + "\n"
-    write_atomically(f"{folder}/{KERNEL_FILE}", text)
+    write_atomically(f"{folder}/{KERNEL_FILE}", json.dumps(metadata, indent=2) + "\n")
     notebook = format_notebook(metadata, steps, values, opening)
     write_atomically(f"{folder}/kernel.ipynb", notebook)
     return folder

@@ -54,8 +54,7 @@ def prepare_dataset(folder: str, username: str) -> str:
             f"'{path}' has no license, which Kaggle requires. Set LICENSE and run "
             "04_write again, which also updates finished parts."
         )
-    text = json.dumps(metadata, indent=2) + "\n"
-    write_atomically(path, text)
+    write_atomically(path, json.dumps(metadata, indent=2) + "\n")
     return metadata["id"]
 
 

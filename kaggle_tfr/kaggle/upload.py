@@ -85,7 +85,7 @@ def push_kernels(
     rows: list[tuple[str, ...]] = []
     run = partial(_run_kernel, output=output)
     with ThreadPool(at_once) as threads:
-        # Ready: of its sources only the kernel itself is unfinished.
+        # Ready: none of its sources is an unfinished kernel, except itself.
         while ready := [
             kernel
             for kernel in waiting
@@ -114,10 +114,10 @@ def _run_kernel(kernel: dict[str, Any], output: str) -> tuple[str, ...]:
 
 
 def _finish_kernel(kernel: dict[str, Any], output: str) -> tuple[str, str]:
-    """Do what no earlier call has done for a kernel; return its state and problem.
+    """Push a kernel and fetch its output, unless done; return its state and problem.
 
-    A file in its output contains the state, and the digest of what was pushed: another
-    kernel is pushed again.
+    A file in its output contains the state, and the digest of what was pushed: a kernel
+    that has changed since is pushed again, and a finished one is left as it is.
     kernel: of `read_kernel`. output: the folder of its output.
     """
     digest = _digest(kernel)
@@ -196,7 +196,8 @@ def publish_parts(
 ) -> pd.DataFrame:
     """Upload each part as a dataset; return the state of each dataset.
 
-    Columns: name ("owner/slug"); state: "uploaded" or "there already"; problem: "".
+    Columns: name ("owner/slug"); state: "uploaded" or "there already"; problem: "" in
+    each row, a column that the table of `push_kernels` has, too.
     The same call resumes after an interruption. A dataset with equal files is not sent
     again.
     notes: what is new in a new version; without notes an existing dataset is not

@@ -35,15 +35,15 @@ Numbers = dict[str, float]
 def count_by_fold(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
     """Count the images of each class (rows) in each fold and split (columns).
 
-    The columns are the names of `name_places`. The class with most images is first; a
-    class without images has zeros. Images without a label are the row "(no label)",
-    but such test images are left out.
+    The columns are the names of `name_places`, such as "fold 2" and "test". The class
+    with most images is first; a class without images has zeros. Test images without a
+    label are left out; others are the row "(no label)" if each image has one class.
     folded: the result of `assign_folds`.
     """
     is_labelled = folded["label_name"] != ""
     folded = folded[is_labelled | (folded["split"] != "test")]
     place = name_places(folded)
-    if labels.class_columns:
+    if labels.class_columns:  # several labels or masks: a column for each class
         marks = list_marks(folded, labels.class_columns)
         counts = marks.groupby(place).sum().T
     else:
@@ -70,8 +70,10 @@ def name_places(folded: pd.DataFrame) -> pd.Series:
 def check_leakage(folded: pd.DataFrame, group_column: str = "") -> Numbers:
     """Count what crosses the folds of a finished table.
 
-    clusters_across_folds: clusters and other groups; must be 0. A split counts as a
-        fold; test does not, and groups of earlier images alone do not count.
+    Keys of the result:
+    clusters_across_folds: clusters and groups with rows in two folds; must be 0. The
+        split validation counts as a fold, test does not. Clusters of earlier images
+        only, which have a record in a finished part, do not count.
     clusters_across_test: clusters with test rows and other rows.
     folded: of `assign_folds`. group_column: "" for none.
     Raises: ValueError: a number that must be 0 is not.
@@ -83,6 +85,7 @@ def check_leakage(folded: pd.DataFrame, group_column: str = "") -> Numbers:
     )
     rows = rows[~is_test]
     n_crossing = 0
+    # OVERRIDE_GROUP: the column of the groups that the user sets by hand.
     for column in rows.columns.intersection(["cluster", OVERRIDE_GROUP, group_column]):
         no_value = -1 if column == "cluster" else ""
         groups = rows[rows[column] != no_value].groupby(column)
@@ -96,7 +99,7 @@ def check_leakage(folded: pd.DataFrame, group_column: str = "") -> Numbers:
         )
 
     cluster = folded["cluster"]
-    # 2 for a cluster with test rows and others.
+    # The number of different values of `is_test`: 2 for test rows and others.
     n_sides = is_test[cluster >= 0].groupby(cluster).nunique()
     n_across = n_sides.gt(1).sum()
     return {"clusters_across_folds": 0, "clusters_across_test": int(n_across)}
@@ -108,11 +111,12 @@ def compare_sample(
     max_bits: int,
     different_rows: np.ndarray,
 ) -> Numbers:
-    """Compare 300 new images with all others, without the clusters of 02.
+    """Compare 300 new images with all others by hashes, to check the folds again.
 
+    The clusters of 02 are not used, so the check also finds pairs that 02 has missed.
     Return sampled_images (300, or fewer if there are fewer) and
-    sampled_pairs_across_folds, 0. Test images and images of almost no texture are left
-    out, and images that the user calls different from a near one.
+    sampled_pairs_across_folds, 0. Left out: test images, images of almost no texture
+    (their hashes are random), and images that the user calls different from a near one.
     hashes: of `load_hashes`; `folded` has their index. different_rows: the index of the
     images that the user calls different, of `load_corrected`.
     Raises: ValueError: a pair within `max_bits` bits is in two folds or splits.
@@ -176,12 +180,12 @@ def list_folds(
     folded: pd.DataFrame,
     label_columns: tuple[str, ...],
 ) -> pd.DataFrame:
-    """Return one row per input image, none missing, in the order of `images`.
+    """Return the table of folds.csv: a row per input image, in the order of `images`.
 
     With FOLDS_FROM, also one per image of an earlier part whose file is gone.
 
     images, clusters: of 01 and 02. folded: of `assign_folds`, from the rows that
-    `choose_rows` returns for them. label_columns: as there.
+    `choose_rows` returns for them. label_columns: those of `images`, see `Labels`.
 
     Columns: `COLUMNS` and `label_columns`. path: below the INPUT_DIR of its source (0:
     the main input, else the number in MORE_INPUTS). fold: -1 outside the folds. A copy
@@ -198,7 +202,8 @@ def list_folds(
             mark_recorded(images), "earlier: part " + images["part"].astype(str)
         )
 
-    is_gone = images["path"].str.startswith(GONE)  # a record of a part, but no file
+    # Such a path is that of a record in a part whose image has no file.
+    is_gone = images["path"].str.startswith(GONE)
     paths = images.groupby("input_dir", observed=True)["path"]
     # `name` is that of the group: its folder.
     path = paths.transform(lambda paths: paths.str.removeprefix(f"{paths.name}/"))
@@ -211,20 +216,22 @@ def list_folds(
 
 
 def _place_copies(table: pd.DataFrame, folded: pd.DataFrame) -> pd.DataFrame:
-    """Return all images with split, fold, and cluster.
+    """Return `table` with the split, fold and cluster of each image, for folds.csv.
 
-    Copies that are dropped go with those that are kept: all rows together have no copy
-    in two folds. A cluster that earlier parts have in two folds is none (-1).
-    table: of `match_clusters`. folded: of `assign_folds`, with some rows of `table`.
+    A dropped copy has the split and fold of the kept image of its cluster, so that no
+    copy is in another fold. If earlier parts have a cluster in two folds or splits, its
+    rows have no cluster (-1), and its dropped copies no fold (-1).
+    table: of `match_clusters`, all images. folded: of `assign_folds`, the kept images.
     """
     cluster = table["cluster"]
+    # A row that is alone has a negative number, which no other row has.
     is_alone = (cluster < 0) | (table["split"] == "test")
-    group = cluster.mask(is_alone, -1 - table.index.to_numpy())  # a number for each
+    group = cluster.mask(is_alone, -1 - table.index.to_numpy())
     place = folded[["split", "fold"]].reindex(table.index)  # NA: the row is dropped
     groups = place.groupby(group)
-    is_torn = (groups.transform("nunique") > 1).any(axis=1)
+    is_torn = (groups.transform("nunique") > 1).any(axis=1)  # in two folds or splits
     place = place.fillna(groups.transform("first").mask(is_torn))
-    # No row of the group is kept: the split of 01, and no fold.
+    # Torn, or no row of the group is kept: the split of 01, and no fold.
     place = place.fillna(table[["split"]]).fillna(-1)
     place = place.astype({"fold": "int64"})
     is_torn = is_torn.groupby(cluster).transform("any")

@@ -42,7 +42,8 @@ def assign_folds(
     table: columns label, split, and optionally cluster (-1 or NA: none), override_group
         (NA: none) and source (0: the main one). A cluster over several splits goes to
         the one with the fewest rows in the table; test rows stay, and do not attract
-        others. Rows that have a fold (-1: none) keep it and their split.
+        others. Optional column fold: NA for rows to assign. Other rows keep their fold
+        (-1: in no fold) and their split.
     validation_size: share of the train rows that may validate, for split "validation".
     group_column: rows with equal values (patients, sites) stay together like clusters.
     label_columns: of multi-label images, 0/1 or a text that is empty for no.
@@ -80,18 +81,20 @@ def assign_folds(
 
 
 def _choose_splits(split: pd.Series, group: pd.Series) -> pd.Series:
-    """Return for each row the split of its group that is rarest in the whole table.
+    """Return one split for all rows of a group: its split with the fewest rows.
 
-    The result has the index of `split`, in another order. Test rows keep their split:
-    `number_groups` puts each into a group of its own.
+    The rows are counted in the whole table: images leave a large train split, and a
+    small validation split stays whole. The result has the index of `split`, in another
+    order. Test rows keep their split: `number_groups` puts each into its own group.
     """
-    # In this order, the first row of each group has its rarest split.
+    # `n_rows`: of the split of each row, sorted. In this order, the first row of each
+    # group has the split with the fewest rows.
     n_rows = split.map(split.value_counts()).sort_values(kind="stable")
     return split[n_rows.index].groupby(group).transform("first")
 
 
 def number_groups(table: pd.DataFrame, group_column: str) -> pd.Series:
-    """Return the number of each row's group, from 0.
+    """Return the number of each row's group, from 0: rows that must share a fold.
 
     Rows of a cluster have the same number, and so have rows with the same value of
     `group_column` or of override_group; clusters and groups that share a row are one.
@@ -159,7 +162,8 @@ def fill_bins(
 ) -> pd.Series:
     """Fill in the bin of each row: groups stay whole, classes are spread.
 
-    Return `bins`, which is changed: numbers from 0 in place of NA.
+    Bins are the folds, or the splits train (0) and validation (1). Return `bins`, which
+    is changed in place: numbers from 0 replace NA.
     group: of `number_groups`. labels: of `mark_labels`.
     shares: of each bin, in proportion; all 1, or two with sum 1.
     bins: NA for the rows to distribute, -1 for rows that stay in no bin. Rows in a bin
@@ -188,19 +192,23 @@ def _choose_bins(
     shares: list[float],
     seed: int,
 ) -> Array:
-    """Return the bin of each group, int (groups,).
+    """Return the bin of each group, int (groups,): a fold, or train and validation.
 
-    It is the bin with the largest deficit in the group's classes, as shares of these
-    classes; ties go to the bin with the largest overall deficit. With equal shares, a
-    class whose groups have no other class differs between bins by its largest group at
-    most.
+    Groups are placed one by one. A deficit of a bin is its share of the images so far,
+    with those of the group to place, minus the images that it has. A group goes to the
+    bin with the largest sum of deficits in the group's classes, each divided by the
+    size of the class; ties go to the bin with the largest overall deficit, that of all
+    images. With equal shares, a class whose groups have no other class differs between
+    bins by its largest group at most.
 
     Two unequal shares (a validation set of 2 %) need three more rules, or small classes
-    and large groups would never be held out. A deficit counts in whole groups, rounded
-    up, so that many bins tie; not for groups that make up for others. A random phase of
-    up to one group decides which bin gets the first group; less for groups of more than
-    a tenth of the second bin, which would fill it. If all images have one class, and
-    the bins were empty, no bin gets more images too many than the largest group has.
+    and large groups would never be held out. The sum of deficits is rounded up to whole
+    groups, so that bins often tie and the overall deficit decides; not for groups that
+    make up for others. A random phase, at most the size of the group in images, is
+    added to the overall deficit of the last bin, so that some seeds hold out a large
+    group; it is less for groups of more than a tenth of this bin, which would fill it.
+    If all images have one class, and the bins were empty, no bin gets more images too
+    many than the largest group has.
 
     counts: images of each class in each group; the last column has all its images.
     loads: images of each class that are in the bins (classes, bins); the last row has
@@ -225,8 +233,8 @@ def _choose_bins(
     max_excess = sizes.max() if is_single and not loads.any() else inf
     rules = pd.DataFrame(
         {
-            # The other groups make up for these: those of several classes if images
-            # have one class, those of at most one class if images have several.
+            # Rounded: groups of one class if each image has one class, else groups of
+            # several classes. The other groups make up for them.
             "is_rounded": is_unequal & (is_single != has_several),
             "shift": phase * sizes.clip(max=max_shifted),
             "room": sizes - max_excess,
@@ -293,6 +301,7 @@ def _round_deficits(
 ) -> list[float]:
     """Return deficits in whole groups; -inf for a bin that lacks less than `room`.
 
+    Rounded deficits are often equal, so that `overall` decides which bin gets a group.
     deficits: of each bin, in the classes of a group. overall: images that each lacks.
     """
     # Before the group is placed, all bins together lack just this group. The sum is 0
@@ -313,9 +322,10 @@ def _draw_order(
 ) -> Array:
     """Return the numbers of the groups in the order of assignment, large ones first.
 
-    Of equal size, groups of several classes, the rarest first; then those of one class,
-    class by class, which can make up for the others; then those without a class, which
-    can make up for all.
+    Groups of equal size are in the order of their number of classes, the most first:
+    groups of fewer classes can make up for the others. Of several classes, the group
+    with the rarest class is first. Groups of one class are in the order of classes, the
+    most frequent first.
     """
     # The random part is below 1: it only decides between classes of equal size.
     rank = class_sizes + rng.random(len(class_sizes))

@@ -37,13 +37,16 @@ def make_forecast(
     image: ImageSettings,
     seed: int,
 ) -> pd.DataFrame:
-    """Forecast the records of a table by converting a sample of its images.
+    """Forecast the bytes of each record by converting a sample of the images.
 
-    Return one row per image for `forecast_groups`, with the index of the table.
-    Columns: count, 1; expected, bytes; spread, bytes by which it may be too low if the
-    mean ratio is; variance, in bytes², of the image itself. A measured image has 0 of
-    both. Compression by GZIP is not counted: it gains next to nothing.
+    The mean ratio of measured to predicted bytes in the sample is applied to all other
+    images. Return a row per image, with the index of the table, for `forecast_groups`.
+    Columns: count, 1; expected, in bytes, without GZIP, which gains next to nothing;
+    spread, in bytes: a bound for the error of the mean ratio, which all images share;
+    variance, in bytes²: the square of a bound for the image's own difference from the
+    mean ratio. Both are 0 for the images of the sample.
     table: columns image_id, path, label, height, width, n_bytes, format, orientation.
+    Source: Rubin, "The Bayesian Bootstrap" (1981).
     """
     # A twentieth of the time that writing takes, but never too few images (at
     # least 100, at most 1,000): a few large ones may make up most of the bytes.
@@ -57,14 +60,18 @@ def make_forecast(
     rows = table[is_drawn].to_dict("records")
     n_bytes = np.array([*parallel.run(measure, rows, label="Sampling sizes")])
 
+    # `chance` is in proportion to the predicted bytes.
     ratios = n_bytes / chance[is_drawn]
-    # A row that is drawn for sure stands for no other one; its weight is nearly 0.
+    # A drawn row stands for 1 / chance - 1 rows like it that are not drawn. The sum of
+    # their chances is 1 - chance, its weight; nearly 0 if it is drawn for sure.
     weights = 1 - chance[is_drawn].clip(upper=0.999)
     mean = np.average(ratios, weights=weights)
-    # The errors of means with random weights, of which the largest is the bound.
+    # The Bayesian bootstrap: errors of 1,000 means with random weights. The largest is
+    # the bound, with 99.9 % confidence.
     errors = rng.dirichlet(weights, N_RESAMPLED) @ (ratios - mean)
     expected = mean * chance
     spread = np.abs(errors).max() * chance
+    # Images of the sample are measured, so they have no error.
     expected[is_drawn] = n_bytes
     spread[is_drawn] = 0
     return pd.DataFrame(
@@ -72,6 +79,8 @@ def make_forecast(
             "count": 1,
             "expected": expected,
             "spread": spread,
+            # The error of one of n ratios is √n times that of their mean. The sum of
+            # the weights takes the place of n.
             "variance": weights.sum() * spread**2,
         }
     )
@@ -80,6 +89,7 @@ def make_forecast(
 def predict(table: pd.DataFrame, image: ImageSettings) -> pd.Series:
     """Predict the sizes of records, right only in proportion to one another.
 
+    `make_forecast` draws an image for its sample with a chance in this proportion.
     Return a series with the index of the table, roughly in bytes.
     table: see `make_forecast`.
     """
@@ -105,15 +115,15 @@ def _measure(schema: RecordSchema, image: ImageSettings, row: Row) -> int:
 
 
 def forecast_groups(rows: pd.DataFrame, keys: Any) -> pd.DataFrame:
-    """Return the forecast of each group of rows: its sums and their bound.
+    """Return the forecast of each group of rows, such as a shard or a part.
 
-    Columns count, expected and bytes_high (int), in bytes; the index is that of the
-    groups.
+    Columns: count, images; expected, bytes; bytes_high (int), their upper bound. The
+    index is that of the groups.
     rows: of `make_forecast`. keys: what pandas groups them by, such as columns of the
     table, whose order may be another: they are aligned by the index.
-    A group is a random share of the rows, and may weigh more than the mean: the mean
-    ratio is uncertain, and so is that of each image. Both may be low.
     """
     groups = rows.groupby(keys).sum()
+    # The error of the mean is the same for all images, so it adds up. The other errors
+    # are independent: their squares add up.
     high = groups["expected"] + groups["spread"] + np.sqrt(groups["variance"])
     return groups.assign(bytes_high=np.ceil(high).astype(int))

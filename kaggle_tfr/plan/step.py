@@ -72,6 +72,7 @@ def run(values: Values) -> Planned:
         extra_in_validation=settings.extra_in_validation,
     )
     hashes = explore.load_hashes(images, work)
+    # For plan.json, with the settings of 02 (`duplicates`), such as max_bits.
     checks = vars(duplicates) | check_leakage(folded, settings.group_column)
     checks |= compare_sample(folded, hashes, duplicates.max_bits, different_rows)
     note_folds(folded, labels, checks)
@@ -119,9 +120,9 @@ def drop_between(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Give new images the split and fold of the earlier ones in their group; drop some.
 
-    New images are dropped if earlier images of their group are in two folds or splits;
-    or, unless EXTRA_IN_VALIDATION, if they are of MORE_INPUTS and their group is in a
-    fold.
+    New images are dropped if earlier images of their group are in two folds or splits,
+    because a copy would then be in another fold; or, unless EXTRA_IN_VALIDATION, if
+    they are of MORE_INPUTS, which must not validate, and their group is in a fold.
     rows: of `choose_rows`, with part (0: new) and fold. clusters: of 02.
     Return the rows that are left, in which fold is NA for new images without earlier
     ones in their group, and the clusters with dropped rows as "between folds".

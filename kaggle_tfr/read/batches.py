@@ -45,10 +45,11 @@ def choose_fold(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the training and the validation shards, by fold or else by split.
 
-    shards: of `find_shards`. fold: the one that validates, all others train; without
-    folds it is ignored, and the split "validation" validates. Shards of fold −1 beside
-    others contain further sources, which always train.
-    Raises: ValueError: one of the two is empty.
+    shards: of `find_shards`. fold: the one that validates; all other folds train, and
+    the split "validation" is not used. With fewer than two folds, `fold` is ignored,
+    and the split "validation" validates. Fold −1 beside others always trains: it
+    contains images of MORE_INPUTS, and those in their groups.
+    Raises: ValueError: there is no such fold, or one of the two tables is empty.
     """
     splits = shards["split"].map(SPLIT_NAMES)  # "val", "valid" … are "validation"
     training = shards[splits == "train"]
@@ -71,11 +72,12 @@ def choose_fold(
 def list_folds(shards: pd.DataFrame, fold: int | str = "all") -> list[int]:
     """Return the folds to validate on, for `choose_fold`.
 
-    fold: one of them, or "all". Without folds, the only one is 0: the split validates.
-    Fold −1, of images that never validate, is not one of them.
+    fold: one of them, or "all". Without folds the list is [0], and `choose_fold` then
+    validates on the split "validation". Fold −1, of images that never validate, is not
+    in the list.
     Raises: ValueError: there is no such fold.
     """
-    # The names "train" and "training".
+    # SPLIT_NAMES: "training" is "train", too.
     training = shards[shards["split"].map(SPLIT_NAMES) == "train"]
     numbers = set(training["fold"].tolist())
     folds = sorted(numbers - {-1})
@@ -128,16 +130,17 @@ def read_batches(
 ) -> tf.data.Dataset:
     """Read uint8 images (batch, height, width, 3) and labels (batch, …), shapes static.
 
-    training: endless and shuffled, (images, labels). Otherwise one exact pass in order,
-        (images, labels, mask); the mask is 1.0 for an image and 0.0 for the padding of
-        the last batch, as Keras's sample_weight.
+    training: endless and shuffled, (images, labels). Otherwise one exact pass, always
+        in the same order, (images, labels, mask); the mask is 1.0 for an image and 0.0
+        for the padding of the last batch, as Keras's sample_weight.
     labels: int64 classes; float32 quantities; float32 (batch, classes) if multi-label;
         uint8 masks, stacked along the last axis.
     flip: mirror half of the images from left to right.
     ids: add the ids of the images, strings, as the last value. The id of a record
         without one is "file#number"; that of padding is "".
-    Raises: ValueError; while reading, tf.errors.OpError, also if a pass has another
-    number of records than shards.csv lists.
+    Raises: ValueError: no shards, or different schemas; while reading,
+    tf.errors.OpError, also if a pass has another number of records than shards.csv
+    lists.
     """
     decode = partial(
         decode_record,
@@ -147,6 +150,7 @@ def read_batches(
         flip=flip,
         ids=ids,
     )
+    # With `places`, "file#number" is beside each record, for one without an id.
     records = _read_records(shards, training=training, seed=seed, places=ids)
     # Decoding keeps the cores busy, so more threads are not faster.
     examples = records.map(decode, count_cores(), deterministic=not training)
@@ -159,7 +163,7 @@ def read_batches(
 def to_devices(batches: Iterable[Any], devices: Sequence[Any]) -> Iterator[Any]:
     """Yield batches as JAX arrays, each split evenly over the devices.
 
-    Two more are on their way to the devices.
+    The next two batches are already being copied, so that the devices do not wait.
     batches: of `read_batches`, or trees of NumPy arrays; JAX makes int64 int32.
     Raises: ValueError: a batch size that is not a multiple of the number of devices.
     """
@@ -172,7 +176,7 @@ def to_devices(batches: Iterable[Any], devices: Sequence[Any]) -> Iterator[Any]:
     as_arrays = getattr(batches, "as_numpy_iterator", batches.__iter__)
     waiting = deque[Any]()
     for batch in as_arrays():
-        waiting.append(jax.device_put(batch, sharding))
+        waiting.append(jax.device_put(batch, sharding))  # only starts the copy
         if len(waiting) > BATCHES_AHEAD:
             yield waiting.popleft()
     yield from waiting
@@ -184,8 +188,9 @@ def _read_records(
     """Read the serialized examples of several shards at a time.
 
     training: endless and shuffled, instead of once in an order that is always the same.
-    places: see `_open_shard`.
+    places: whether to return pairs, as `_open_shard` does.
     """
+    # A bucket is slow to respond: more shards at a time are read, in larger pieces.
     is_remote = storage.is_remote(shards["file"].iloc[0])
     shards_at_once = REMOTE_SHARDS_AT_ONCE if is_remote else LOCAL_SHARDS_AT_ONCE
     buffer_bytes = REMOTE_BUFFER_BYTES if is_remote else LOCAL_BUFFER_BYTES
@@ -198,8 +203,8 @@ def _read_records(
     # Interleaving whole files is what spreads the reads over connections.
     records = files.interleave(
         partial(_open_shard, buffer_bytes=buffer_bytes, places=places),
-        cycle_length=16,
-        block_length=16,
+        cycle_length=16,  # records come from 16 shards in turn,
+        block_length=16,  # 16 from each
         # All at once from the start: AUTOTUNE would first have to measure a bucket.
         num_parallel_calls=shards_at_once,
         deterministic=not training,
@@ -211,7 +216,8 @@ def _read_records(
     records = records.repeat()
     n_shuffled = _count_shuffled(shards)
     if is_remote:
-        # A full shuffle buffer waits for its one missing record at each epoch.
+        # The shuffle buffer needs a new record for each one that it returns. These are
+        # read ahead, for the time in which the next epoch opens its first shards.
         records = records.prefetch(1 + n_shuffled // 4)
     return records.shuffle(n_shuffled, seed=seed)
 
@@ -222,8 +228,9 @@ def _open_shard(
     """Read the serialized examples of a shard.
 
     compression: "" or "GZIP".
-    places: as pairs with "file#number", which take a twentieth of the time of an image.
-        The file is without its folder, the number from 0.
+    places: whether to return pairs (example, "file#number"): the name of the shard
+        without its folder, and the number of the record in it, from 0. A pair costs a
+        twentieth of the time of an image, so they are optional.
     """
     records = tf.data.TFRecordDataset(file, compression, buffer_bytes)
     if not places:
@@ -235,7 +242,7 @@ def _open_shard(
 
 
 def _count_shuffled(shards: pd.DataFrame) -> int:
-    """Return how many records are shuffled at a time, which bounds the memory.
+    """Return the size of the shuffle buffer, in records.
 
     From 1 to 8,192 (`SHUFFLE_RECORDS`), and no more than fit in 256 MiB on average.
     """
@@ -247,9 +254,10 @@ def _count_shuffled(shards: pd.DataFrame) -> int:
 def _add_padding(
     examples: tf.data.Dataset, n_records: int, batch_size: int
 ) -> tf.data.Dataset:
-    """Append blank examples, whose mask is 0.0 like all their values, to full batches.
+    """Append blank examples that fill the last batch.
 
-    While reading: an error where there are not `n_records` examples.
+    All values of a blank example are 0 or "", also its mask, which is the weight of an
+    image. Reading the result raises an error if there are not `n_records` examples.
     """
     blank = tf.nest.map_structure(
         lambda spec: tf.zeros(spec.shape, spec.dtype), examples.element_spec
@@ -272,7 +280,9 @@ def decode_record(
 ) -> tuple:
     """Decode a record: (image, label, 1.0 unless training, the id if `ids`).
 
-    training: cut a random window of the image, else the central one.
+    1.0 is the weight of a real image; padding has 0.0.
+    size: (height, width) of the result. training: cut a random window of the image,
+    else the central one.
     image: uint8 (*size, 3).
     label: int64 class (−1 without one), float32 quantity or 0/1 of several, or uint8
         masks, stacked along the last axis.
@@ -308,9 +318,9 @@ def _decode_values(
     *,
     training: bool,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the image, uint8 (*size, 3), and the label of the features of a record.
+    """Return the image, uint8 (*size, 3), and the label of a parsed record.
 
-    Masks get the same window as their image.
+    values: of its features, by name. Masks get the same window as their image.
     """
     encoded = values[schema.image_key]
     pixels, window, image_size = decode_window(encoded, size, training=training)
@@ -319,16 +329,18 @@ def _decode_values(
     if schema.kind != "masks":
         return image, _join_labels(label_values, schema.kind)
 
-    height = image_size[0]
+    height = image_size[0]  # run-length codes count pixels down each column
     masks = [sample_mask(code, height, window, size) for code in label_values]
     return image, tf.stack(masks, -1)
 
 
 def _join_labels(label_values: list[tf.Tensor], kind: str) -> tf.Tensor:
-    """Return the class or quantity, −1 without one, or flags of several, float32.
+    """Return the label of an image: a class, a quantity, or a flag for each class.
 
+    −1 if the record has no label. Flags are 0 or 1, float32 (classes,).
     label_values: of the label's features. kind: "multi" for flags.
     """
+    # The flags are in one feature, or each class has its own feature.
     if kind == "multi":
         floats = [tf.cast(value, tf.float32) for value in label_values]
         return tf.concat([tf.reshape(value, [-1]) for value in floats], 0)
@@ -351,7 +363,8 @@ def choose_window(
     """
     # Few ops: each costs a hundredth of the decoding. Whole numbers: a square target
     # gets an exactly square window.
-    # The height that fits the width in the proportions of `size`, and the other way.
+    # In the proportions of `size`: the height for the image's width, and the width for
+    # its height.
     other_side = shape[::-1]
     if size[0] != size[1]:
         other_side = other_side * size // size[::-1]

@@ -27,16 +27,20 @@ else:
 def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> list[str]:
     """Return the folders to read: TFREC_DIRS, or all parts of the dataset.
 
-    All parts: those in `out_dir`, or else in `work_dir`, and the earlier parts that the
-    dataset continues, which may be elsewhere. The shards of an earlier part that is a
-    Kaggle slug are not on this machine: TFREC_DIRS must name it.
-    out_dir: OUT_DIR, where 04 writes parts.
+    All parts: the folder around the parts that 04 writes, and the folder of each
+    earlier part that the dataset continues, which may be elsewhere. If FOLDS_FROM had
+    the Kaggle slug of an earlier part, the folder may be a download without shards:
+    `find_shards` then raises an error, and TFREC_DIRS must list all folders to read,
+    that part by its slug.
+    tfrec_dirs: TFREC_DIRS; it is returned unless it is empty.
+    out_dir: OUT_DIR, where 04 writes parts; "" for `work_dir`.
     """
     if tfrec_dirs:
         return list(tfrec_dirs)
 
     folders = [output_dir(out_dir or work_dir)]
-    path = f"{work_dir}/{RECORDS}"  # of the earlier parts, which have a `folder` each
+    # RECORDS: the table of the records of earlier parts, each with its part's folder.
+    path = f"{work_dir}/{RECORDS}"
     if storage.exists(path):
         records = storage.read_parquet(path, columns=["folder"])
         folders += records["folder"].unique().tolist()
@@ -49,7 +53,7 @@ def list_classes(shards: pd.DataFrame) -> list[str]:
     A quantity has none: []. shards: of `find_shards`.
     Raises: ValueError: labelled records do not have one class or quantity each.
     """
-    labels = shards["labels"].iloc[0]
+    labels = shards["labels"].iloc[0]  # of labels.json, the same in every row
     labelled = shards[shards["split"] != "test"]
     for schema in labelled["schema"].unique():
         has_labels = labels.classes or schema.kind == "number"
@@ -77,7 +81,8 @@ def find_images(shards: pd.DataFrame, image_ids: Iterable[str]) -> list[np.ndarr
     images = []
     for image_id in image_ids:
         name, _, number = places.get(image_id, image_id).rpartition("#")
-        file = files.get(name, name)  # a place from a CSV has the folder already
+        # A place from a CSV has the folder already, "file#number" has none.
+        file = files.get(name, name)
         if file not in by_file.index:
             raise ValueError(
                 f"There is no image '{image_id}' in these shards: neither a CSV of "
@@ -93,10 +98,10 @@ def find_images(shards: pd.DataFrame, image_ids: Iterable[str]) -> list[np.ndarr
 
 
 def _list_places(shards: pd.DataFrame) -> dict[str, str]:
-    """Return the place of each image in the CSVs of the parts, by its id.
+    """Return the place of each image that the CSVs of the parts list, by its id.
 
-    Such as "part-1/f0-000-99.tfrec#17": the path of the shard, and the number of the
-    record in it.
+    A place is such as "part-1/f0-000-99.tfrec#17": the path of the shard, and the
+    number of the record in it, from 0.
     """
     places: dict[str, str] = {}
     # Later splits replace test images with the same id.

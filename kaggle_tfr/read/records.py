@@ -77,11 +77,13 @@ class Records(Sequence[tuple[Any, Any]]):
 
     def __len__(self) -> int:
         """Return the number of records in all shards."""
-        return self.starts[-1]
+        return self.starts[-1]  # the last item is the total
 
     def __getitem__(self, number: SupportsIndex) -> tuple[Any, Any]:  # type: ignore[override]  # no slices
-        """Return image and label, as the class describes them.
+        """Return image and label of a record.
 
+        The image is uint8 RGB (height, width, 3), or its file's bytes if `decode` is
+        off. The label is a class, a quantity, flags or masks; the id without labels.
         number: from 0, or negative to count from the end.
         Raises: DamagedRecord (a ValueError): it names the shard and the byte;
         IndexError.
@@ -111,7 +113,7 @@ def _choose_shards(
     """Return the shards of a split, by `choose_fold` where there are folds.
 
     split: None for all shards. fold: None is fold 0; it does not matter for "test".
-    Raises: ValueError: there is no such fold, or a fold of no split.
+    Raises: ValueError: there is no such fold, or `fold` is given without `split`.
     """
     if split is None:
         if fold is not None:
@@ -128,10 +130,13 @@ def _choose_shards(
 
 
 def _join_labels(labels: list[Any], kind: str) -> Any:
-    """Return the label of an image by the values of its fields, as in `Records`.
+    """Return the label of an image from the values of its label fields.
 
-    Masks: a tuple of their run-length codes, bytes. labels: [] gives −1; a single value
-    in bytes is an id, which becomes text.
+    A class or a quantity is returned as it is; several labels as float32 (classes,);
+    masks as a tuple of their run-length codes, bytes.
+    labels: the values. [] gives −1. A single value in bytes is the id of an image
+    without label, which becomes text.
+    kind: "single", "multi", "masks" or "number".
     """
     if kind == "masks":
         return tuple(labels)
@@ -152,9 +157,9 @@ def _decode_masks(codes: tuple[bytes, ...], pixels: np.ndarray) -> np.ndarray:
 
 
 def _open_index(row: Any) -> ShardIndex:
-    """Return the index of a row of `find_shards` from its `.idx` file.
+    """Return the index of a shard, which finds its records, from its `.idx` file.
 
-    Raises: ValueError: there is none that fits the shard.
+    row: of `find_shards`. Raises: ValueError: there is no index that fits the shard.
     """
     name = row.file.removeprefix(f"{row.folder}/")
     # The offset of each record, then the end of the last; [0] without a file.

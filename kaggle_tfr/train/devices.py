@@ -80,13 +80,15 @@ def find_devices(device: str = "auto") -> Devices:
 def predict(model: keras.Model, images: np.ndarray) -> np.ndarray:
     """Return the outputs (batch, …) of uint8 images, split over the model's devices.
 
-    images: (batch, height, width, 3).
+    images: (batch, height, width, 3). Only JAX splits them; each replica of a
+    TensorFlow strategy computes all of them.
     """
-    distribution = keras.distribution.distribution()  # None except on several of JAX
+    # None, except with several devices of JAX.
+    distribution = keras.distribution.distribution()
     if distribution is not None:
         layout = distribution.get_data_layout(images.shape)
         images = keras.distribution.distribute_tensor(images, layout)
-    # With a TensorFlow strategy every replica returns the whole batch, one by one.
+    # With a TensorFlow strategy the result has the whole batch once for each replica.
     return np.asarray(model.predict_on_batch(images))[: len(images)]
 
 

@@ -18,9 +18,11 @@ def fill_submission(
     """Return the template's rows in its order, with predictions in its columns.
 
     scores: float (n, classes) from 0 to 1, one row per id; without classes a quantity
-    (n, 1). A single column gets the name of the class or the quantity, a column per
-    class its score. An image without prediction gets the mean of all predictions, and
-    is printed.
+    (n, 1). If the template has one column beside the ids, it gets the name of the class
+    with the highest score, or the quantity; if it has several, each gets the scores of
+    the class that it is named after. An image without prediction gets the mean of all
+    predictions, and its id is printed.
+    classes: of the columns of `scores`; empty for a quantity.
     template: the competition's sample_submission.csv as text; None for columns image_id
     and label, in the order of the ids.
     Raises: ValueError: a column is not a class, or no predicted id is in the template.
@@ -29,7 +31,9 @@ def fill_submission(
         template = pd.DataFrame({"image_id": ids, "label": ""})
     id_column, rows = _match_ids(template, ids)
     _print_missing(template[id_column][rows < 0])
-    filled = scores[rows]  # a row per row of the template; -1 takes a wrong one
+    # A row per row of the template. -1, for no prediction, takes the last row of
+    # `scores`, which the mean replaces.
+    filled = scores[rows]
     filled[rows < 0] = scores.mean(axis=0)
 
     submission = template.copy()
@@ -61,9 +65,10 @@ def _find_positions(columns: pd.Index, classes: list[str]) -> np.ndarray:
 def _match_ids(template: pd.DataFrame, ids: Sequence[str]) -> tuple[str, np.ndarray]:
     """Return the template's column of ids, and for each row the position of its id.
 
-    template: all cells are text. The positions are int (n,), -1 for an id that was not
-    predicted. The ids of class
-    folders are paths; a template may leave out the folder, and the extension.
+    The column is the first that has one of the ids or more. The positions are int (n,),
+    -1 for an id that was not predicted.
+    template: all cells are text. ids: predicted. Those of class folders are paths; the
+    template may leave out the folder, and the extension.
     Raises: ValueError: no id is in any column.
     """
     # What the template may leave out: nothing, folders, folders and the extension.

@@ -17,6 +17,7 @@ def find_weights(weights: str) -> str:
         its address: "models/owner/model/framework/variation".
     Raises: FileNotFoundError: there is no such file, or there are several.
     """
+    # IN_KERAS: "" for no weights, and "imagenet", which Keras downloads itself.
     if weights in IN_KERAS or os.path.isfile(weights):
         return weights
     # A folder, whose file may have any name; or a file in a folder, with this name.

@@ -68,14 +68,14 @@ def open_part(part_dir: str, plan: Plan, *, overwrite: bool = False) -> list[Sha
     finished = [] if change else match_plan(rows, plan)
     sums = read_sums(part_dir) | {row.file: row.sha256 for row in finished}
     changed = find_changed_files(part_dir, sums)  # or that are missing
-    # The rejects of these shards, which are not in their records, would be lost.
+    # Shards with rejects are written again: only rejects.csv has their reasons.
     if "rejects.csv" in changed:
         finished = [row for row in finished if not row.refused]
     finished = [row for row in finished if row.file not in changed]
     unfinished = {row.file for row in rows} - {row.file for row in finished}
     # Without its shards.csv a part is unfinished, so that goes first, and
     # dataset-metadata.json, which SHA256SUMS does not list. `close_part` removes the
-    # other files of a different plan, which it lists.
+    # other files of a different plan, which SHA256SUMS lists.
     closing_files = ["shards.csv", DATASET_FILE] if change else []
     for file in [*closing_files, *changed, *unfinished]:
         storage.remove(storage.join(part_dir, file))
@@ -115,7 +115,7 @@ def write_json(path: str, values: Mapping[str, Any]) -> None:
 
 
 def _list_journal(part_dir: str) -> list[str]:
-    """Return the paths of a part's journal, one for each shard, sorted."""
+    """Return the paths of the files in a part's journal, one per shard, sorted."""
     names = storage.list_names(f"{part_dir}/journal")
     return [f"{part_dir}/journal/{name}" for name in names if name.endswith(".json")]
 
@@ -123,8 +123,8 @@ def _list_journal(part_dir: str) -> list[str]:
 def read_shard_rows(part_dir: str) -> list[ShardRow]:
     """Return the rows of a part's finished shards, without a check of their files.
 
-    Those in shards.csv are first, then those of the journal. Their `number` may be -1.
-    The rows of a broken table are missing.
+    Those in shards.csv are first, then those of the journal. `number` is -1 for rows of
+    shards.csv, which has no such column. The rows of a broken table are missing.
     """
     rows = list[ShardRow]()
     with suppress(ValueError):

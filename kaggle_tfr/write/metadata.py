@@ -33,7 +33,8 @@ def renew_metadata(
 ) -> None:
     """Write a part's dataset-metadata.json; keep what is in it but the description.
 
-    The user may have changed title, id and license. rows: of the part's shards.
+    The user may have changed the title, id and license that an earlier run wrote. rows:
+    of the part's shards.
     license_name: Kaggle's name of a license; "" for the one in the file.
     """
     path = f"{part_dir}/{DATASET_FILE}"

@@ -83,8 +83,8 @@ def _list_texts(
     rejects = [reject | {"file": row.file} for row in rows for reject in row.rejects]
     if rejects:
         texts["rejects.csv"] = storage.format_csv(pd.DataFrame(rejects)[REJECT_COLUMNS])
-    # Copies of files of 01 and 03: only parts with test images need the submission, and
-    # only the first part of a plan has folds.csv.
+    # Copies of files of 01 and 03: only parts with test images need
+    # sample_submission.csv, and only the first part of a plan has folds.csv.
     if "test" in {row.split for row in rows}:
         texts[SUBMISSION] = storage.read_text(f"{work_dir}/{SUBMISSION}")
     if rows[0].part == plan.first_part:
@@ -111,8 +111,9 @@ def _list_tables(
 ) -> dict[str, Any]:
     """Return a CSV for each split, and hashes.parquet: bytes, by the name of the file.
 
-    Each has a row for each record, in the order of the shards. Of columns that they
-    lack, one shard at a time is in memory.
+    Each has a row for each record, in the order of the shards. Without `publish_hashes`
+    there is no hashes.parquet. plan.parquet, which has more columns, is read shard by
+    shard to save memory.
     """
     files: dict[str, Any] = defaultdict(bytearray)
     fingerprints = []
@@ -148,6 +149,7 @@ def _list_columns(plan: Plan, split: str) -> list[str]:
         columns += ["label", "label_name"]
     for field in schema.fields:
         columns += field.sources
+    # The CSV has the codes of the original masks, which need the original size.
     if schema.kind == "masks":
         columns += ["source_height", "source_width"]
     return [*dict.fromkeys([*columns, "fold", "file", "record"])]

@@ -51,11 +51,13 @@ def describe_sums(sums: pd.Series) -> dict[str, Any]:
 
 
 def channel_stats_of_files(images: pd.DataFrame) -> pd.DataFrame:
-    """Return the sums of `sum_channels` over image files, a row for each split.
+    """Return the sums of the pixels of image files, one row per split.
 
-    Columns: `COLUMNS`.
-    images: columns `split` and `path`. Files that cannot be read are left out, and so
-    are splits without another one.
+    They give the mean and standard deviation of each channel, see `describe_sums`.
+    Columns, int64: images (number of files), pixels, the sums of the values R, G, B,
+    and of their squares RR, GG, BB.
+    images: columns `split` and `path`. A file that cannot be read is left out; a split
+    without a readable file has no row.
     """
     stats: Any = defaultdict(int)
     sums_of_files = parallel.run(_sum_file, images["path"], label="Pixels of files")
@@ -66,7 +68,7 @@ def channel_stats_of_files(images: pd.DataFrame) -> pd.DataFrame:
 
 def _sum_file(path: str) -> Any:
     """Return the sums of `sum_channels` of an image file, 0 if it cannot be read."""
-    # The writer reports images that were damaged after they were measured.
+    # No error: the writer reports images that were damaged after 01 read them.
     with suppress(FileNotFoundError, RejectedImage, DamagedRecord):
         return sum_channels(read_pixels(read_image_bytes(path)))
     return 0
@@ -75,8 +77,8 @@ def _sum_file(path: str) -> Any:
 def save_stats(stats: pd.DataFrame, part_dir: str) -> None:
     """Write stats.json of a part, and its line in SHA256SUMS.
 
-    It has mean, std, images and pixels of train, or of all splits together if there is
-    no train, and of each split.
+    At its top it has mean, std, images and pixels of train, or of all splits together
+    if there is no train; in "splits" those of each split.
     stats: `COLUMNS`, a row for each split.
     """
     path = f"{part_dir}/stats.json"

@@ -40,7 +40,9 @@ class Written:
 def run(values: Values) -> Written:
     """Write the planned parts, verify all records, and save their statistics.
 
-    Finished shards of an earlier run are checked and kept.
+    Finished shards of an earlier run are checked and kept. Mean and standard deviation
+    of the colour channels go into stats.json of each part; with MEAN_RGB, the means of
+    the original files and of the records also go into mean_rgb/ of the work folder.
     values: the parameters of 04 by name, for example a notebook's `globals()`.
     Raises: RuntimeError: a record is not as planned; and what `write_parts` raises.
     """
@@ -56,12 +58,14 @@ def run(values: Values) -> Written:
     )
     part_dirs = [f"{parts_dir}/part-{number}" for number in shards["part"].unique()]
     checked = verify_written(part_dirs, work)
+    # DATASET_FILE: dataset-metadata.json, with the license for Kaggle.
     if all(read_json(f"{part}/{DATASET_FILE}")["licenses"] for part in part_dirs):
         notebook.note("✓", "The parts have a license.", "license")
     else:
         advice = "To publish, set LICENSE and run 04_write again. Finished shards stay."
         notebook.note("·", "LICENSE is empty.", "license", advice)
-    # Sums of pixels, a row for each part folder and split.
+    # `checked.stats`: sums of pixels, a row for each part and split. Its "part" is the
+    # path of a part folder, not the number of a part as in `shards`.
     stats = checked.stats.groupby("split").sum()
     for part_dir, sums_of_part in checked.stats.groupby("part"):
         save_stats(sums_of_part.droplevel(0), str(part_dir))
@@ -69,6 +73,7 @@ def run(values: Values) -> Written:
         originals = storage.read_parquet(f"{work}/plan.parquet", ["path", "split"])
         save_mean_rgb(channel_stats_of_files(originals), "files", work)
         save_mean_rgb(stats, "records", work)
+    # Columns images, pixels, mean.R, …, std.B; one row per split.
     described = pd.json_normalize([describe_sums(sums) for _, sums in stats.iterrows()])
     return Written(
         part_dirs=part_dirs,

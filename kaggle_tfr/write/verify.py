@@ -90,6 +90,7 @@ def verify_parts(folders: Sequence[str], work_dir: str = "") -> Verification:
     stats: Any = defaultdict(int)
     findings = list[Finding]()
     for folder in folders:
+        # An unfinished part has a plan.json, but no shards.csv.
         parts = {*list_parts(folder), *list_parts(folder, "plan.json")}
         for part_dir in sorted(parts) or [folder.rstrip("/")]:
             for finding in _verify_part(part_dir, work_dir):
@@ -174,11 +175,11 @@ def _choose_sources(work_dir: str, part: int) -> dict[Any, str]:
 
 
 def _read_images(part_dir: str, splits: Iterable[str]) -> dict[Any, pd.DataFrame]:
-    """Return the rows of the images of each shard, by its file.
+    """Return the rows of the images of each shard, by its file, to check the records.
 
     They are read from the CSVs of these splits, such as train.csv, with the names of
-    columns that `encode` takes. SHA256SUMS shows which table is damaged; its shards
-    have no rows.
+    columns that `encode` takes. A damaged CSV is left out, so its shards have no rows;
+    `_open_part` reports it by its SHA-256.
     """
     tables = dict[Any, pd.DataFrame]()
     for split in splits:
@@ -205,7 +206,8 @@ def read_shard(part_dir: str, shard: Shard) -> Iterator[list[Record]]:
         plain_file(path) as plain,
         storage.open_file(plain) as file,
     ):
-        sizes = np.diff(find_frames(path, plain))
+        sizes = np.diff(find_frames(path, plain))  # bytes of each frame
+        # Of records as large as the mean, a block has at most 16, and at most 2 MiB.
         mean_bytes = row.bytes // max(1, row.count)
         for numbers in parallel.blocks_by_bytes(range(len(sizes)), mean_bytes):
             yield [
@@ -247,9 +249,10 @@ def check_records(
 
 
 def _check_features(plan: Plan, split: str, record: bytes, row: Row) -> np.ndarray:
-    """Return the pixels of a record whose features are those of its row, if it has one.
+    """Return the pixels of a record; check that its features are those of its row.
 
-    The row is encoded with the record's own image, and must give the same bytes.
+    The row is encoded with the record's own image, and must give the same bytes. With
+    the row {}, features are not compared.
     Raises: RejectedImage, ValueError, KeyError: what is wrong.
     """
     features = parse_record(record)
@@ -282,6 +285,7 @@ def compare_with_source(
     resize = Image.Image.resize if settings.resize == "stretch" else ImageOps.fit
     expected = np.asarray(resize(image, (width, height), METHOD))
 
+    # PSNR in dB by transformation: the largest fits best.
     fits = {SWAPPED: cv2.PSNR(expected[..., ::-1], pixels)}
     for number, name in ORIENTATIONS.items():
         version = apply_orientation(expected, number)

@@ -110,6 +110,7 @@ def _check_folders(work_dir: str, parts_dir: str, part_dirs: list[str]) -> None:
     Raises: ValueError: parts of another dataset are in the folder, or an image of the
         plan is in a part that this run writes.
     """
+    # The paths of part folders that this run does not write.
     others = [part for part in list_parts(parts_dir) if part not in part_dirs]
     check_one_dataset(
         [work_dir, *others],
@@ -132,15 +133,17 @@ def _write_missing(
     """Write the shards of a part that are not finished, and return the rows of all.
 
     Both are rows of finished shards, `rows` those of `journal.open_part`; the returned
-    ones are in the order of the plan.
+    ones are in the order of the plan. part: the number of the part.
     Raises: OSError, SystemExit: see `write_parts`.
     """
     numbers = {row.number for row in rows}
     shards = [shard for shard in plan.shards if shard.part == part]
     missing = [shard for shard in shards if shard.number not in numbers]
-    # A shard may have the upper bound of its forecast, and an equal share of the rest.
+    # A shard may have the upper bound of its forecast, and an equal share of the bytes
+    # of the part that no bound needs.
     spare = plan.shard_limit_bytes - sum(shard.bytes_high for shard in shards)
     worker_plan = plan.for_worker()
+    # A shard is cut into blocks, workers encode the blocks, and the records are joined.
     written = parallel.run_groups(
         cut_rows,
         partial(encode_images, worker_plan),
@@ -163,11 +166,15 @@ def _write_missing(
 
 
 def cut_rows(task: Task) -> list[list[Row]]:
-    """Return the rows of a shard in blocks of few images, for one worker each.
+    """Return the rows of a shard in blocks, which the workers of a machine share.
 
+    A worker encodes one block at a time. A block has at most 16 images, and fewer if
+    they are large, because the records of several blocks wait in memory.
     task: the shard, and its rows of plan.parquet.
     """
     _, rows = task
+    # The second argument is the size of one image: a block of such images has at most
+    # 2 MiB, or one image.
     return parallel.blocks_by_bytes(rows.to_dict("records"), rows["n_bytes"].max())
 
 
@@ -216,14 +223,15 @@ def write_shard(
 ) -> ShardRow:
     """Write a shard: temporary name, journal row, final name; return its row.
 
-    The row comes first: if the run is killed before the shard has its final name, the
-    next one finds that the file is missing, and writes it again.
+    The row comes before the final name: if the run is killed between them, the next run
+    finds that the file is missing, and writes it again.
     task: the shard, and its rows. records: of `encode_images`.
     spare_bytes: that the shard may have beyond the bound of its forecast.
     Raises: OSError: the disk is full or fails, or the part would exceed its limit.
     """
     shard, _ = task
-    place = f"{part_dir}/journal/{shard.number:06d}"  # and an ending, for two files
+    # The path, without its ending, of two files: the temporary one, and the row's.
+    place = f"{part_dir}/journal/{shard.number:06d}"
     with storage.temporary_file(place) as temporary:
         rejects = _write_records(temporary, plan.settings.compression, records)
         count = shard.count - len(rejects)
@@ -281,7 +289,8 @@ def _write_records(
 def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, int]:
     """Return the number of images by outcome; write them to accounting.csv, and notes.
 
-    The outcomes are those of the plan, with the images to write by what became of them.
+    The outcomes are those of the plan, but the images that it calls records are counted
+    by what 04 did with them.
     shards: of `write_parts`; the plan's other shards count as "in other parts".
     "unreadable when written" are images that 04 could not write, "rejected" those that
     01 cannot use.
@@ -302,6 +311,7 @@ def account_parts(plan: Plan, shards: pd.DataFrame, work_dir: str) -> dict[str, 
     for name, count in written.items():
         if count or name in counts:
             counts[name] = int(count)
+    # An error if the counts do not add up to the plan's.
     table = notebook.tabulate(counts, sum(plan.outcomes.values()))
     storage.write_atomically(f"{work_dir}/accounting.csv", table.to_csv())
 
