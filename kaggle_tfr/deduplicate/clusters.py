@@ -48,7 +48,7 @@ def find_clusters(
     images: columns image_id, path, label, label_name, split, source, height, width,
         n_bytes, decision ("keep" or "drop" of OVERRIDES), is_elsewhere
         (whether another dataset contains the image) and, if the dataset grows, part.
-    pairs: accepted pairs: a, b (row numbers of `images`).
+    pairs: accepted pairs: a, b (row numbers of `images`), distance (bits).
     codes: of `read_codes`, the hashes, a row per image.
     settings: keep: the "largest" (pixels, then bytes, then name) or "first" image of
         the lowest source of each cluster, or "all". conflicts, if labels differ: "drop"
@@ -152,9 +152,10 @@ def _rank(members: pd.DataFrame, settings: DuplicateSettings) -> pd.DataFrame:
 
     Labelled images precede test images, so that these do not decide which labelled
     images are kept.
-    Of each, first come images with a record, then those that may stay, of the lowest
-    source (0: the main input); by KEEP "largest" and "all", those of most pixels, of
-    most bytes and the first name; by "first", those that come first in the table.
+    Of each, first come images with a record, then those that CONFLICTS and the user
+    allow to be kept (may_stay), then those of the lowest source (0: the main input); by
+    KEEP "largest" and "all", those of most pixels, of most bytes and the first name; by
+    "first", those that come first in the table.
     """
     members = members.assign(n_pixels=members["height"] * members["width"])
     order = ["is_test", "is_fixed", "may_stay", "source"]
@@ -175,11 +176,12 @@ def _choose_kept(
 
     distance: bits between the two. ranked: of `_rank`, the best first; the order stays.
     The best image of a cluster is an original; so is the best of those that are not its
-    copies, and so on. A copy is within twice MAX_BITS of the original, or is paired
-    with it or with an image that is kept in any case: if it is farther, geometry or the
-    user has confirmed the pair.
+    copies, and so on. A copy is within twice MAX_BITS of the original, or geometry or
+    the user has confirmed a pair of it with the original, or with an image that has a
+    record or that the user keeps (is_always_kept).
     """
     always_kept = ranked.index[ranked["is_always_kept"]]
+    exact = pairs.query("distance == 0")
     ranked = ranked.assign(original=-1, distance=0)
     # Images without an original so far, in the order of `ranked`. In each round every
     # cluster gets one original, which is a copy of itself.
@@ -187,10 +189,11 @@ def _choose_kept(
     while len(row):
         original = row.groupby(ranked["cluster"]).transform("first")
         distance = count_bits(codes, original, row)
-        # Of images with equal hashes only the first has pairs with other images, so the
-        # partners of each image that equals the original count.
+        # Of images with equal hashes, only the first in the table has other pairs. So
+        # the partners of all that equal the original count, and what equals these.
         equal = row.index[distance == 0]
         confirmed = _list_partners(pairs, equal.union(always_kept))
+        confirmed = np.append(confirmed, _list_partners(exact, confirmed))
         is_near = distance <= 2 * settings.max_bits
         is_copy = is_near | row.isin(confirmed)
         copies = pd.DataFrame({"original": original, "distance": distance})[is_copy]

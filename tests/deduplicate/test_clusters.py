@@ -79,6 +79,9 @@ def test_a_far_copy_that_is_confirmed_is_dropped():
     assert list_kept(decide(images, pairs, [0, 1, 60])) == [1, 2]
     pairs = make_pairs("01", "02", "12")
     assert list_kept(decide(images, pairs, [0, 1, 60])) == [1]
+    # Two equal crops, of which only the first has been compared with others.
+    pairs = make_pairs("01", "02")
+    assert list_kept(decide(images, pairs, [60, 0, 60])) == [1]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pandas as pd
 
 from kaggle_tfr.deduplicate.clusters import find_clusters
 from kaggle_tfr.deduplicate.outcomes import DuplicateSettings
+from kaggle_tfr.deduplicate.pairs import count_bits
 from kaggle_tfr.images.hashing import ALL_HASHES, FLAT
 
 
@@ -23,7 +24,7 @@ def make_images(*splits, **columns):
 def make_pairs(*ends):
     """Return pairs of the images in rows a and b; "01" is the first and the second."""
     rows = [tuple(map(int, pair)) for pair in ends]
-    return pd.DataFrame(rows, columns=["a", "b"], dtype=int)
+    return pd.DataFrame(rows, columns=["a", "b"], dtype=int).assign(distance=1)
 
 
 def make_codes(*places):
@@ -46,4 +47,6 @@ def make_hashes(codes):
 def decide(images, pairs, places=None, **rules):
     """Return the clusters of images that are all near, or at these places."""
     codes = make_codes(*(places or [0] * len(images)))
+    distance = count_bits(codes, pairs["a"], pairs["b"])
+    pairs = pairs.assign(distance=distance)
     return find_clusters(images, pairs, codes, DuplicateSettings(**rules))
