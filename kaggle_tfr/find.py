@@ -132,9 +132,9 @@ def find_folder(source: str) -> str:
     # may lack the type. Until 2026 it was /kaggle/input/NAME, without type and owner.
     short_name = re.sub("^(datasets/|models/)?[^/]+/", "", name)
     for mount in (name, f"*/{name}", f"*/*/{name}", short_name):
-        for folder in sorted(glob.glob(f"{KAGGLE_INPUT}/{mount}")):
-            if os.listdir(folder):  # a mount that is not ready yet is empty
-                return folder
+        # A mount that is not ready yet is empty, and a file has nothing inside.
+        for inside in sorted(glob.glob(f"{KAGGLE_INPUT}/{mount}/*")):
+            return os.path.dirname(inside)
     return ""
 
 

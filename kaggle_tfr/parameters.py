@@ -376,8 +376,7 @@ def load_recipe(path: str) -> dict[str, Any]:
     import yaml
 
     try:
-        text = find_recipe(path).read_text("utf-8")
-        values = yaml.safe_load(text) or {}
+        values = yaml.safe_load(find_recipe(path).read_text("utf-8")) or {}
         check_parameters(values)
     # AttributeError: the YAML is not a mapping.
     except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:

@@ -141,7 +141,7 @@ class Labels(JsonDataclass):
     def blanks(self) -> dict[str, Any]:
         """Return the value of each label column for an image without labels.
 
-        {} if images have one class: there are no label columns.
+        {} if each image has one class: there are no label columns.
         """
         blanks = {"multi": np.int8(0), "masks": "", "number": np.nan}
         return dict.fromkeys(self.label_columns, blanks.get(self.kind))

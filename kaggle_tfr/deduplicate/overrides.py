@@ -60,10 +60,8 @@ def _check_rows(rows: pd.DataFrame, labels: Labels, file: str) -> None:
     the error. Only a dataset with one class per image takes the action label.
     """
     classes = number_names(labels.classes) if labels.kind == "single" else ()
-    is_label = rows["action"] == "label"
-    is_class = rows["value"].isin(classes) | ~is_label
-    is_action = rows["action"].isin(ACTIONS)
-    is_right = is_class & is_action & (rows["a"] >= 0)
+    is_class = rows["value"].isin(classes) | (rows["action"] != "label")
+    is_right = is_class & rows["action"].isin(ACTIONS) & (rows["a"] >= 0)
     wrong = rows[COLUMNS][~is_right]
     if len(wrong):
         raise ValueError(

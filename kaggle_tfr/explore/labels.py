@@ -255,8 +255,7 @@ def _read_cells(
     if len(cells.columns) > 1:
         return _label_flags(cells, rows, kind, classes)
     if settings["LABEL_SEPARATOR"] or kind == "multi":
-        labelled = names.index[names != ""]
-        return _spread(names, names, labelled, rows, classes)
+        return _spread(names, names, names.index[names != ""], rows, classes)
     return _label_classes(names, rows, classes)
 
 

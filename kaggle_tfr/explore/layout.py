@@ -121,8 +121,7 @@ def locate(source: str) -> tuple[str, str, str]:
     folder = output_dir(find_input(source))
     # The absolute path of a folder, or the slug as it is given.
     input_dir = folder if folder == output_dir(source) else source.strip("/")
-    name = to_slug(os.path.basename(input_dir))[:40]
-    return folder, name or "images", input_dir
+    return folder, to_slug(os.path.basename(input_dir))[:40] or "images", input_dir
 
 
 def detect_layout(files: Files) -> Layout:

@@ -102,8 +102,7 @@ def _name_rows(records: pd.DataFrame, saved: Labels) -> pd.DataFrame:
     address ("x.tfrec#17") if there is none or if it repeats.
     saved: the labels, with their columns.
     """
-    used = [*SOURCES, *saved.label_columns]
-    rows = records.drop(columns=used, errors="ignore")
+    rows = records.drop(columns=[*SOURCES, *saved.label_columns], errors="ignore")
     # Whole numbers become integers, also beside missing values.
     rows = rows.convert_dtypes(convert_string=False, convert_floating=False)
     file = rows[FILE]
@@ -197,8 +196,7 @@ def _choose_schema(
     if schema or storage.exists(f"{folder}/schema.json"):
         return choose_schema(folder, schema)
     walk = partial(_walk_records, input_dir=settings["INPUT_DIR"])
-    labelled = shards.query("split != 'test'")
-    records = chain.from_iterable(map(walk, labelled["file"]))
+    records = chain.from_iterable(map(walk, shards.query("split != 'test'")["file"]))
     features = next((found for found, problem in records if not problem), {})
     # Each of KNOWN is {feature: source}, as INPUT_SCHEMA is.
     known = [lines for lines in KNOWN if features.keys() >= lines.keys()]

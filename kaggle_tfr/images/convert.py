@@ -212,7 +212,7 @@ def _decode(
     decoded = _decode_scan(data, header, at_least, color)
     if decoded:
         return decoded
-    # Pillow decodes all other files. Its mode "L" is grey.
+    # Pillow decodes all files but JPEGs of one scan. Its mode "L" is grey.
     mode = "L" if color == "GRAYSCALE" else None
     # `own_profile` is b"" for profiles of RGB, which are applied later, when the image
     # is small.
@@ -366,7 +366,7 @@ def _resize_to(pixels: Pixels, extent: Extent, size: Size, method: int) -> Pixel
     extent: the rows and columns of `pixels` that the image fills, maybe fractions.
     """
     # By exact factors, because the last row and column may be filled in part. OpenCV
-    # then returns up to a pixel too many, which are cut off.
+    # may then return a pixel too many, which is cut off.
     height, width = size
     rows, columns = extent
     resized = cv2.resize(

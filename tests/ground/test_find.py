@@ -64,8 +64,12 @@ def test_a_slug_is_found_on_every_mount(mounts, mount, source):
 
 
 def test_an_empty_mount_is_not_an_input(mounts):
-    """A mount that is not ready yet is an empty folder; nothing is downloaded there."""
+    """A mount that is not ready yet is an empty folder; nothing is downloaded there.
+
+    Neither is a file in another mount.
+    """
     (mounts[0] / "flowers").mkdir()
+    put(mounts[0] / "tea", [], {"flowers": ""})
     with pytest.raises(FileNotFoundError, match=f"Looked in .* and {mounts[0]}. Give"):
         find_input("flowers")
 
