@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from kaggle_tfr import deduplicate, explore, notebook, storage
-from kaggle_tfr.earlier import load_earlier
+from kaggle_tfr.earlier import load_earlier, mark_recorded
 from kaggle_tfr.explore.table import HASHED
 from kaggle_tfr.parameters import Values, make_settings
 from kaggle_tfr.plan.folded import check_leakage, compare_sample, list_folds, note_folds
@@ -56,9 +56,10 @@ def run(values: Values) -> Planned:
     rows = deduplicate.choose_rows(images, clusters)
     earlier = load_earlier(work)
     settings = make_settings(PlanSettings, {**values, "BIT_DEPTH": labels.bit_depth})
-    schema = load_schema(values["SCHEMA"], rows, labels)
+    # Images with a record are not written, and may have no file and no row in a CSV.
+    schema = load_schema(values["SCHEMA"], rows[~mark_recorded(rows)], labels)
     if earlier:  # the parts in FOLDS_FROM
-        check_growth(earlier, settings, schema)
+        schema = check_growth(earlier, settings, schema)
     if "part" in rows:  # also if FOLDS_FROM is a folds.csv, without parts
         rows, clusters = drop_between(rows, clusters, settings)
 
@@ -95,12 +96,21 @@ def run(values: Values) -> Planned:
     return Planned(folds, folded, plan, table)
 
 
-def check_growth(earlier: dict, settings: PlanSettings, schema: RecordSchema) -> None:
-    """Raise a ValueError where parameters of 03 contradict the earlier parts.
+def check_growth(
+    earlier: dict,
+    settings: PlanSettings,
+    schema: RecordSchema,
+) -> RecordSchema:
+    """Return the schema of a dataset that grows; check the parameters of 03.
 
-    Those in `FREE`, such as the size of shards, may differ; so may those that the
-    version of the earlier parts did not have.
-    earlier: of `load_earlier`, the newest plan.json of the parts.
+    It is that of the earlier parts, so that test images keep their fields; if no
+    earlier test image lacks a label, it is `schema`, with the `test_fields` of the new
+    ones.
+    earlier: of `load_earlier`, the newest plan.json of the parts. schema: of the new
+    images.
+    Raises: ValueError: parameters contradict the earlier parts. Those in `FREE`, such
+    as the size of shards, may differ; so may those that the version of the earlier
+    parts did not have.
     """
     schema_of_parts = RecordSchema.from_dict(earlier["schema"])
     before = earlier["settings"] | {"schema": schema_of_parts}
@@ -111,6 +121,7 @@ def check_growth(earlier: dict, settings: PlanSettings, schema: RecordSchema) ->
                 f"{name.upper()} is {value!r:.99}, but the parts of FOLDS_FROM have "
                 f"{before[name]!r:.99}. Set it to that, or make a new dataset."
             )
+    return schema_of_parts if schema_of_parts.test_fields else schema
 
 
 def drop_between(
