@@ -133,30 +133,37 @@ def drop_between(
 
     New images are dropped if earlier images of their group are in two folds or splits,
     because a copy would then be in another fold; or, unless EXTRA_IN_VALIDATION, if
-    they are of MORE_INPUTS, which must not validate, and their group is in a fold.
-    rows: of `choose_rows`, with part (0: new) and fold. clusters: of 02.
+    they are of MORE_INPUTS, which must not validate, and their group is in a fold or in
+    the split validation.
+    rows: of `choose_rows`, with part (0: new) and fold. clusters: of 02, may be empty.
     Return the rows that are left, in which fold is NA for new images without earlier
-    ones in their group, and the clusters with dropped rows as "between folds".
+    ones in their group, and cluster, keep and reason of `clusters` by row, with dropped
+    rows as "between folds".
     Raises: ValueError: N_FOLDS is too low for the folds that images have.
     """
     if rows["fold"].max() >= max(1, settings.n_folds):
         raise ValueError(
             f"N_FOLDS is {settings.n_folds}, but FOLDS_FROM has images in fold "
-            f"{rows['fold'].max()}. Set it to the number of folds that they have."
+            f"{rows['fold'].max()}. Set it to the number of folds, which count from 0."
         )
     is_new = rows["part"] == 0
     place = rows[["split", "fold"]].mask(is_new)
-    group = number_groups(rows, settings.group_column)
-    groups = place.groupby(group)  # NA of new images does not count
+    # NA of new images does not count.
+    groups = place.groupby(number_groups(rows, settings.group_column))
     is_between = (groups.transform("nunique") > 1).any(axis=1)
-    place = place.fillna(groups.transform("first")).fillna(rows[["split"]])
-    # Without folds, all images of train are in fold 0.
-    if settings.n_folds > 1 and not settings.extra_in_validation:
-        is_between |= (rows["source"] > 0) & (place["fold"] >= 0)
+    place = place.fillna(groups.transform("first"))
+    validates = place["split"] == "validation"
+    if settings.n_folds > 1:  # otherwise all images of train are in fold 0
+        validates |= place["fold"] >= 0
+    if not settings.extra_in_validation:
+        is_between |= (rows["source"] > 0) & validates
 
-    # `combine_first` replaces what 02 decided about these rows.
+    place = place.fillna(rows[["split"]])
     dropped = pd.DataFrame(
         {"cluster": -1, "keep": False, "reason": "between folds"},
         rows.index[is_new & is_between],
     )
-    return rows.assign(**place).drop(dropped.index), dropped.combine_first(clusters)
+    # `combine_first` replaces what 02 decided about these rows. In other columns, such
+    # as distance, they would have no values.
+    clusters = dropped.combine_first(clusters[[*dropped]])
+    return rows.assign(**place).drop(dropped.index), clusters
