@@ -112,18 +112,27 @@ def _read_csv(name: str) -> pd.DataFrame:
     """Return image_id, split, fold and part of each row of a CSV such as folds.csv.
 
     part is -1: the CSV gives folds, but the images have no records in a part. Without a
-    column of splits, all are in train.
+    column of splits, all are in train. Rows without a fold are left out: those whose
+    fold is blank, or is -1 because 02 or 01 dropped the image (keep is False).
     Raises: FileNotFoundError; ValueError: a column is missing.
     """
     text = io.BytesIO(storage.read_bytes(find_file(name)))
-    rows = pd.read_csv(text, dtype={"image_id": str}, keep_default_na=False)
+    rows = pd.read_csv(
+        text,
+        dtype={"image_id": str},
+        keep_default_na=False,
+        na_values={"fold": ""},
+    )
     if not {"image_id", "fold"}.issubset(rows):
         raise ValueError(
             f"FOLDS_FROM '{name}' needs the columns image_id and fold, but has "
             f"{', '.join(map(str, rows))}."
         )
-    split = rows.get("split", "train")
-    rows = rows.assign(split=split, part=-1)
+    # Columns of the CSV replace the defaults of split and keep.
+    columns = {"split": "train", "keep": True} | dict(rows) | {"part": -1}
+    # An image without a fold is new if it is not dropped now. A blank fold is NaN, so
+    # that both comparisons are false.
+    rows = rows.assign(**columns).query("fold >= 0 or fold < 0 and keep != False")
     return rows[["image_id", "split", "fold", "part"]]
 
 
@@ -167,14 +176,18 @@ def join_records(
 
     # `joined` has what the records contain, `images` what the input contains.
     is_changed = joined["digest"] != images["digest"]
+    n_changed = is_changed.sum()
     is_relabelled = joined["label_name"] != images["label_name"]
     joined["path"] = images["path"].mask(is_changed, joined["path"])
     note(
-        "·" if len(found) else "!",
+        "!" if found.empty or n_changed else "·",
         f"Images of FOLDS_FROM, which keep split, fold and label: {len(records):,}. "
-        f"Of these, {len(gone):,} are not in the input, {is_changed.sum():,} are "
-        f"rejected or other files now, and {is_relabelled.sum():,} have another label.",
+        f"Of these, {len(gone):,} are not in the input, {n_changed:,} are rejected or "
+        f"other files now, and {is_relabelled.sum():,} have another label.",
         "earlier parts",
+        "No file of these is read. Rename new images that are called like earlier ones."
+        if n_changed
+        else "",
     )
     plan = records.attrs.get("plan")
     if not plan:
