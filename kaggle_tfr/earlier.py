@@ -45,8 +45,7 @@ def encode_fingerprints(table: pd.DataFrame) -> bytes:
     """
     schema = SCHEMAS[GROUP in table]  # the second one has the column of groups
     # Not from a data frame: pandas' version would change the bytes.
-    columns = {name: table[name] for name in schema.names}
-    rows = pa.table(columns, schema)
+    rows = pa.table({name: table[name] for name in schema.names}, schema)
     buffer = io.BytesIO()
     # The checksums of pages make a flipped bit an error, not another hash.
     pq.write_table(rows, buffer, write_page_checksum=True)

@@ -1,5 +1,6 @@
 """The contents of a record: its fields, the presets, and how a row is encoded."""
 
+import dataclasses
 import json
 import struct
 from collections.abc import Iterable, Mapping
@@ -183,13 +184,15 @@ class RecordSchema(JsonDataclass):
 
     kind, label_columns: as in `Labels`. n_classes: the length of one-hot fields.
     test_fields: the features of test images, which have no label; () if they have all.
+    Schemas that differ only in these are equal: their labelled records have the same
+    features, also if only one part of a dataset has test images.
     """
 
     fields: tuple[Field, ...]
     kind: str = "single"
     n_classes: int = 0
     label_columns: Names = ()
-    test_fields: tuple[Field, ...] = ()
+    test_fields: tuple[Field, ...] = dataclasses.field(default=(), compare=False)
 
     @property
     def image_key(self) -> str:

@@ -194,22 +194,21 @@ def _choose_kept(
         equal = row.index[distance == 0]
         confirmed = _list_partners(pairs, equal.union(always_kept))
         confirmed = np.append(confirmed, _list_partners(exact, confirmed))
-        is_near = distance <= 2 * settings.max_bits
-        is_copy = is_near | row.isin(confirmed)
+        is_copy = (distance <= 2 * settings.max_bits) | row.isin(confirmed)
         copies = pd.DataFrame({"original": original, "distance": distance})[is_copy]
         ranked.loc[copies.index, [*copies]] = copies
         row = row[~is_copy]
     return ranked
 
 
-def _list_partners(pairs: pd.DataFrame, rows: pd.Index) -> np.ndarray:
+def _list_partners(pairs: pd.DataFrame, rows: pd.Index | np.ndarray) -> np.ndarray:
     """Return the rows that are paired with one of these: int64 (n,), may repeat.
 
     pairs: row numbers a < b.
     """
-    later = pairs["b"][pairs["a"].isin(rows)]
-    earlier = pairs["a"][pairs["b"].isin(rows)]
-    return np.append(later, earlier)
+    return np.append(
+        pairs["b"][pairs["a"].isin(rows)], pairs["a"][pairs["b"].isin(rows)]
+    )
 
 
 def _decide(members: pd.DataFrame, settings: DuplicateSettings) -> pd.DataFrame:
@@ -234,10 +233,9 @@ def _decide(members: pd.DataFrame, settings: DuplicateSettings) -> pd.DataFrame:
         "duplicate": ~is_chosen,
         "kept: KEEP is all": ~is_original,
     }
-    conditions = list(reasons.values())
     return members.assign(
         keep=is_chosen | user_keeps | members["is_fixed"],
-        reason=np.select(conditions, list(reasons), BEST),
+        reason=np.select([*reasons.values()], list(reasons), BEST),
     )
 
 

@@ -104,8 +104,7 @@ def _compare_block(table: pd.DataFrame) -> list[tuple[int, int]]:
     quarter turn (1, 8, 3 or 6) that rotates b as a is.
     """
     results = []
-    paths = table[["path_a", "path_b"]]
-    for path_a, path_b in paths.itertuples(index=False):
+    for path_a, path_b in table[["path_a", "path_b"]].itertuples(index=False):
         transform, inliers = find_transform(path_a, path_b)
         # The complex number by which it multiplies x + yi; 0 if there is none.
         factor = complex(*transform[:, 0])
@@ -138,8 +137,7 @@ def _load_grey(path: str) -> np.ndarray:
 
     Its short side has `SIDE` pixels, but its long side at most four times as many.
     """
-    pixels = load_pixels(path, SIDE)
-    grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
+    grey = cv2.cvtColor(load_pixels(path, SIDE), cv2.COLOR_RGB2GRAY)
     # Without the limit a narrow strip would become a huge image. At least one pixel is
     # left of its short side.
     short, long = sorted(grey.shape)

@@ -41,8 +41,7 @@ def read_overrides(file: str, images: pd.DataFrame, labels: Labels) -> pd.DataFr
     the error lists them.
     """
     rows = _read_rows(file) if file else pd.DataFrame(columns=COLUMNS, dtype=str)
-    is_pair = rows["action"].isin(PAIR_ACTIONS)
-    other = rows["value"].where(is_pair, rows["image_id"])
+    other = rows["value"].where(rows["action"].isin(PAIR_ACTIONS), rows["image_id"])
     ends = [
         _find_rows(rows["image_id"], images),
         _find_rows(other, images),

@@ -192,8 +192,7 @@ def find_first(hashes: pd.DataFrame) -> np.ndarray:
     hashes: of `load_hashes`.
     """
     codes = read_codes(hashes).view("S80").ravel()  # one value per image
-    is_flat = hashes["texture"] < FLAT
-    key = np.where(is_flat, hashes["digest"], codes.astype(object))
+    key = np.where(hashes["texture"] < FLAT, hashes["digest"], codes.astype(object))
     key[hashes["problem"] != ""] = None  # in no group, so NaN below
     rows = pd.Series(range(len(hashes)))
     first = rows.groupby(key, sort=False).transform("first")
@@ -225,8 +224,7 @@ def _count_differing(
     """
     codes_a = _rotate(codes[a], 1)
     codes_b = _rotate(codes[b], orientation)
-    differing = codes_a ^ codes_b
-    return np.bitwise_count(differing).sum(axis=1, dtype=np.int64)
+    return np.bitwise_count(codes_a ^ codes_b).sum(axis=1, dtype=np.int64)
 
 
 def _rotate(codes: np.ndarray, orientation: int) -> np.ndarray:

@@ -59,21 +59,18 @@ def run(values: Values) -> Found:
     clusters = find_clusters(images, pairs[pairs["accepted"]], codes, settings)
     leaks = find_leaks(clusters, codes)
     # FACTS: image_id, label_name, split and path; with cluster, keep and reason.
-    facts = match_clusters(images[FACTS], clusters)
-    overlap = overlap.join(facts, on="row")
+    overlap = overlap.join(match_clusters(images[FACTS], clusters), on="row")
 
     storage.write_parquet(decisions, f"{work}/{FILE}")
     save_clusters(clusters, pd.concat([leaks, overlap]), settings, work)
-    pairs = _describe_pairs(pairs, images)
-    counts = count_outcomes(images, clusters)
     found = Found(
         images,
-        pairs,
+        _describe_pairs(pairs, images),
         clusters,
         leaks,
         overlap,
         decisions,
-        counts,
+        count_outcomes(images, clusters),
     )
     note_findings(found, others)
     return found

@@ -73,7 +73,7 @@ def read_records(folds_from: str | Sequence[str], work_dir: str) -> pd.DataFrame
     records = pd.concat(tables, ignore_index=True)
     part = records["part"].astype(str)
     # GONE, "earlier:", begins paths that no file has.
-    place = GONE + "part-" + part + "/" + records["split"]
+    place = f"{GONE}part-" + part + "/" + records["split"]
     records["path"] = place + "/" + records["image_id"]
     records["problem"] = ""
     records.attrs["plan"] = _load_plan(records)
@@ -112,18 +112,27 @@ def _read_csv(name: str) -> pd.DataFrame:
     """Return image_id, split, fold and part of each row of a CSV such as folds.csv.
 
     part is -1: the CSV gives folds, but the images have no records in a part. Without a
-    column of splits, all are in train.
+    column of splits, all are in train. Rows without a fold are left out: those whose
+    fold is blank, or is -1 because 02 or 01 dropped the image (keep is False).
     Raises: FileNotFoundError; ValueError: a column is missing.
     """
     text = io.BytesIO(storage.read_bytes(find_file(name)))
-    rows = pd.read_csv(text, dtype={"image_id": str}, keep_default_na=False)
+    rows = pd.read_csv(
+        text,
+        dtype={"image_id": str},
+        keep_default_na=False,
+        na_values={"fold": ""},
+    )
     if not {"image_id", "fold"}.issubset(rows):
         raise ValueError(
             f"FOLDS_FROM '{name}' needs the columns image_id and fold, but has "
             f"{', '.join(map(str, rows))}."
         )
-    split = rows.get("split", "train")
-    rows = rows.assign(split=split, part=-1)
+    # Columns of the CSV replace the defaults of split and keep.
+    columns = {"split": "train", "keep": True} | dict(rows) | {"part": -1}
+    # An image without a fold is new if it is not dropped now. A blank fold is NaN, so
+    # that both comparisons are false.
+    rows = rows.assign(**columns).query("fold >= 0 or fold < 0 and keep != False")
     return rows[["image_id", "split", "fold", "part"]]
 
 
@@ -167,14 +176,18 @@ def join_records(
 
     # `joined` has what the records contain, `images` what the input contains.
     is_changed = joined["digest"] != images["digest"]
+    n_changed = is_changed.sum()
     is_relabelled = joined["label_name"] != images["label_name"]
     joined["path"] = images["path"].mask(is_changed, joined["path"])
     note(
-        "·" if len(found) else "!",
+        "!" if found.empty or n_changed else "·",
         f"Images of FOLDS_FROM, which keep split, fold and label: {len(records):,}. "
-        f"Of these, {len(gone):,} are not in the input, {is_changed.sum():,} are "
-        f"rejected or other files now, and {is_relabelled.sum():,} have another label.",
+        f"Of these, {len(gone):,} are not in the input, {n_changed:,} are rejected or "
+        f"other files now, and {is_relabelled.sum():,} have another label.",
         "earlier parts",
+        "No file of these is read. Rename new images that are called like earlier ones."
+        if n_changed
+        else "",
     )
     plan = records.attrs.get("plan")
     if not plan:
@@ -223,16 +236,14 @@ def _match(
     """
     row = pd.Series(np.nan, records.index)  # of the image of each record
     for column in records.columns.intersection(["image_id", "digest"]):
-        is_taken = images.index.isin(row)
-        is_free = (images[column] != "") & ~is_taken
+        is_free = (images[column] != "") & ~images.index.isin(row)
         # The first free image of each id or digest.
         names = _name_rows(images, column)[is_free].drop_duplicates()
         row_of = pd.Series(names.index, names)
         found = _name_rows(records, column)[row.isna()].map(row_of)
         row = row.fillna(found.drop_duplicates())  # of equal records, the first
     is_found = row.notna()
-    rows = row[is_found].astype(int)
-    return records[is_found].set_index(rows), records[~is_found]
+    return records[is_found].set_index(row[is_found].astype(int)), records[~is_found]
 
 
 def _name_rows(table: pd.DataFrame, column: str) -> pd.Series:
@@ -240,8 +251,7 @@ def _name_rows(table: pd.DataFrame, column: str) -> pd.Series:
 
     So a test image and a labelled one with the same id or digest differ.
     """
-    is_test = table["split"] == "test"
-    return table[column] + np.where(is_test, "?", "")
+    return table[column] + np.where(table["split"] == "test", "?", "")
 
 
 def _list_gone(
@@ -273,8 +283,7 @@ def _keep_labels(labels: Labels, before: Labels) -> Labels:
 
     Raises: ValueError: the input has labels of another kind, or a new class.
     """
-    names_before = map(str, before.classes)
-    new_names = set(map(str, labels.classes)).difference(names_before)
+    new_names = set(map(str, labels.classes)).difference(map(str, before.classes))
     if new_names or labels.kind != before.kind:
         raise ValueError(
             f"The input has labels of the kind '{labels.kind}', FOLDS_FROM has "

@@ -44,15 +44,13 @@ def count_by_fold(folded: pd.DataFrame, labels: Labels) -> pd.DataFrame:
     folded = folded[is_labelled | (folded["split"] != "test")]
     place = name_places(folded)
     if labels.class_columns:  # several labels or masks: a column for each class
-        marks = list_marks(folded, labels.class_columns)
-        counts = marks.groupby(place).sum().T
+        counts = list_marks(folded, labels.class_columns).groupby(place).sum().T
     else:
         counts = pd.crosstab(folded["label_name"].replace("", NO_LABEL), place)
         # Classes that are in `labels`, but have no image, too.
         names = counts.index.union([*map(str, labels.classes)])
         counts = counts.reindex(names, fill_value=0)
-    order = np.argsort(-counts.sum(axis=1), kind="stable")
-    return counts.iloc[order]
+    return counts.iloc[np.argsort(-counts.sum(axis=1), kind="stable")]
 
 
 def name_places(folded: pd.DataFrame) -> pd.Series:
@@ -90,8 +88,7 @@ def check_leakage(folded: pd.DataFrame, group_column: str = "") -> Numbers:
         no_value = -1 if column == "cluster" else ""
         groups = rows[rows[column] != no_value].groupby(column)
         # Earlier images stay where they were, so they alone are not a fault.
-        is_crossing = groups["is_new"].any() & groups["place"].nunique().gt(1)
-        n_crossing += is_crossing.sum()
+        n_crossing += (groups["is_new"].any() & groups["place"].nunique().gt(1)).sum()
     if n_crossing:
         raise ValueError(
             f"The folds leak into one another: {n_crossing} clusters or groups are in "
@@ -130,8 +127,7 @@ def compare_sample(
     sampled = np.random.default_rng(0).permutation(new)[:N_SAMPLED]
     n_pairs = 0
     for number in sampled:
-        differing = words ^ words[:, [number]]
-        n_bits = np.bitwise_count(differing).sum(axis=0)
+        n_bits = np.bitwise_count(words ^ words[:, [number]]).sum(axis=0)
         is_leak = (n_bits <= max_bits) & (place != place[number])
         n_pairs += is_leak.sum()
     if n_pairs:

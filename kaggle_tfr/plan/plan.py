@@ -283,8 +283,7 @@ def _fit_parts(
     # hashes.parquet, and a line in an index; its shard has a row in plan.json.
     rows = table.head(500).drop(columns="path")  # which differs between machines
     row_bytes = 300 + 2 * len(rows.to_csv().encode()) / len(rows)
-    n_bytes = forecast["expected"].sum()
-    for n_parts, n_shards in list_layouts(counts, n_bytes, settings):
+    for n_parts, n_shards in list_layouts(counts, forecast["expected"].sum(), settings):
         planned = assign_shards(table, n_shards, n_parts, seed=settings.seed)
         # The most images and the most bytes of a part, maybe of two different ones.
         fullest = forecast_groups(forecast, planned["part"]).max()
@@ -321,8 +320,7 @@ def list_layouts(
     # Shards grow to `LARGEST_SHARD_MB` before there are more parts. The last number of
     # parts is beyond any need.
     numbers = range(fewest, 2 * fewest + 10)
-    sizes = (settings.shard_mb, LARGEST_SHARD_MB)
-    for n_parts, shard_mb in product(numbers, sizes):
+    for n_parts, shard_mb in product(numbers, (settings.shard_mb, LARGEST_SHARD_MB)):
         # The images of a shard: by SHARD_IMAGES, else by bytes; or by N_SHARDS.
         n_images = settings.shard_images or shard_mb * 1e6 * counts.sum() / n_bytes
         if settings.n_shards:

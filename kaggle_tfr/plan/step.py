@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from kaggle_tfr import deduplicate, explore, notebook, storage
-from kaggle_tfr.earlier import load_earlier
+from kaggle_tfr.earlier import load_earlier, mark_recorded
 from kaggle_tfr.explore.table import HASHED
 from kaggle_tfr.parameters import Values, make_settings
 from kaggle_tfr.plan.folded import check_leakage, compare_sample, list_folds, note_folds
@@ -56,9 +56,10 @@ def run(values: Values) -> Planned:
     rows = deduplicate.choose_rows(images, clusters)
     earlier = load_earlier(work)
     settings = make_settings(PlanSettings, {**values, "BIT_DEPTH": labels.bit_depth})
-    schema = load_schema(values["SCHEMA"], rows, labels)
+    # Images with a record are not written, and may have no file and no row in a CSV.
+    schema = load_schema(values["SCHEMA"], rows[~mark_recorded(rows)], labels)
     if earlier:  # the parts in FOLDS_FROM
-        check_growth(earlier, settings, schema)
+        schema = check_growth(earlier, settings, schema)
     if "part" in rows:  # also if FOLDS_FROM is a folds.csv, without parts
         rows, clusters = drop_between(rows, clusters, settings)
 
@@ -95,12 +96,21 @@ def run(values: Values) -> Planned:
     return Planned(folds, folded, plan, table)
 
 
-def check_growth(earlier: dict, settings: PlanSettings, schema: RecordSchema) -> None:
-    """Raise a ValueError where parameters of 03 contradict the earlier parts.
+def check_growth(
+    earlier: dict,
+    settings: PlanSettings,
+    schema: RecordSchema,
+) -> RecordSchema:
+    """Return the schema of a dataset that grows; check the parameters of 03.
 
-    Those in `FREE`, such as the size of shards, may differ; so may those that the
-    version of the earlier parts did not have.
-    earlier: of `load_earlier`, the newest plan.json of the parts.
+    It is that of the earlier parts, so that test images keep their fields; if no
+    earlier test image lacks a label, it is `schema`, with the `test_fields` of the new
+    ones.
+    earlier: of `load_earlier`, the newest plan.json of the parts. schema: of the new
+    images.
+    Raises: ValueError: parameters contradict the earlier parts. Those in `FREE`, such
+    as the size of shards, may differ; so may those that the version of the earlier
+    parts did not have.
     """
     schema_of_parts = RecordSchema.from_dict(earlier["schema"])
     before = earlier["settings"] | {"schema": schema_of_parts}
@@ -111,6 +121,7 @@ def check_growth(earlier: dict, settings: PlanSettings, schema: RecordSchema) ->
                 f"{name.upper()} is {value!r:.99}, but the parts of FOLDS_FROM have "
                 f"{before[name]!r:.99}. Set it to that, or make a new dataset."
             )
+    return schema_of_parts if schema_of_parts.test_fields else schema
 
 
 def drop_between(
@@ -122,30 +133,37 @@ def drop_between(
 
     New images are dropped if earlier images of their group are in two folds or splits,
     because a copy would then be in another fold; or, unless EXTRA_IN_VALIDATION, if
-    they are of MORE_INPUTS, which must not validate, and their group is in a fold.
-    rows: of `choose_rows`, with part (0: new) and fold. clusters: of 02.
+    they are of MORE_INPUTS, which must not validate, and their group is in a fold or in
+    the split validation.
+    rows: of `choose_rows`, with part (0: new) and fold. clusters: of 02, may be empty.
     Return the rows that are left, in which fold is NA for new images without earlier
-    ones in their group, and the clusters with dropped rows as "between folds".
+    ones in their group, and cluster, keep and reason of `clusters` by row, with dropped
+    rows as "between folds".
     Raises: ValueError: N_FOLDS is too low for the folds that images have.
     """
     if rows["fold"].max() >= max(1, settings.n_folds):
         raise ValueError(
             f"N_FOLDS is {settings.n_folds}, but FOLDS_FROM has images in fold "
-            f"{rows['fold'].max()}. Set it to the number of folds that they have."
+            f"{rows['fold'].max()}. Set it to the number of folds, which count from 0."
         )
     is_new = rows["part"] == 0
     place = rows[["split", "fold"]].mask(is_new)
-    group = number_groups(rows, settings.group_column)
-    groups = place.groupby(group)  # NA of new images does not count
+    # NA of new images does not count.
+    groups = place.groupby(number_groups(rows, settings.group_column))
     is_between = (groups.transform("nunique") > 1).any(axis=1)
-    place = place.fillna(groups.transform("first")).fillna(rows[["split"]])
-    # Without folds, all images of train are in fold 0.
-    if settings.n_folds > 1 and not settings.extra_in_validation:
-        is_between |= (rows["source"] > 0) & (place["fold"] >= 0)
+    place = place.fillna(groups.transform("first"))
+    validates = place["split"] == "validation"
+    if settings.n_folds > 1:  # otherwise all images of train are in fold 0
+        validates |= place["fold"] >= 0
+    if not settings.extra_in_validation:
+        is_between |= (rows["source"] > 0) & validates
 
-    # `combine_first` replaces what 02 decided about these rows.
+    place = place.fillna(rows[["split"]])
     dropped = pd.DataFrame(
         {"cluster": -1, "keep": False, "reason": "between folds"},
         rows.index[is_new & is_between],
     )
-    return rows.assign(**place).drop(dropped.index), dropped.combine_first(clusters)
+    # `combine_first` replaces what 02 decided about these rows. In other columns, such
+    # as distance, they would have no values.
+    clusters = dropped.combine_first(clusters[[*dropped]])
+    return rows.assign(**place).drop(dropped.index), clusters

@@ -12,7 +12,10 @@ from support.plans import digests
 
 from kaggle_tfr import build_dataset, read
 from kaggle_tfr.earlier import read_fingerprints
+from kaggle_tfr.explore.growth import read_records
 from kaggle_tfr.images.hashing import HASHES
+from kaggle_tfr.notebook import read_findings
+from kaggle_tfr.plan import read_plan
 
 VALUES = {"N_FOLDS": 3, "IMAGE_SIZE": 64, "SECOND_LOOK": False}
 CLASSES = "abc"
@@ -58,9 +61,13 @@ def test_no_earlier_image_moves_and_no_earlier_byte_changes(parent, tmp_path):
     (folder / "a/000.jpg").unlink()
     shutil.copy(folder / "a/003.jpg", folder / "b/001.jpg")
 
-    folds = build(folder, tmp_path / "work", FOLDS_FROM=str(parent / "work"))
+    work = str(tmp_path / "work")
+    folds = build(folder, work, FOLDS_FROM=str(parent / "work"))
 
     assert digests(parent / "work") == before
+    (finding,) = [row for row in read_findings(work) if row.subject == "earlier parts"]
+    assert "1 are rejected or other files now" in finding.text
+    assert (finding.mark, "Rename new" in finding.advice) == ("!", True)
     earlier = read_fingerprints(parent / "work/part-1")
     records = pd.concat([earlier, read_fingerprints(tmp_path / "work/part-2")])
     now = folds.set_index("image_id").loc[records["image_id"]]
@@ -130,6 +137,37 @@ def test_folds_of_a_csv_stay_and_all_images_are_written(parent, tmp_path):
     assert read.find_shards(tmp_path / "work/part-1")["count"].sum() == 100
     with pytest.raises(ValueError, match="N_FOLDS is 2, but .* images in fold 2"):
         build(parent / "all", tmp_path / "two", N_FOLDS=2, **values)
+
+
+def test_a_dropped_image_has_no_fold_to_keep(tmp_path):
+    """If it is kept now, it is new, as if its fold were blank. Others stay in none."""
+    path = tmp_path / "folds.csv"
+    path.write_text("image_id,fold,keep\na,1,True\nb,-1,False\nc,,True\nd,-1,True")
+    assert read_records(str(path), "")["image_id"].tolist() == ["a", "d"]
+
+
+def test_earlier_images_need_no_values_and_parts_no_test_images(tmp_path):
+    """Training images of all parts are read as one; test images keep their fields."""
+    values = {
+        "LABEL_COLUMN": ["rust", "scab"],
+        "LABEL_KIND": "multi",
+        "SCHEMA": {"image": "image", "label": "label", "site": {"type": "int64"}},
+    }
+    works = [str(tmp_path / f"work-{number}") for number in range(3)]
+    pictures = draw_pictures(37, 60, 80)
+    save_picture(pictures[36], tmp_path / "1/test/36.jpg")
+    for number, work in enumerate(works):
+        rows = ["image_id,rust,scab,site"]
+        for image in range(12 * number, 12 * number + 12):
+            save_picture(pictures[image], tmp_path / f"{number}/train/{image}.jpg")
+            rows.append(f"{image}.jpg,{image % 2},1,{image}")
+        (tmp_path / f"{number}/train.csv").write_text("\n".join(rows))
+        build(tmp_path / f"{number}", work, FOLDS_FROM=works[:number][-1:], **values)
+
+    test_fields = read_plan(works[2]).schema.test_fields
+    assert [field.name for field in test_fields] == ["image", "id"]
+    shards = read.find_shards(works).query("split == 'train'")
+    assert len(read.Records(shards)) == 36
 
 
 def test_parts_of_all_growths_can_share_a_folder(tmp_path):

@@ -12,7 +12,9 @@ from kaggle_tfr.plan import PlanSettings, assign_folds, check_leakage
 from kaggle_tfr.plan.folded import compare_sample
 from kaggle_tfr.plan.step import drop_between
 
-CLUSTERS = pd.DataFrame(columns=["cluster", "keep", "reason"])
+COLUMNS = {"cluster": int, "distance": int, "keep": bool, "reason": str}
+CLUSTERS = pd.DataFrame(columns=[*COLUMNS]).astype(COLUMNS)
+VALIDATES = {"split": ["validation", *["train"] * 4], "fold": [-1, 1, 2, -1, -1]}
 PATIENTS = make_settings(PlanSettings, {"GROUP_COLUMN": "patient"})
 
 
@@ -34,7 +36,11 @@ def list_rows(n_earlier, n_new, **columns):
 
 @pytest.mark.parametrize(
     ("columns", "n_allowed"),
-    [({"cluster": [-1, 0, -1, 0, -1]}, 4), ({"source": [0, 0, 0, 1, 1]}, 5)],
+    [
+        ({"cluster": [-1, 0, -1, 0, -1]}, 4),
+        ({"source": [0, 0, 0, 1, 1]}, 5),
+        ({"source": [0, 0, 0, 1, 1], **VALIDATES}, 5),
+    ],
 )
 def test_a_new_image_between_two_folds_is_dropped(columns, n_allowed):
     """It is of one fold's patient, and a copy of another's image, or of MORE_INPUTS.
@@ -44,7 +50,7 @@ def test_a_new_image_between_two_folds_is_dropped(columns, n_allowed):
     rows = list_rows(3, 2, patient=list("pqrpt"), **columns)
     kept, changed = drop_between(rows, CLUSTERS, PATIENTS)
     assert kept.index.tolist() == [0, 1, 2, 4]
-    assert changed.loc[3].tolist() == [-1, False, "between folds"]
+    assert changed.loc[3].tolist() == [-1, False, "between folds"]  # new: no distance
     settings = replace(PATIENTS, extra_in_validation=True)
     assert len(drop_between(rows, CLUSTERS, settings)[0]) == n_allowed
 
