@@ -46,7 +46,7 @@ def list_rows(files: Files, settings: Values) -> pd.DataFrame:
         files = replace(files, splits={})
     labelled = _list_labelled(files, settings)
     listed = set(labelled[FILE]) - {""}
-    tests = _list_tests(files, settings["TEST_CSV"], listed)
+    tests = _list_tests(files, settings, listed)
     # Without a LABELS_CSV, a file without a row is not a problem.
     no_row = "" if labelled.empty else f"{NO_ROW} in {settings['LABELS_CSV']}"
     unlisted = _list_unlisted(files, listed.union(tests[FILE]), no_row)
@@ -101,19 +101,20 @@ def _list_labelled(files: Files, settings: Values) -> pd.DataFrame:
 
 def _list_tests(
     files: Files,
-    test_csv: str,
+    settings: Values,
     listed: set[str],
 ) -> pd.DataFrame:
     """Return the rows of TEST_CSV whose files are not listed.
 
     Columns: `ID`, `FILE`, `SPLIT` ("test"), `PROBLEM`. There are none if TEST_CSV does
-    not exist or names no image. Of rows with one id, the first counts.
+    not exist or names no image. Of rows with one id, the first counts: for masks, an
+    image has a row for each label ("1.jpg_Fish").
     listed: files with a row in LABELS_CSV.
     """
-    cells = read_csvs(test_csv, files)
+    cells = read_csvs(settings["TEST_CSV"], files)
     cells[SPLIT] = "test"
-    # With the defaults, since ID_COLUMN, PATH_TEMPLATE and the like are of LABELS_CSV.
-    rows = _join_csvs(cells, files, DEFAULTS)
+    # Otherwise with the defaults: ID_COLUMN, PATH_TEMPLATE … are those of LABELS_CSV.
+    rows = _join_csvs(cells, files, {**DEFAULTS, "LABEL_KIND": settings["LABEL_KIND"]})
     is_new = ~rows[FILE].isin(listed)
     # NO_ROWS is an empty table with the four columns.
     return rows.loc[is_new, list(NO_ROWS)].drop_duplicates(ID)
