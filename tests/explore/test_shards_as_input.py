@@ -85,19 +85,21 @@ def test_one_bad_shard_is_a_row_among_good_ones():
 
 
 def test_labels_may_be_texts():
-    """Other features are columns; the id of a repeated id is its address."""
-    features = {"image": IMAGES[0], "image_id": b"same"}
+    """Other features become text; the id of a missing or repeated id is its address."""
+    features = {"image": IMAGES[0], "image_id": 7}
     rose = make_example(**features, label=b"rose", species=5)
     daisy = make_example(**features, label=b"daisy", species=9)
-    write_input([rose, daisy], "validation/a.tfrec")
-    names = ("image", "label", "image_id", "species")
+    other = make_example(image=IMAGES[0], label=b"rose")
+    write_input([rose, daisy, other], "validation/a.tfrec")
+    schema = {name: name for name in ("image", "label", "image_id", "species")}
 
-    images, labels = read("in", input_schema={name: name for name in names})
+    images, labels = read("in", input_schema=schema, group_column="species")
 
     assert labels.classes == ("daisy", "rose")
     assert rows_of(images, "split", "label", "species") == {
-        "same": ["validation", 1, 5],
-        "validation/a.tfrec#1": ["validation", 0, 9],
+        "7": ["validation", 1, "5"],
+        "validation/a.tfrec#1": ["validation", 0, "9"],
+        "validation/a.tfrec#2": ["validation", 1, ""],
     }
 
 
