@@ -75,9 +75,11 @@ def read_records(settings: Values, known: Labels | None = None) -> Table:
     # Every cell is text, as those of a CSV, so that the rows of both fit together.
     records = records.where(records.notna(), "").astype(str)
 
-    # The shards decide, not LABEL_KIND. Their labels.json numbers the classes, unless
-    # LABEL_MAP renames them.
-    settings = {**settings, "LABEL_KIND": saved.kind, "LABEL_SEPARATOR": ""}
+    settings = {**settings, "LABEL_SEPARATOR": ""}
+    # The shards decide, not LABEL_KIND, unless it makes a quantity of a class.
+    if (settings["LABEL_KIND"], saved.kind) != ("number", "single"):
+        settings["LABEL_KIND"] = saved.kind
+    # Their labels.json numbers the classes, unless LABEL_MAP renames them.
     if saved.classes and not settings["LABEL_MAP"]:
         known = known or saved
     rows = _name_rows(records, saved)

@@ -134,7 +134,10 @@ def test_an_address_names_the_feature_of_its_image_if_several_are_like_one():
 
 
 def test_features_of_known_datasets_are_recognised():
-    """Only the record that has no label is rejected; a whole float is a class."""
+    """Only the record that has no label is rejected; a whole float is a class.
+
+    With LABEL_KIND: number, it is a quantity.
+    """
     labels = [{"target": 0.0}, {"target": 1.0}, {"target": 0.0}, {}]
     records = []
     for number, label in enumerate(labels):
@@ -151,6 +154,8 @@ def test_features_of_known_datasets_are_recognised():
         "id-2": [0, ""],
         "id-3": [-1, "no label"],
     }
+    images, _ = read("in", label_kind="number")
+    assert images["target"].tolist()[:3] == [0, 1, 0]
 
 
 def test_masks_of_several_classes_are_read_back():
