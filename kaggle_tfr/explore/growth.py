@@ -71,9 +71,8 @@ def read_records(folds_from: str | Sequence[str], work_dir: str) -> pd.DataFrame
         )
     tables = chain.from_iterable(map(_read_folder, folders))
     records = pd.concat(tables, ignore_index=True)
-    part = records["part"].astype(str)
     # GONE, "earlier:", begins paths that no file has.
-    place = GONE + "part-" + part + "/" + records["split"]
+    place = f"{GONE}part-" + records["part"].astype(str) + "/" + records["split"]
     records["path"] = place + "/" + records["image_id"]
     records["problem"] = ""
     records.attrs["plan"] = _load_plan(records)
@@ -122,8 +121,7 @@ def _read_csv(name: str) -> pd.DataFrame:
             f"FOLDS_FROM '{name}' needs the columns image_id and fold, but has "
             f"{', '.join(map(str, rows))}."
         )
-    split = rows.get("split", "train")
-    rows = rows.assign(split=split, part=-1)
+    rows = rows.assign(split=rows.get("split", "train"), part=-1)
     return rows[["image_id", "split", "fold", "part"]]
 
 
@@ -223,16 +221,14 @@ def _match(
     """
     row = pd.Series(np.nan, records.index)  # of the image of each record
     for column in records.columns.intersection(["image_id", "digest"]):
-        is_taken = images.index.isin(row)
-        is_free = (images[column] != "") & ~is_taken
+        is_free = (images[column] != "") & ~images.index.isin(row)
         # The first free image of each id or digest.
         names = _name_rows(images, column)[is_free].drop_duplicates()
         row_of = pd.Series(names.index, names)
         found = _name_rows(records, column)[row.isna()].map(row_of)
         row = row.fillna(found.drop_duplicates())  # of equal records, the first
     is_found = row.notna()
-    rows = row[is_found].astype(int)
-    return records[is_found].set_index(rows), records[~is_found]
+    return records[is_found].set_index(row[is_found].astype(int)), records[~is_found]
 
 
 def _name_rows(table: pd.DataFrame, column: str) -> pd.Series:
@@ -240,8 +236,7 @@ def _name_rows(table: pd.DataFrame, column: str) -> pd.Series:
 
     So a test image and a labelled one with the same id or digest differ.
     """
-    is_test = table["split"] == "test"
-    return table[column] + np.where(is_test, "?", "")
+    return table[column] + np.where(table["split"] == "test", "?", "")
 
 
 def _list_gone(
@@ -273,8 +268,7 @@ def _keep_labels(labels: Labels, before: Labels) -> Labels:
 
     Raises: ValueError: the input has labels of another kind, or a new class.
     """
-    names_before = map(str, before.classes)
-    new_names = set(map(str, labels.classes)).difference(names_before)
+    new_names = set(map(str, labels.classes)).difference(map(str, before.classes))
     if new_names or labels.kind != before.kind:
         raise ValueError(
             f"The input has labels of the kind '{labels.kind}', FOLDS_FROM has "

@@ -55,5 +55,4 @@ def check_codes(
         images.loc[is_new, "problem"] = f"{name}: " + found
         is_good = images["problem"] == ""
         if rle_order == "rows":
-            by_columns = [transpose_code(*row) for row in codes[is_good]]
-            images.loc[is_good, name] = by_columns
+            images.loc[is_good, name] = [transpose_code(*row) for row in codes[is_good]]

@@ -68,8 +68,9 @@ def read_records(settings: Values, known: Labels | None = None) -> Table:
     schema = replace(schema, label_columns=saved.label_columns)
     read_shard = partial(_read_shard, schema=schema, input_dir=input_dir)
     listed = shards[["file", "split"]].to_numpy().tolist()
-    tables = parallel.run(read_shard, listed, label="Reading shards")
-    records = pd.concat(tables, ignore_index=True)
+    records = pd.concat(
+        parallel.run(read_shard, listed, label="Reading shards"), ignore_index=True
+    )
     if saved.classes and "label" in records:
         records["label"] = records["label"].map(dict(enumerate(saved.classes)))
     # Every cell is text, as those of a CSV, so that the rows of both fit together.
@@ -82,7 +83,10 @@ def read_records(settings: Values, known: Labels | None = None) -> Table:
     # Their labels.json numbers the classes, unless LABEL_MAP renames them.
     if saved.classes and not settings["LABEL_MAP"]:
         known = known or saved
-    rows = _name_rows(records, saved)
+    # Without what is read otherwise: image, label, id, size, split … and labels.
+    rows = records.drop(columns=[*SOURCES, *saved.label_columns], errors="ignore")
+    ids = records.get("image_id", rows[FILE])
+    rows[ID] = ids.mask((ids == "") | ids.duplicated(), rows[FILE])
     return label_rows(rows, _read_text(records, saved), settings, known)
 
 
@@ -98,21 +102,6 @@ def _load_labels(folders: Iterable[str], schema: RecordSchema) -> Labels:
     kind = "multi" if schema.key_of("labels") else schema.kind
     columns = schema.label_columns
     return saved if saved.kind == kind else Labels(kind, columns, columns)
-
-
-def _name_rows(records: pd.DataFrame, saved: Labels) -> pd.DataFrame:
-    """Return records as rows, with their ids in the column `ID`.
-
-    records: of `_read_shard`, as text; columns of `SOURCES` (image, label, id, size,
-    split …) and of labels are dropped, others stay. An id is the image_id of the
-    record, or its address ("x.tfrec#17") if there is none or if it repeats.
-    saved: the labels, with their columns.
-    """
-    rows = records.drop(columns=[*SOURCES, *saved.label_columns], errors="ignore")
-    file = rows[FILE]
-    ids = records.get("image_id", file)
-    rows[ID] = ids.mask((ids == "") | ids.duplicated(), file)
-    return rows
 
 
 def _read_text(records: pd.DataFrame, saved: Labels) -> pd.DataFrame:

@@ -60,11 +60,7 @@ def list_rows(files: Files, settings: Values) -> pd.DataFrame:
     return rows
 
 
-def _list_unlisted(
-    files: Files,
-    listed: set[str],
-    problem: str,
-) -> pd.DataFrame:
+def _list_unlisted(files: Files, listed: set[str], problem: str) -> pd.DataFrame:
     """Return the rows of the images that no CSV lists, sorted, with their path as id.
 
     Columns: `ID`, `FILE`, `PROBLEM`.
@@ -73,12 +69,7 @@ def _list_unlisted(
     """
     rest = sorted(set(files.images).difference(listed))
     problems = ["" if files.split_of(name) == "test" else problem for name in rest]
-    columns = {
-        ID: rest,
-        FILE: rest,
-        PROBLEM: problems,
-    }
-    return pd.DataFrame(columns, dtype=str)
+    return pd.DataFrame({ID: rest, FILE: rest, PROBLEM: problems}, dtype=str)
 
 
 def _list_labelled(files: Files, settings: Values) -> pd.DataFrame:
@@ -99,11 +90,7 @@ def _list_labelled(files: Files, settings: Values) -> pd.DataFrame:
     return rows
 
 
-def _list_tests(
-    files: Files,
-    settings: Values,
-    listed: set[str],
-) -> pd.DataFrame:
+def _list_tests(files: Files, settings: Values, listed: set[str]) -> pd.DataFrame:
     """Return the rows of TEST_CSV whose files are not listed.
 
     Columns: `ID`, `FILE`, `SPLIT` ("test"), `PROBLEM`. There are none if TEST_CSV does
@@ -115,9 +102,8 @@ def _list_tests(
     cells[SPLIT] = "test"
     # Otherwise with the defaults: ID_COLUMN, PATH_TEMPLATE … are those of LABELS_CSV.
     rows = _join_csvs(cells, files, {**DEFAULTS, "LABEL_KIND": settings["LABEL_KIND"]})
-    is_new = ~rows[FILE].isin(listed)
     # NO_ROWS is an empty table with the four columns.
-    return rows.loc[is_new, list(NO_ROWS)].drop_duplicates(ID)
+    return rows.loc[~rows[FILE].isin(listed), list(NO_ROWS)].drop_duplicates(ID)
 
 
 def read_csvs(names: str | Sequence[str], files: Files) -> pd.DataFrame:
@@ -344,8 +330,7 @@ def _find_files(
     # the others without the folder.
     joined = files.join(rows[CSV_FOLDER] + "/" + rows[key])
     places = zip(joined, rows[CSV_FOLDER], rows[SPLIT], strict=True)
-    found = [_choose(*place, files) for place in places]
-    table = pd.DataFrame(found, rows.index)
+    table = pd.DataFrame([_choose(*place, files) for place in places], rows.index)
     rows[FILE] = table[0]
     rows[PROBLEM] = first_problem(rows[PROBLEM], table[1])
 
