@@ -230,8 +230,7 @@ def _scan(folder: str) -> dict[str, bool]:
             is_link = entry.is_symlink()
             # Only a link needs a request of its own, which is slow on a network.
             is_folder = os.path.isdir(entry.path) if is_link else entry.is_dir()
-            name = f"{entry.name}/" if is_folder else entry.name
-            names[name] = is_link
+            names[f"{entry.name}/" if is_folder else entry.name] = is_link
     return names
 
 

@@ -172,10 +172,10 @@ def check_column(
     """
     if name not in rows:
         # Only columns of the CSV, whose names do not begin with "/".
-        counts = rows.filter(regex=OF_CSV).nunique().to_dict()
         raise ValueError(
             f"{parameter} is '{name}', which is not a column. Set it to one of these, "
-            f"with their numbers of values: {counts}."
+            "with their numbers of values: "
+            f"{rows.filter(regex=OF_CSV).nunique().to_dict()}."
         )
 
 
