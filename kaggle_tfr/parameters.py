@@ -217,6 +217,11 @@ TABLE: dict[str, dict[str, tuple[Any, ...]]] = {
         "DEVICE": ("auto", "", "tpu gpu cpu"),
     },
 }
+# Those that each of MORE_INPUTS may have; the others are for all inputs.
+OF_AN_INPUT = (
+    "INPUT_DIR PATTERN LABELS_CSV ID_COLUMN PATH_TEMPLATE LABEL_COLUMN LABEL_KIND "
+    "LABEL_SEPARATOR LABEL_MAP SPLIT_COLUMN INPUT_SCHEMA TEST_CSV"
+)
 # Numbers for which 0 has no meaning.
 POSITIVE = (
     "IMAGE_SIZE TRAIN_SIZE QUALITY SHARD_MB PART_LIMIT_GB MAX_PART_FILES BATCH_SIZE "
@@ -310,7 +315,8 @@ def check_globals(values: Values) -> None:
 def check_parameters(values: Values) -> None:
     """Check that every name is a parameter with a valid value.
 
-    Raises: WrongCallError (a ValueError): the first unknown name, wrong type or value.
+    Raises: WrongCallError (a ValueError): the first unknown name, wrong type or value;
+    MORE_INPUTS has a parameter that all inputs share.
     """
     for name, value in values.items():
         if name not in PARAMETERS:
@@ -336,6 +342,11 @@ def check_parameters(values: Values) -> None:
     # Each further input has parameters, too.
     for settings in values.get("MORE_INPUTS", ()):
         check_parameters(settings)
+        for name in settings.keys() - OF_AN_INPUT.split():
+            raise WrongCallError(
+                f"{name} cannot be in MORE_INPUTS, because it is for all inputs. Each "
+                f"can have {OF_AN_INPUT}."
+            )
 
 
 def parse_assignment(assignment: str) -> tuple[str, Any]:

@@ -69,8 +69,8 @@ def _read_known(
     """
     try:
         saved = storage.read_parquet(path).drop_duplicates(key)
-        known = table[key].reset_index().merge(saved, on=key)
-        known = known.set_index("index")[names]  # the index of the table
+        # With the index of the table.
+        known = table[key].reset_index().merge(saved, on=key).set_index("index")[names]
     except (FileNotFoundError, KeyError):  # or it is of an earlier version
         return table.iloc[:0]
     return table.loc[known.index].assign(**known)

@@ -77,11 +77,10 @@ def find_labels(rows: pd.DataFrame) -> list[str]:
     candidates = columns["label"] or [*flags, *columns["other"]]
     if len(candidates) == 1 or (flags and candidates == flags):
         return candidates
-    counts = rows.nunique().to_dict()
     raise ValueError(
         "LABEL_COLUMN is empty. Set it to the column of labels; these are the columns "
-        f"with their numbers of values: {counts}. It can also be a list of columns of "
-        "0 and 1, 'folder', 'names: REGEX', or [] for none."
+        f"with their numbers of values: {rows.nunique().to_dict()}. It can also be a "
+        "list of columns of 0 and 1, 'folder', 'names: REGEX', or [] for none."
     )
 
 

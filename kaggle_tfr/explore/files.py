@@ -127,8 +127,7 @@ def _index_names(files: Iterable[str], depth: int) -> Named:
     """
     files_of = Named()
     for file in files:
-        names = _clean(file).split("/")
-        key = loosen("/".join(names[-depth:]))
+        key = loosen("/".join(_clean(file).split("/")[-depth:]))
         # At most 100 files of a name, because each id of the name is compared with all.
         files_of[key] = (*files_of.get(key, ()), file)[:100]
     return files_of
@@ -145,8 +144,7 @@ def _clean(text: str) -> str:
 
 def list_texts(value: str | Sequence[str]) -> list[str]:
     """Return the list of texts of a parameter that takes one or several; [] for ""."""
-    listed = [value] if isinstance(value, str) else value
-    return list(filter(None, listed))
+    return list(filter(None, [value] if isinstance(value, str) else value))
 
 
 def remove_ending(text: str) -> str:
@@ -232,8 +230,7 @@ def _scan(folder: str) -> dict[str, bool]:
             is_link = entry.is_symlink()
             # Only a link needs a request of its own, which is slow on a network.
             is_folder = os.path.isdir(entry.path) if is_link else entry.is_dir()
-            name = f"{entry.name}/" if is_folder else entry.name
-            names[name] = is_link
+            names[f"{entry.name}/" if is_folder else entry.name] = is_link
     return names
 
 

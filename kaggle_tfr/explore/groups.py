@@ -33,9 +33,15 @@ def add_groups(images: pd.DataFrame, group_column: str) -> pd.DataFrame:
     group_column: a column of the images, "folder", or "names: REGEX", which is searched
     in their paths. The column of groups has this text as its name. None is added for ""
     and for columns that the steps add later (`RESERVED`), such as exif_time.
-    Raises: ValueError: there is no such column, or the rule fits no image.
+    Raises: ValueError: there is no such column, the rule fits no image, or a CSV has a
+    column that is called like one of the steps, which is "csv_" + its name here.
     """
     if not group_column or group_column in RESERVED:
+        if f"csv_{group_column}" in images:
+            raise ValueError(
+                f"GROUP_COLUMN is '{group_column}', a column that kaggle-tfr adds. For "
+                f"that of the CSV, set GROUP_COLUMN: csv_{group_column}."
+            )
         return images
     paths = images.groupby("input_dir", observed=True)["path"]
     # Paths below the folder of their input, which is `paths.name`, the key of groupby.

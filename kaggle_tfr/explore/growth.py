@@ -71,9 +71,8 @@ def read_records(folds_from: str | Sequence[str], work_dir: str) -> pd.DataFrame
         )
     tables = chain.from_iterable(map(_read_folder, folders))
     records = pd.concat(tables, ignore_index=True)
-    part = records["part"].astype(str)
     # GONE, "earlier:", begins paths that no file has.
-    place = f"{GONE}part-" + part + "/" + records["split"]
+    place = f"{GONE}part-" + records["part"].astype(str) + "/" + records["split"]
     records["path"] = place + "/" + records["image_id"]
     records["problem"] = ""
     records.attrs["plan"] = _load_plan(records)

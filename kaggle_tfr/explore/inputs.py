@@ -101,9 +101,8 @@ def _read_inputs(settings: Values, files: Files | None) -> Table:
         _find_further(more["INPUT_DIR"], settings["INPUT_DIR"])
         for more in settings["MORE_INPUTS"]
     ]
-    # Folders whose files are not images of the main input, where they are in it.
-    excluded = [*settings["EXCLUDED"], *further]
-    main = {**settings, "EXCLUDED": excluded}
+    # Also folders of further inputs, which may be in that of the main one.
+    main = {**settings, "EXCLUDED": [*settings["EXCLUDED"], *further]}
     images, labels = _read_input(main, files=files)
     of_further = {
         **settings,
@@ -173,8 +172,9 @@ def _read_input(
     input. Raises: as `read_table`, also if most images cannot be used.
     """
     input_dir = settings["INPUT_DIR"]
-    patterns = list_texts(settings["PATTERN"])
-    files = files or list_files(input_dir, patterns, settings["EXCLUDED"])
+    files = files or list_files(
+        input_dir, list_texts(settings["PATTERN"]), settings["EXCLUDED"]
+    )
     if settings["INPUT_SCHEMA"] or are_shards(files):
         images, labels = read_records(settings, known)
     else:
@@ -262,8 +262,7 @@ def _accept_unlisted(rows: pd.DataFrame, codes: pd.Series) -> None:
     rows: of `list_rows`, changed in place. codes: the run-length code of each row.
     """
     has_no_row = rows[PROBLEM].str.startswith(NO_ROW)
-    is_train = rows[SPLIT] != "test"
-    is_empty = codes.str.strip().isin(EMPTY_CODES) & is_train
+    is_empty = codes.str.strip().isin(EMPTY_CODES) & (rows[SPLIT] != "test")
     if any(is_empty) and is_empty.equals(has_no_row):
         rows.loc[has_no_row, PROBLEM] = ""
         print(

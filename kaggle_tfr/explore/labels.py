@@ -20,6 +20,7 @@ from kaggle_tfr.explore.rows import (
 )
 from kaggle_tfr.images.hashing import ALL_HASHES
 from kaggle_tfr.images.masks import EMPTY_CODES, join_codes
+from kaggle_tfr.notebook import note
 from kaggle_tfr.parameters import Values
 from kaggle_tfr.schema import Labels
 
@@ -80,8 +81,7 @@ def label_rows(
     # `labelled` has one row of each image, or all. Columns read as labels are dropped.
     rows = rows.loc[labelled.index].drop(columns=list(text), errors="ignore")
     labelled["problem"] = first_problem(rows[PROBLEM], labelled["problem"])
-    images = _list_columns(rows, labelled, settings["INPUT_DIR"])
-    return images.reset_index(drop=True), labels
+    return _list_columns(rows, labelled, settings["INPUT_DIR"]), labels
 
 
 def _list_columns(
@@ -91,7 +91,8 @@ def _list_columns(
 ) -> pd.DataFrame:
     """Return the columns of images: image_id, path, split, labels, others of the CSV.
 
-    rows: of `list_rows`. labelled: of `read_labels`, with the same index.
+    rows: of `list_rows`. labelled: of `read_labels`, with the same index; that of the
+    result counts from 0.
     A column of the CSV with the name of one that the steps add becomes "csv_" + name.
     """
     names = {name: f"csv_{name}" for name in RESERVED}
@@ -107,7 +108,7 @@ def _list_columns(
             "split": rows[SPLIT],
         }
     )
-    return places.join([labelled, others])
+    return places.join([labelled, others]).reset_index(drop=True)
 
 
 def read_labels(
@@ -129,14 +130,15 @@ def read_labels(
     ones of an image with a problem.
     Raises: ValueError: the cells cannot be such labels.
     """
+    known = known or Labels()
     if text.columns.empty:
-        # With `known`, such as in a further input, images need labels.
+        # If the main input has labels, images of a further one need them.
         values = {
             "label": -1,
             "label_name": "",
-            "problem": NO_LABEL if known else "",
+            "problem": NO_LABEL if known != Labels() else "",
         }
-        return pd.DataFrame(values, text.index), known or Labels()
+        return pd.DataFrame(values, text.index), known
 
     is_masks = settings["LABEL_KIND"] == "masks"
     text = _split_cells(text, "" if is_masks else settings["LABEL_SEPARATOR"])
@@ -157,24 +159,40 @@ def _map_cells(
     text: pd.DataFrame,
     is_optional: pd.Series,
     settings: Values,
-    known: Labels | None,
+    known: Labels,
 ) -> tuple[pd.DataFrame, Classes]:
     """Return the cells and columns as LABEL_MAP renames them, and the allowed classes.
 
-    A map {"class": index} for one column renames nothing: its classes, in the order of
-    their indices, are the allowed ones. Otherwise: those of `known`, () for any.
-    is_optional: whether the image of each row needs no label.
+    A map {"class": index} renames nothing: its classes, in the order of their indices,
+    are the allowed ones. Otherwise: those of `known`, () for any. In a further input,
+    for quantities, and for columns of 0 and 1 if none of them is in the map, it renames
+    cells as other maps do. Keys of such a map that the data lacks are noted.
+    A quantity of a further input is called like that of the main input.
+    is_optional: whether the image of each row needs no label. known: the labels that
+    all inputs must have, `Labels()` for any.
     """
+    kind = settings["LABEL_KIND"]
     label_map = _load_label_map(settings)
     order = _list_order(label_map)
-    if order and not known and len(text.columns) == 1:
+    is_flags = kind != "masks" and len(text.columns) > 1
+    is_of_cells = kind == "number" or (is_flags and set(label_map).isdisjoint(text))
+    if order and not known.classes and not is_of_cells:
         return text, order
+    unused = sorted(set(label_map).difference(text, text.to_numpy().flat))
+    if unused:
+        note(
+            "!",
+            f"LABEL_MAP has keys that are not in the data, such as {unused[:5]}.",
+            "labels: LABEL_MAP",
+            'Quote keys such as "no" and "010", which YAML reads as False and 8.',
+        )
     # LABEL_MAP may give empty cells a label, but those of optional images stay empty.
     is_blank = is_optional[text.index] & (text == "").all(axis=1)
-    cells = text.where(is_blank, text.replace(label_map))
-    # For labels that are the names of columns.
-    cells = cells.rename(columns=label_map)
-    return cells, known.classes if known else ()
+    # The columns, too, for labels that are their names.
+    cells = text.where(is_blank, text.replace(label_map)).rename(columns=label_map)
+    if kind == known.kind == "number":  # the column is called as in the main input
+        cells = cells.set_axis(known.label_columns, axis=1)
+    return cells, known.classes
 
 
 def _load_label_map(settings: Values) -> dict[str, str]:
@@ -219,8 +237,7 @@ def _tidy(cells: pd.Series) -> pd.Series:
     If all are numbers, "1.0" becomes "1".
     """
     cells = cells.str.normalize("NFC")
-    is_missing = cells.str.strip().isin(MISSING)
-    cells = cells.mask(is_missing, "")
+    cells = cells.mask(cells.str.strip().isin(MISSING), "")
     if cells.str.fullmatch(r"(-?\d+(\.\d+)?)?").all():
         return cells.str.replace(r"\.0+$", "", regex=True)
     return cells
@@ -261,8 +278,7 @@ def _read_cells(
 
 def _parse_names(names: Collection[str]) -> list:
     """Return names of classes as integers if all of them are, else as text."""
-    is_numeric = all(map(INTEGER.fullmatch, names))
-    return list(map(int if is_numeric else str, names))
+    return list(map(int if all(map(INTEGER.fullmatch, names)) else str, names))
 
 
 def _list_classes(
@@ -274,8 +290,7 @@ def _list_classes(
 
     Raises: ValueError: a name is not that of a known class.
     """
-    is_optional = rows["is_optional"][names.index]
-    texts = set(names[~is_optional].unique()) - {""}
+    texts = set(names[~rows["is_optional"][names.index]].unique()) - {""}
     if not classes:
         return sorted(_parse_names(texts))
     unknown = sorted(texts.difference(map(str, classes)))
@@ -357,8 +372,7 @@ def number_labels(images: pd.DataFrame, labels: Labels) -> Table:
         (column,) = labels.label_columns
         bins = pd.qcut(images[column], N_BINS, duplicates="drop")
         labels = replace(labels, classes=tuple(map(str, bins.cat.categories)))
-        names = bins.astype(str).where(bins.notna(), "")
-        images = images.assign(label_name=names)
+        images = images.assign(label_name=bins.astype(str).where(bins.notna(), ""))
 
     names = images["label_name"]
     categories = None
@@ -390,8 +404,8 @@ def _label_flags(
         kind = _choose_kind(flags[is_required[flags.index]])
 
     if kind == "single":
-        is_one = flags.sum(axis=1) == 1  # else the image has no label
-        names = flags.idxmax(axis=1).where(is_one, "")
+        # Without exactly one 1, the image has no label.
+        names = flags.idxmax(axis=1).where(flags.sum(axis=1) == 1, "")
         names = names.reindex(cells.index, fill_value="")
         classes = classes or sorted(_parse_names(columns))
         table, labels = _label_classes(names, rows, classes)
@@ -412,8 +426,7 @@ def _read_flags(cells: pd.DataFrame) -> pd.DataFrame:
     Columns with the name "", which LABEL_MAP leaves out, are dropped.
     """
     cells = cells.drop(columns="", errors="ignore")
-    flags = cells.apply(lambda column: column.str.strip().str.lower().map(FLAGS))
-    return flags.dropna()
+    return cells.apply(lambda cell: cell.str.strip().str.lower().map(FLAGS)).dropna()
 
 
 def _choose_kind(flags: pd.DataFrame) -> str:
@@ -486,8 +499,7 @@ def _widen(
         aggfunc=join,
         fill_value="",
     )
-    columns = list(labels.label_columns)
-    table = table.reindex(images, columns=columns, fill_value="")
+    table = table.reindex(images, columns=list(labels.label_columns), fill_value="")
     if labels.kind == "multi":
         table = (table != "").astype(np.int8)
     names = marks.drop_duplicates(["image", "name"]).sort_values("name")

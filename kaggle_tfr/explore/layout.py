@@ -139,8 +139,7 @@ def detect_layout(files: Files) -> Layout:
         key=lambda name: (name.count("/"), "train" not in name.lower(), name),
     )
     tests = list(filter(TEST_CSV.search, names))
-    others = list(filterfalse(TEST_CSV.search, names))
-    values = _detect_labels(others, files)
+    values = _detect_labels(list(filterfalse(TEST_CSV.search, names)), files)
     if tests:
         values["TEST_CSV"] = tests[0]
     used = [*list_texts(values["LABELS_CSV"]), *tests[:1]]
@@ -169,8 +168,7 @@ def _detect_labels(names: Sequence[str], files: Files) -> Recipe:
 
     first, *_ = labelled.values()
     used = [name for name in labelled if first.columns.equals(labelled[name].columns)]
-    labels_csv = used if len(used) > 1 else used[0]
-    return {"LABELS_CSV": labels_csv, **_detect_columns(first)}
+    return {"LABELS_CSV": used if len(used) > 1 else used[0], **_detect_columns(first)}
 
 
 def _detect_columns(rows: pd.DataFrame) -> Recipe:

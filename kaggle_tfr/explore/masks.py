@@ -46,14 +46,16 @@ def check_codes(
 
     images: changed in place: the columns of codes, labels.label_columns, and problem,
     which names the column if a code does not fit its image; bad codes stay.
-    rle_order: how the codes count now, by "columns" or by "rows".
+    rle_order: how the codes count now, by "columns" or by "rows"; those in records of
+    parts always count by columns.
     """
+    # Codes in records, whose paths are like "x.tfrec#17", always count by columns.
+    is_file = ~images["path"].str.contains(r"#(?:[^#]+=)?\d+$")
     for name in labels.label_columns:
         codes = images[[name, "height", "width"]].to_numpy()
         found = pd.Series([find_code_problem(*row) for row in codes], images.index)
         is_new = (images["problem"] == "") & (found != "")
         images.loc[is_new, "problem"] = f"{name}: " + found
-        is_good = images["problem"] == ""
+        is_good = is_file & (images["problem"] == "")
         if rle_order == "rows":
-            by_columns = [transpose_code(*row) for row in codes[is_good]]
-            images.loc[is_good, name] = by_columns
+            images.loc[is_good, name] = [transpose_code(*row) for row in codes[is_good]]

@@ -54,7 +54,7 @@ def read_records(settings: Values, known: Labels | None = None) -> Table:
     that cannot be read.
     image_id: that of the record, or its address below INPUT_DIR ("x.tfrec#17") if there
     is none or if it repeats. Features other than image, label, id, size and split
-    become columns.
+    become columns of text, "" for a missing value.
     settings: the parameters of 01 by name. known: the labels of the main input, for a
     further one.
     Raises: FileNotFoundError: no shard; ValueError: INPUT_SCHEMA is needed, or cannot
@@ -68,15 +68,25 @@ def read_records(settings: Values, known: Labels | None = None) -> Table:
     schema = replace(schema, label_columns=saved.label_columns)
     read_shard = partial(_read_shard, schema=schema, input_dir=input_dir)
     listed = shards[["file", "split"]].to_numpy().tolist()
-    tables = parallel.run(read_shard, listed, label="Reading shards")
-    records = pd.concat(tables, ignore_index=True)
+    records = pd.concat(
+        parallel.run(read_shard, listed, label="Reading shards"), ignore_index=True
+    )
+    if saved.classes and "label" in records:
+        records["label"] = records["label"].map(dict(enumerate(saved.classes)))
+    # Every cell is text, as those of a CSV, so that the rows of both fit together.
+    records = records.where(records.notna(), "").astype(str)
 
-    # The shards decide, not LABEL_KIND. Their labels.json numbers the classes, unless
-    # LABEL_MAP renames them.
-    settings = {**settings, "LABEL_KIND": saved.kind, "LABEL_SEPARATOR": ""}
+    settings = {**settings, "LABEL_SEPARATOR": ""}
+    # The shards decide, not LABEL_KIND, unless it makes a quantity of a class.
+    if (settings["LABEL_KIND"], saved.kind) != ("number", "single"):
+        settings["LABEL_KIND"] = saved.kind
+    # Their labels.json numbers the classes, unless LABEL_MAP renames them.
     if saved.classes and not settings["LABEL_MAP"]:
         known = known or saved
-    rows = _name_rows(records, saved)
+    # Without what is read otherwise: image, label, id, size, split … and labels.
+    rows = records.drop(columns=[*SOURCES, *saved.label_columns], errors="ignore")
+    ids = records.get("image_id", rows[FILE])
+    rows[ID] = ids.mask((ids == "") | ids.duplicated(), rows[FILE])
     return label_rows(rows, _read_text(records, saved), settings, known)
 
 
@@ -94,38 +104,18 @@ def _load_labels(folders: Iterable[str], schema: RecordSchema) -> Labels:
     return saved if saved.kind == kind else Labels(kind, columns, columns)
 
 
-def _name_rows(records: pd.DataFrame, saved: Labels) -> pd.DataFrame:
-    """Return records as rows, with their ids in the column `ID`.
-
-    records: of `_read_shard`; columns of `SOURCES` (image, label, id, size, split …)
-    and of labels are dropped, others stay. An id is the image_id of the record, or its
-    address ("x.tfrec#17") if there is none or if it repeats.
-    saved: the labels, with their columns.
-    """
-    rows = records.drop(columns=[*SOURCES, *saved.label_columns], errors="ignore")
-    # Whole numbers become integers, also beside missing values.
-    rows = rows.convert_dtypes(convert_string=False, convert_floating=False)
-    file = rows[FILE]
-    ids = records.get("image_id", file).fillna(file)
-    rows[ID] = ids.mask(ids.duplicated(), file)
-    return rows
-
-
 def _read_text(records: pd.DataFrame, saved: Labels) -> pd.DataFrame:
-    """Return the labels of records as text, "" for none, as `label_rows` takes them.
+    """Return the labels of records, "" for none, as `label_rows` takes them.
 
     Columns, by the kind of labels: "single": label_name, or else label; "multi" and
     "number": one for each label column; "masks": the name of the label and "/code", the
     run-length code, with a row for each code, so that the index repeats.
-    saved: the labels.json of the shards; its classes replace numbers of `label`.
+    records: as text. saved: the labels, with their kind and columns.
     """
     columns = list(saved.label_columns)
     if saved.kind == "single":
         columns = [name for name in ("label_name", "label") if name in records][:1]
-    text = records.reindex(columns=columns)
-    if columns == ["label"] and saved.classes:
-        text["label"] = text["label"].map(dict(enumerate(saved.classes)))
-    text = text.where(text.notna(), "").astype(str)
+    text = records.reindex(columns=columns, fill_value="")
     if saved.kind == "masks":
         text = text.melt(value_name="/code", ignore_index=False)
     return text

@@ -46,7 +46,7 @@ def list_rows(files: Files, settings: Values) -> pd.DataFrame:
         files = replace(files, splits={})
     labelled = _list_labelled(files, settings)
     listed = set(labelled[FILE]) - {""}
-    tests = _list_tests(files, settings["TEST_CSV"], listed)
+    tests = _list_tests(files, settings, listed)
     # Without a LABELS_CSV, a file without a row is not a problem.
     no_row = "" if labelled.empty else f"{NO_ROW} in {settings['LABELS_CSV']}"
     unlisted = _list_unlisted(files, listed.union(tests[FILE]), no_row)
@@ -60,11 +60,7 @@ def list_rows(files: Files, settings: Values) -> pd.DataFrame:
     return rows
 
 
-def _list_unlisted(
-    files: Files,
-    listed: set[str],
-    problem: str,
-) -> pd.DataFrame:
+def _list_unlisted(files: Files, listed: set[str], problem: str) -> pd.DataFrame:
     """Return the rows of the images that no CSV lists, sorted, with their path as id.
 
     Columns: `ID`, `FILE`, `PROBLEM`.
@@ -73,12 +69,7 @@ def _list_unlisted(
     """
     rest = sorted(set(files.images).difference(listed))
     problems = ["" if files.split_of(name) == "test" else problem for name in rest]
-    columns = {
-        ID: rest,
-        FILE: rest,
-        PROBLEM: problems,
-    }
-    return pd.DataFrame(columns, dtype=str)
+    return pd.DataFrame({ID: rest, FILE: rest, PROBLEM: problems}, dtype=str)
 
 
 def _list_labelled(files: Files, settings: Values) -> pd.DataFrame:
@@ -99,24 +90,20 @@ def _list_labelled(files: Files, settings: Values) -> pd.DataFrame:
     return rows
 
 
-def _list_tests(
-    files: Files,
-    test_csv: str,
-    listed: set[str],
-) -> pd.DataFrame:
+def _list_tests(files: Files, settings: Values, listed: set[str]) -> pd.DataFrame:
     """Return the rows of TEST_CSV whose files are not listed.
 
     Columns: `ID`, `FILE`, `SPLIT` ("test"), `PROBLEM`. There are none if TEST_CSV does
-    not exist or names no image. Of rows with one id, the first counts.
+    not exist or names no image. Of rows with one id, the first counts: for masks, an
+    image has a row for each label ("1.jpg_Fish").
     listed: files with a row in LABELS_CSV.
     """
-    cells = read_csvs(test_csv, files)
+    cells = read_csvs(settings["TEST_CSV"], files)
     cells[SPLIT] = "test"
-    # With the defaults, since ID_COLUMN, PATH_TEMPLATE and the like are of LABELS_CSV.
-    rows = _join_csvs(cells, files, DEFAULTS)
-    is_new = ~rows[FILE].isin(listed)
+    # Otherwise with the defaults: ID_COLUMN, PATH_TEMPLATE … are those of LABELS_CSV.
+    rows = _join_csvs(cells, files, {**DEFAULTS, "LABEL_KIND": settings["LABEL_KIND"]})
     # NO_ROWS is an empty table with the four columns.
-    return rows.loc[is_new, list(NO_ROWS)].drop_duplicates(ID)
+    return rows.loc[~rows[FILE].isin(listed), list(NO_ROWS)].drop_duplicates(ID)
 
 
 def read_csvs(names: str | Sequence[str], files: Files) -> pd.DataFrame:
@@ -185,10 +172,10 @@ def check_column(
     """
     if name not in rows:
         # Only columns of the CSV, whose names do not begin with "/".
-        counts = rows.filter(regex=OF_CSV).nunique().to_dict()
         raise ValueError(
             f"{parameter} is '{name}', which is not a column. Set it to one of these, "
-            f"with their numbers of values: {counts}."
+            "with their numbers of values: "
+            f"{rows.filter(regex=OF_CSV).nunique().to_dict()}."
         )
 
 
@@ -343,8 +330,7 @@ def _find_files(
     # the others without the folder.
     joined = files.join(rows[CSV_FOLDER] + "/" + rows[key])
     places = zip(joined, rows[CSV_FOLDER], rows[SPLIT], strict=True)
-    found = [_choose(*place, files) for place in places]
-    table = pd.DataFrame(found, rows.index)
+    table = pd.DataFrame([_choose(*place, files) for place in places], rows.index)
     rows[FILE] = table[0]
     rows[PROBLEM] = first_problem(rows[PROBLEM], table[1])
 

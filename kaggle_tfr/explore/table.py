@@ -78,8 +78,7 @@ def measure(
         path=work_dir and f"{work_dir}/hashes.parquet",
         label="Reading images",
     )
-    measured = table[[*MEASURED, "problem"]]
-    images = images.assign(**measured.set_index(images.index))
+    images = images.assign(**table[[*MEASURED, "problem"]].set_index(images.index))
     if labels.kind == "masks":
         # Changes the codes and problems in place, not those of the caller's table.
         check_codes(images, labels, rle_order)
@@ -184,8 +183,8 @@ def load_hashes(images: pd.DataFrame, work_dir: str) -> pd.DataFrame:
     records = f"{work_dir}/{RECORDS}"
     if storage.exists(records):
         tables.append(storage.read_parquet(records))
-    known = pd.concat(tables, join="inner")  # only the columns of `blank`
-    known = known.drop_duplicates("path").set_index("path")
+    # Only the columns of `blank`.
+    known = pd.concat(tables, join="inner").drop_duplicates("path").set_index("path")
 
     table = images[["image_id", "path", "problem"]].reset_index(drop=True)
     paths = table["path"].where(table["problem"] == "", "")  # "" is that of `blank`

@@ -75,12 +75,12 @@ def test_what_a_split_shares_is_counted(capsys):
 
 
 ROWS = """
-image_id,label,folder,site
+image_id,label,folder,site,file
 
-p1_0.jpg,x,1,NA
-p1_1.jpg,y,1,NA
-p2_0.jpg,x,2,
-x.jpg,y,2,EU
+p1_0.jpg,x,1,NA,4
+p1_1.jpg,y,1,NA,4
+p2_0.jpg,x,2,,4
+x.jpg,y,2,EU,4
 """
 
 
@@ -88,15 +88,19 @@ GROUPS = {
     "site": ["NA", "NA", "", "EU"],
     "names: (p[0-9]+)_": ["p1", "p1", "p2", ""],
     "folder": ["train_images"] * 4,
+    "csv_file": ["4"] * 4,
 }
 
 
 def test_a_column_or_a_rule_becomes_the_groups():
     """The cell "NA" is a group; an empty cell, or what does not match, is none.
 
-    The folder is that of the image, not a column.
+    The folder is that of the image, not a column. A column that is called like one of
+    the steps has another name.
     """
     folder = put_csv(".", ROWS, ["p1_0.jpg", "p1_1.jpg", "p2_0.jpg", "x.jpg"])
     for rule, groups in GROUPS.items():
         images, _ = read(folder, group_column=rule)
         assert images[rule].tolist() == groups
+    with pytest.raises(ValueError, match="set GROUP_COLUMN: csv_file"):
+        read(folder, group_column="file")

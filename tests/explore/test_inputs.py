@@ -86,6 +86,8 @@ def test_further_inputs_join_by_the_names_of_their_classes():
         read("main", more_inputs=[more])
     with pytest.raises(FileNotFoundError, match="Looked in /.*/main/more/typo and"):
         read("main", more_inputs=[{"INPUT_DIR": "more/typo"}])
+    images, _ = read("main", label_column=[], more_inputs=[{"INPUT_DIR": "more"}])
+    assert not any(images["problem"])
 
 
 def test_further_inputs_of_several_labels_line_up_their_columns():

@@ -44,7 +44,8 @@ def test_columns_with_one_1_a_row_can_be_one_class():
 def test_a_quantity_is_a_float_column_and_ten_bins():
     """The bins have equal counts; a cell that is not a number rejects its row.
 
-    The column must not replace one of the measured columns.
+    The column must not replace one of the measured columns. LABEL_MAP replaces cells.
+    A further input may call it otherwise.
     """
     cells = [*np.arange(100) ** 2 / 8, "about 3", ""]
 
@@ -55,8 +56,18 @@ def test_a_quantity_is_a_float_column_and_ten_bins():
     assert images["label"].tolist() == [n // 10 for n in range(100)] + [-1, -1]
     assert labels.classes[0] == images["label_name"][0] == "(-0.001, 12.263]"
     assert images["problem"].tolist()[100:] == ["no label"] * 2
-    _, labels = read_cells("width", "12", label_column="width", label_kind="number")
+    put_csv("more", "image_id,years\nm.jpg,5\n", ["m.jpg"])
+    images, labels = read_cells(
+        "width",
+        ["1", "none"],
+        label_column="width",
+        label_kind="number",
+        label_map={"none": 0},
+        more_inputs=[{"INPUT_DIR": "more", "LABEL_COLUMN": "years"}],
+    )
     assert labels.label_columns == ("target",)
+    target_of = rows_of(images, "target")
+    assert [target_of[name] for name in ("0", "1", "m.jpg")] == [1, 0, 5]
 
 
 def test_several_columns_may_have_several_labels_each():
@@ -69,14 +80,21 @@ def test_several_columns_may_have_several_labels_each():
     assert images["label_name"].tolist() == ["rust|scab|wet", "dry", "rust", ""]
 
 
-def test_label_map_joins_classes_and_leaves_images_out():
-    """A mapping to all numbers is the order of the classes instead."""
+def test_label_map_joins_classes_and_leaves_images_out(capsys):
+    """A mapping to all numbers is the order of the classes instead.
+
+    Keys that the data lacks are noted.
+    """
     cells = ["Red Leaf", "red leaf", "rust"]
-    label_map = {"red leaf": "Red Leaf", "rust": ""}
+    label_map = {"red leaf": "Red Leaf", "rust": "", False: ""}
 
     images, labels = read_cells("label", cells, label_map=label_map)
 
     assert labels.classes == ("Red Leaf",)
+    assert (
+        "! LABEL_MAP has keys that are not in the data, such as ['False']. Quote"
+        in (capsys.readouterr().out)
+    )
     assert images["label"].tolist() == [0, 0, -1]
     assert images["problem"].tolist() == ["", "", "left out by LABEL_MAP"]
     _, labels = read(label_map={"rust": 0, "red leaf": 1, "Red Leaf": 2})
@@ -84,13 +102,15 @@ def test_label_map_joins_classes_and_leaves_images_out():
 
 
 def test_columns_with_other_cells_than_0_and_1_are_rejected():
-    """LABEL_MAP gives the cells a meaning."""
+    """LABEL_MAP gives the cells a meaning, or the columns an order."""
     changes = {"label_column": ["rust", "scab"]}
     images, _ = read_cells("rust,scab", ["1,0", "-1,1", "1,1", "0,-1"], **changes)
     problem = "a label is neither 0 nor 1"
     assert images["problem"].tolist() == ["", problem, "", problem]
     images, _ = read(**changes, label_map={"-1": 0})
     assert images["label_name"].tolist() == ["rust", "scab", "rust|scab", ""]
+    _, labels = read(**changes, label_map={"scab": 0, "rust": 1})
+    assert labels.classes == ("scab", "rust")
 
 
 def test_plain_ids_have_one_mask_class():

@@ -85,19 +85,21 @@ def test_one_bad_shard_is_a_row_among_good_ones():
 
 
 def test_labels_may_be_texts():
-    """Other features are columns; the id of a repeated id is its address."""
-    features = {"image": IMAGES[0], "image_id": b"same"}
+    """Other features become text; the id of a missing or repeated id is its address."""
+    features = {"image": IMAGES[0], "image_id": 7}
     rose = make_example(**features, label=b"rose", species=5)
     daisy = make_example(**features, label=b"daisy", species=9)
-    write_input([rose, daisy], "validation/a.tfrec")
-    names = ("image", "label", "image_id", "species")
+    other = make_example(image=IMAGES[0], label=b"rose")
+    write_input([rose, daisy, other], "validation/a.tfrec")
+    schema = {name: name for name in ("image", "label", "image_id", "species")}
 
-    images, labels = read("in", input_schema={name: name for name in names})
+    images, labels = read("in", input_schema=schema, group_column="species")
 
     assert labels.classes == ("daisy", "rose")
     assert rows_of(images, "split", "label", "species") == {
-        "same": ["validation", 1, 5],
-        "validation/a.tfrec#1": ["validation", 0, 9],
+        "7": ["validation", 1, "5"],
+        "validation/a.tfrec#1": ["validation", 0, "9"],
+        "validation/a.tfrec#2": ["validation", 1, ""],
     }
 
 
@@ -132,7 +134,10 @@ def test_an_address_names_the_feature_of_its_image_if_several_are_like_one():
 
 
 def test_features_of_known_datasets_are_recognised():
-    """Only the record that has no label is rejected; a whole float is a class."""
+    """Only the record that has no label is rejected; a whole float is a class.
+
+    With LABEL_KIND: number, it is a quantity.
+    """
     labels = [{"target": 0.0}, {"target": 1.0}, {"target": 0.0}, {}]
     records = []
     for number, label in enumerate(labels):
@@ -149,10 +154,15 @@ def test_features_of_known_datasets_are_recognised():
         "id-2": [0, ""],
         "id-3": [-1, "no label"],
     }
+    images, _ = read("in", label_kind="number")
+    assert images["target"].tolist()[:3] == [0, 1, 0]
 
 
 def test_masks_of_several_classes_are_read_back():
-    """A record has a code for each class; an empty one is no mask."""
+    """A record has a code for each class; an empty one is no mask.
+
+    LABEL_MAP may set the order of the classes. RLE_ORDER is not that of records.
+    """
     codes = {"a.png": ["1 2", ""], "b.png": ["5 3", "9 1"], "c.png": ["", ""]}
     rows = [
         f"{name}_{label},{code}\n"
@@ -160,13 +170,16 @@ def test_masks_of_several_classes_are_read_back():
         for label, code in zip(["ant", "bee"], pair, strict=True)
     ]
     put("in", [*codes], {"train.csv": "id,code\n" + "".join(rows)})
-    images, labels = read("in", label_kind="masks", label_column="code")
+    order = {"bee": 0, "ant": 1}
+    images, labels = read(
+        "in", label_kind="masks", label_column="code", label_map=order
+    )
     table = measure(images, labels).assign(fold=0, split="train")
     plan_images(table, "work", size=0, labels=labels)
     write_parts("work")
 
     again, labels_again = read("work/part-1")
+    again = measure(again, labels_again, rle_order="rows")
 
-    columns = list(labels.label_columns)
-    assert labels_again.label_columns == labels.label_columns
-    assert rows_of(again, *columns) == codes == rows_of(images, *columns)
+    assert labels_again.label_columns == labels.label_columns == ("bee", "ant")
+    assert rows_of(again, "ant", "bee") == codes == rows_of(images, "ant", "bee")

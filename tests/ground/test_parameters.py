@@ -42,6 +42,7 @@ def test_a_notebook_shows_the_parameters_of_the_table(root, name):
         ({"IMAGE_SIZE": [-1, 256]}, "IMAGE_SIZE cannot be [-1, 256]"),
         ({"IMAGE_SIZE": [256]}, "IMAGE_SIZE cannot be [256]"),
         ({"MORE_INPUTS": [{"INPUT_DIRS": "a"}]}, 'Did you mean "INPUT_DIR"'),
+        ({"MORE_INPUTS": [{"RLE_ORDER": "rows"}]}, "RLE_ORDER cannot be in MORE"),
     ],
 )
 def test_a_wrong_parameter_is_named(values, message):

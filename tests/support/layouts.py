@@ -191,6 +191,8 @@ def severstal():
     put(many("test_images/t{}.jpg", 3))
     header = "ImageId,ClassId,EncodedPixels"
     csv("train.csv", header, names[:11], range(1, 5), [BLOCK])
+    rows = each(["t1.jpg", "t2.jpg"], "{}_{}", 4)
+    csv("sample_submission.csv", "ImageId_ClassId,EncodedPixels", rows, ["1 1"])
 
 
 @case(
