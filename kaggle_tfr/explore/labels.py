@@ -426,7 +426,7 @@ def _read_flags(cells: pd.DataFrame) -> pd.DataFrame:
     Columns with the name "", which LABEL_MAP leaves out, are dropped.
     """
     cells = cells.drop(columns="", errors="ignore")
-    return cells.apply(lambda cell: cell.str.strip().str.lower().map(FLAGS)).dropna()
+    return cells.apply(lambda text: text.str.strip().str.lower().map(FLAGS)).dropna()
 
 
 def _choose_kind(flags: pd.DataFrame) -> str:
