@@ -34,7 +34,7 @@ SPLIT_NAMES = {
 _SHARD_NAME = re.compile(
     r"(?i)\.tfrec(ord)?s?(-\d+-of-\d+)?(\.gz)?$|(^|/)[^/.]+-\d+-of-\d+$"
 )
-_SPLIT = re.compile(rf"(?:^|[/_.-])({'|'.join(SPLIT_NAMES)})(?=[/_.-])")
+_SPLIT = re.compile(rf"(?:^|[/_.-])({'|'.join(SPLIT_NAMES)})(?=[/_.\d-])")
 
 
 def list_fields(template: str) -> list[str]:
@@ -99,17 +99,18 @@ def is_shard_name(path: str) -> bool:
 def parse_split(path: str) -> str:
     """Return the split that the path of a shard contains.
 
-    It is a word such as "test", "val" or "training" between "/", "_", "-" and ".". The
-    last one counts; without any it is "train". All files in a folder test/ are test
-    shards.
+    It is a word such as "test", "val" or "training", in any case, after "/", "_", "-",
+    "." or nothing, and before one of them or a digit. The last one counts; without any
+    it is "train". All files in a folder test/ are test shards.
 
     >>> parse_split("test_tfrecords/ld_test00-687.tfrec")
     'test'
-    >>> parse_split("d-val.tfrecord-00000-of-00001")
-    'validation'
+    >>> parse_split("d-val.tfrecord-00000-of-00001"), parse_split("VAL01-12.tfrec")
+    ('validation', 'validation')
     >>> parse_split("test/test-train-000-1.tfrec")
     'test'
     """
+    path = path.lower()
     if f"/{TEST_FOLDER}" in f"/{path}":
         return "test"
     # SPLIT_NAMES has the split of each word: "val" is "validation".

@@ -201,12 +201,15 @@ class RecordSchema(JsonDataclass):
 
     @property
     def label_keys(self) -> Names:
-        """The names of the features with labels: one, or one for each class of masks.
+        """The names of the features with labels: one, or one for each class.
 
-        () for records without labels.
+        Those of classes are in the order of `label_columns`. () for records without
+        labels.
         """
-        sources = {"label", "labels", *self.label_columns}
-        return tuple(field.name for field in self.fields if field.source in sources)
+        # A feature with all labels comes first; those of single classes repeat it.
+        key = self.key_of("label") or self.key_of("labels")
+        keys = [key] if key else map(self.key_of, self.label_columns)
+        return tuple(filter(None, keys))
 
     def key_of(self, source: str) -> str:
         """Return the name of the feature with this one source, "" if there is none.
@@ -265,44 +268,41 @@ def load_schema(
 def _make_fields(name: str, line: Any, labels: Labels) -> list[Field]:
     """Return the fields of one line of a SCHEMA: usually one.
 
-    Fields from labels depend on `labels`: [] without classes, several for masks.
+    Fields from labels depend on `labels`: [] without classes. "label" is a field for
+    each class of masks, with the name of its column; a list with 0 or 1 for each of
+    several labels; and a quantity.
     name: of the feature. line: a source, a list of sources, or {from, type}, where
-    `from` is `name` by default. A column of the table is bytes unless the line has a
-    type.
+    `from` is `name` by default. Unless the line has a type, a column of the table is
+    bytes, but one of several labels int64, and a quantity float.
     Raises: TypeError: the line has an unknown key.
     """
     options = {"from": name, **line} if isinstance(line, dict) else {"from": line}
     source = options.pop("from")
-    if source == "label" and labels.kind != "single":
-        return _make_label_fields(name, labels)
-
-    # RAGGED: a list of any length. 0: one value.
-    size = RAGGED if source in ("labels", "one_hot") else 0
-    if isinstance(source, list):
-        size = len(source)
-        source = tuple(source)
+    columns = labels.label_columns
+    size = 0  # one value
+    match source, labels.kind:
+        case "label", "masks":
+            return [Field(column, column, **options) for column in columns]
+        case "label" | "labels", "multi":
+            source = "labels"
+            size = len(columns)
+        case "label" | "labels", "number":
+            (source,) = columns
+        case "labels" | "one_hot", _:
+            size = RAGGED
+        case list(), _:
+            size = len(source)
+            source = tuple(source)
     field = Field(name, source, size=size, **options)
     if "type" not in options:
         # SOURCES has the types of all sources that are not columns of the table.
-        field = replace(field, type=SOURCES.get(field.sources[0], "bytes"))
+        types = SOURCES | dict.fromkeys(
+            columns, {"multi": "int64", "number": "float"}.get(labels.kind, "bytes")
+        )
+        field = replace(field, type=types.get(field.sources[0], "bytes"))
     # LABELS are the sources of labels, which have no values if there are no classes.
     is_absent = not (labels.classes or LABELS.isdisjoint(field.sources))
     return [] if is_absent else [field]
-
-
-def _make_label_fields(name: str, labels: Labels) -> list[Field]:
-    """Return the fields in place of one from `label`, for labels other than one class.
-
-    Masks: a field for each class, with the name of its column, for the run-length code.
-    Several labels: a list with 0 or 1 for each class. A quantity: a float.
-    name: of the field that is replaced.
-    """
-    columns = labels.label_columns
-    if labels.kind == "masks":
-        return [Field(column, column) for column in columns]
-    if labels.kind == "multi":
-        return [Field(name, "labels", "int64", len(columns))]
-    return [Field(name, columns[0], "float")]
 
 
 def _fit(schema: RecordSchema, images: pd.DataFrame) -> RecordSchema:

@@ -79,8 +79,7 @@ def list_folds(shards: pd.DataFrame, fold: int | str = "all") -> list[int]:
     """
     # SPLIT_NAMES: "training" is "train", too.
     training = shards[shards["split"].map(SPLIT_NAMES) == "train"]
-    numbers = set(training["fold"].tolist())
-    folds = sorted(numbers - {-1})
+    folds = sorted(set(training["fold"].tolist()) - {-1})
     if len(folds) < 2:  # a single fold has nothing to train on: there are no folds
         folds = [0]
     if fold == "all":
@@ -289,8 +288,7 @@ def decode_record(
     place: the id, if records of this schema have none. flip, ids: see `read_batches`.
     """
     id_key = schema.key_of("image_id") if ids else ""
-    spec = _choose_features(schema, id_key)
-    values = tf.io.parse_single_example(record, spec)
+    values = tf.io.parse_single_example(record, _choose_features(schema, id_key))
     image, label = _decode_values(values, schema, size, training=training)
     if flip:
         is_flipped = tf.random.uniform([]) < 0.5
@@ -301,7 +299,7 @@ def decode_record(
     example = (image, label) if training else (image, label, 1.0)
     if not ids:
         return example
-    return (*example, values[id_key] if id_key else place)
+    return (*example, tf.strings.as_string(values[id_key]) if id_key else place)
 
 
 def _choose_features(schema: RecordSchema, id_key: str) -> dict[str, Any]:
@@ -322,15 +320,16 @@ def _decode_values(
 
     values: of its features, by name. Masks get the same window as their image.
     """
-    encoded = values[schema.image_key]
-    pixels, window, image_size = decode_window(encoded, size, training=training)
+    pixels, window, image_size = decode_window(
+        values[schema.image_key], size, training=training
+    )
     image = fit_to_size(pixels, size)
     label_values = [values[name] for name in schema.label_keys]
     if schema.kind != "masks":
         return image, _join_labels(label_values, schema.kind)
 
-    height = image_size[0]  # run-length codes count pixels down each column
-    masks = [sample_mask(code, height, window, size) for code in label_values]
+    # Run-length codes count pixels down each column, so they need the height.
+    masks = [sample_mask(code, image_size[0], window, size) for code in label_values]
     return image, tf.stack(masks, -1)
 
 
@@ -342,8 +341,10 @@ def _join_labels(label_values: list[tf.Tensor], kind: str) -> tf.Tensor:
     """
     # The flags are in one feature, or each class has its own feature.
     if kind == "multi":
-        floats = [tf.cast(value, tf.float32) for value in label_values]
-        return tf.concat([tf.reshape(value, [-1]) for value in floats], 0)
+        floats = [
+            tf.reshape(tf.cast(value, tf.float32), [-1]) for value in label_values
+        ]
+        return tf.concat(floats, 0)
     return label_values[0] if label_values else tf.constant(-1, tf.int64)
 
 

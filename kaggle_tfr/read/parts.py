@@ -75,21 +75,21 @@ def find_images(shards: pd.DataFrame, image_ids: Iterable[str]) -> list[np.ndarr
         "file#number". A labelled image is preferred to a test image with the same id.
     Raises: ValueError: there is no such image.
     """
-    by_file = shards.set_index("file")
-    files = {os.path.basename(file): file for file in by_file.index}
+    names = shards["file"].map(os.path.basename)
     places = _list_places(shards)
     images = []
     for image_id in image_ids:
         name, _, number = places.get(image_id, image_id).rpartition("#")
-        # A place from a CSV has the folder already, "file#number" has none.
-        file = files.get(name, name)
-        if file not in by_file.index:
+        # A place from a CSV has the folder of the shard, "file#number" has none.
+        found = shards[(shards["file"] == name) | (names == name)]
+        # Shards of two parts can have the same name.
+        if len(found) != 1 or int(number) >= found["count"].sum():
             raise ValueError(
                 f"There is no image '{image_id}' in these shards: neither a CSV of "
-                "their parts lists it, nor is it the place of a record, file#number."
+                "their parts lists it, nor is it the place of one record, file#number."
             )
-        shard = by_file.loc[file]
-        records = tf.data.TFRecordDataset(file, shard["compression"])
+        shard = found.iloc[0]
+        records = tf.data.TFRecordDataset(shard["file"], shard["compression"])
         record = next(records.skip(int(number)).as_numpy_iterator())
         features = parse_record(record)
         (encoded,) = features[shard["schema"].image_key].bytes_list.value

@@ -35,8 +35,8 @@ class Records(Sequence[tuple[Any, Any]]):
     image: uint8 (height, width, 3), red first. Images may differ in size.
     label: int, the class; float, a quantity; float32 (classes,) for several labels;
         uint8 (height, width, classes) for masks. Images of the test split usually have
-        no label: the second value is then their id, str, or −1 if the records have no
-        id either.
+        no label: the second value is then their id, str (an int if SCHEMA has made it
+        one), or −1 if the records have no id either.
     classes: the names of the classes; their positions are the labels. () of quantities.
     """
 
@@ -73,7 +73,12 @@ class Records(Sequence[tuple[Any, Any]]):
         id_key = self.schema.key_of("image_id")
         label_keys = self.schema.label_keys or (id_key,)
         names = (self.schema.image_key, *label_keys)
-        self._fields = [field for field in self.schema.fields if field.name in names]
+        self._fields = [
+            field
+            for name in names
+            for field in self.schema.fields
+            if field.name == name
+        ]
 
     def __len__(self) -> int:
         """Return the number of records in all shards."""
@@ -90,11 +95,9 @@ class Records(Sequence[tuple[Any, Any]]):
         """
         position = range(len(self))[number]  # 0 or more, or an IndexError
         shard = bisect(self.starts, position) - 1
-        index = self.indexes[shard]
-        number_in_shard = position - self.starts[shard]
         # An image that cannot be decoded raises an error in this block, which then
         # names the shard.
-        with index.open_record(number_in_shard) as features:
+        with self.indexes[shard].open_record(position - self.starts[shard]) as features:
             values = read_values(features, self._fields)
             image = values.pop(self.schema.image_key)
             label = _join_labels(list(values.values()), self.schema.kind)
@@ -121,8 +124,7 @@ def _choose_shards(
         return shards
 
     # Without folds there may be training shards alone, which `choose_fold` refuses.
-    has_folds = len(list_folds(shards)) > 1
-    if split == "validation" or (split == "train" and has_folds):
+    if split == "validation" or (split == "train" and len(list_folds(shards)) > 1):
         training, validation = choose_fold(shards, fold or 0)
         return training if split == "train" else validation
 
@@ -161,9 +163,8 @@ def _open_index(row: Any) -> ShardIndex:
 
     row: of `find_shards`. Raises: ValueError: there is no index that fits the shard.
     """
-    name = row.file.removeprefix(f"{row.folder}/")
     # The offset of each record, then the end of the last; [0] without a file.
-    bounds = read_index(row.folder, name)
+    bounds = read_index(row.folder, row.file.removeprefix(f"{row.folder}/"))
     if len(bounds) != row.count + 1:
         raise ValueError(
             f"'{row.file}' has no index of its {row.count:,} records in index/. Copy "

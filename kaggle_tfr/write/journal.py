@@ -88,15 +88,18 @@ def _find_change(part_dir: str, plan: Plan) -> str:
 
     It is "" also for a folder without shards and plan.
     """
-    names = storage.list_names(part_dir)  # of folders with "/" at the end
-    is_new = {"shards.csv", "plan.json", "journal/"}.isdisjoint(names)
+    # The names of folders have "/" at the end.
+    is_new = {"shards.csv", "plan.json", "journal/"}.isdisjoint(
+        storage.list_names(part_dir)
+    )
     before = read_json(f"{part_dir}/plan.json")
     if is_new or before.get("fingerprint") == plan.fingerprint:
         return ""
     changes = [
         f"{name.upper()} was {value!r:.60}"
         for name, value in before.get("settings", {}).items()
-        if value != getattr(plan.settings, name, value)
+        # As JSON, which has lists in place of tuples.
+        if json.dumps(value) != json.dumps(getattr(plan.settings, name, value))
     ]
     return ", ".join(changes) or "it has other images, or its plan.json is damaged"
 
@@ -110,8 +113,7 @@ def read_json(path: str) -> dict[str, Any]:
 
 def write_json(path: str, values: Mapping[str, Any]) -> None:
     """Write a JSON file, as `storage.write_atomically` does: complete or not at all."""
-    text = json.dumps(values, indent=1) + "\n"
-    storage.write_atomically(path, text)
+    storage.write_atomically(path, json.dumps(values, indent=1) + "\n")
 
 
 def _list_journal(part_dir: str) -> list[str]:

@@ -21,9 +21,9 @@ from kaggle_tfr.write import journal
 from kaggle_tfr.write.journal import COLUMNS, REJECT_COLUMNS, ShardRow
 from kaggle_tfr.write.metadata import renew_metadata
 
-# In plan.parquet these describe the original, in a record the stored image. A CSV has
-# those of the original by other names.
-RENAMED = {name: f"source_{name}" for name in ("height", "width", "format", "split")}
+# In plan.parquet these are of the original, in a record of the stored image. A CSV has
+# those of the original by other names; `verify.ORIGINALS` is the inverse.
+RENAMED = {"height": "source_height", "width": "source_width"}
 
 
 def close_part(
@@ -122,14 +122,17 @@ def _list_tables(
         rejected = [reject["image_id"] for reject in row.rejects]
         records = images[~images["image_id"].isin(rejected)]
         if publish_hashes:
-            group_column = plan.settings.group_column
-            fingerprints.append(select_fingerprints(records, group_column))
-        # `RENAMED`: height, width, format and split of the original get "source_" in
-        # front. Codes of masks are resized like the image, from its original size.
-        table = records.rename(columns=RENAMED)
-        table = table.assign(file=row.file, record=range(len(table)))
-        # `filter` ignores names that are no column.
-        table = table.filter(_list_columns(plan, row.split))
+            fingerprints.append(
+                select_fingerprints(records, plan.settings.group_column)
+            )
+        # `RENAMED`: height and width of the original get "source_" in front. Codes of
+        # masks are resized like the image, from its original size.
+        table = records.rename(columns=RENAMED).assign(
+            file=row.file, record=range(len(records))
+        )
+        # `filter` ignores names that are no column. As an object, a float32 such as the
+        # brightness has the digits of the Python float that `encode` gets.
+        table = table.filter(_list_columns(plan, row.split)).astype(object)
         # Appended in place; the first shard of a split adds the header.
         file = files[f"{row.split}.csv"]
         file += storage.format_csv(table, header=not file).encode()

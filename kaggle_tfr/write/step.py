@@ -62,8 +62,12 @@ def run(values: Values) -> Written:
     if all(read_json(f"{part}/{DATASET_FILE}")["licenses"] for part in part_dirs):
         notebook.note("✓", "The parts have a license.", "license")
     else:
-        advice = "To publish, set LICENSE and run 04_write again. Finished shards stay."
-        notebook.note("·", "LICENSE is empty.", "license", advice)
+        notebook.note(
+            "·",
+            "LICENSE is empty.",
+            "license",
+            "To publish, set LICENSE and run 04_write again. Finished shards stay.",
+        )
     # `checked.stats`: sums of pixels, a row for each part and split. Its "part" is the
     # path of a part folder, not the number of a part as in `shards`.
     stats = checked.stats.groupby("split").sum()

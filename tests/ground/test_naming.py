@@ -2,7 +2,7 @@
 
 import pytest
 
-from kaggle_tfr.naming import check_template, format_shard_name
+from kaggle_tfr.naming import check_template, format_shard_name, parse_split
 from kaggle_tfr.plan.plan import SAFE_NAME
 
 
@@ -17,3 +17,14 @@ def test_a_shard_stays_in_its_folder_whatever_name_is(name):
     """The template is harmless, but NAME leads outside: 03 refuses it."""
     path = format_shard_name("{name}-{i}", "train", 0, name=name, i=0)
     assert not SAFE_NAME.fullmatch(path)
+
+
+def test_a_split_is_a_word_in_any_case_also_before_a_number():
+    """Part of a word is not."""
+    splits = {
+        "test00-687.tfrec": "test",
+        "VAL-3.tfrec": "validation",
+        "Test/train-5.tfrec": "test",
+        "contest1-0.tfrec": "train",
+    }
+    assert {path: parse_split(path) for path in splits} == splits

@@ -10,7 +10,14 @@ import tensorflow as tf
 from support.readers import make_picture
 
 from kaggle_tfr.images.convert import ImageSettings
-from kaggle_tfr.schema import Labels, RecordSchema, encode, feature_spec, load_schema
+from kaggle_tfr.schema import (
+    Field,
+    Labels,
+    RecordSchema,
+    encode,
+    feature_spec,
+    load_schema,
+)
 
 LABELS, AS_IS = Labels("single", ("daisy", "rose")), ImageSettings(None, "none")
 
@@ -83,6 +90,23 @@ def test_labels_of_other_kinds_replace_the_label(kind, columns, keys, values):
     assert vars(RecordSchema.from_dict(json.loads(schema.to_json()))) == vars(schema)
     test_keys = [field.name for field in schema.test_fields]
     assert test_keys == ["image", "height", "width", "id"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "line", "field", "keys"),
+    [
+        (("a", "b"), "labels", Field("x", "labels", "int64", 2), ("x",)),
+        (("a", "b"), "b", Field("x", "b", "int64"), ("a", "x")),
+        (("a",), "labels", Field("x", "a", "float"), ("x",)),
+    ],
+)
+def test_columns_of_labels_have_the_type_of_their_kind(columns, line, field, keys):
+    """Features of several labels are in the order of the classes; one has all."""
+    labels = Labels("multi" if "b" in columns else "number", columns, columns)
+
+    schema = load_schema({"image": "image", "x": line, "a": "a"}, labels=labels)
+
+    assert (schema.fields[1], schema.label_keys) == (field, keys)
 
 
 @pytest.mark.parametrize(

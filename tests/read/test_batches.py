@@ -104,6 +104,18 @@ def test_flips_mirror_half_of_the_images_together_with_their_masks(tmp_path):
     assert 10 < is_original.sum() < 54
 
 
+def test_ids_are_strings_also_of_records_with_numbers(tmp_path):
+    """SCHEMA can make them int64."""
+    record = make_example(image=save_noise(1, 16, 16), number=12)
+    fields = (Field("image", "image"), Field("number", "image_id", "int64"))
+    schema = RecordSchema(fields)
+    part = write_part(tmp_path, {"a.tfrec": (0, [record])}, schema=schema)
+
+    [(*_, ids)] = read_batches(find_shards(part), batch_size=2, ids=True, **SMALL)
+
+    assert ids.numpy().tolist() == [b"12", b""]
+
+
 def test_images_of_further_sources_always_train(shards):
     """Fold −1 trains for each fold, and cannot be validated itself."""
     table = shards.assign(fold=[0, 1, 2, -1, -1])

@@ -230,6 +230,10 @@ def test_a_record_without_an_id_has_its_place(tmp_path, compression):
     assert labels.tolist() == [7, 200, 30, 0, 0]
     means = [image.mean() for image in read.find_images(shards, places[:3])]
     assert means == pytest.approx(labels[:3], abs=1)
+    repeated = pd.concat([shards, shards.assign(file="part-2/b.tfrec")])
+    for table, place in ((shards, "b.tfrec#1"), (repeated, "b.tfrec#0")):
+        with pytest.raises(ValueError, match=f"no image '{place}' .* of one record"):
+            read.find_images(table, [place])
 
 
 def test_images_are_found_by_the_ids_of_their_part(shards):

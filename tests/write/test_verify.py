@@ -25,10 +25,13 @@ FRAME = 16  # bytes of a frame around the record
 
 
 def write_part(folder, table, **settings):
-    """Write a part in three shards; some features are texts of the table as numbers."""
-    table = table.assign(age="7.0", share=" 0.1", note="")
-    types = {"age": {"type": "int64"}, "share": {"type": "float"}}
-    schema = {"image": "image", "label": "label", "note": "note", **types}
+    """Write a part in three shards; some features are texts of the table as numbers.
+
+    Others are measured columns, one of them a float32.
+    """
+    table = table.assign(age="7.0", share=" 0.1", note="", sharpness=np.float32(0.1))
+    schema = {name: {} for name in ("image", "label", "note", "format", "sharpness")}
+    schema |= {"age": {"type": "int64"}, "share": {"type": "float"}}
     plan_images(table, folder, schema=schema, n_shards=3, **settings)
     write(folder)
     return folder / "part-1"

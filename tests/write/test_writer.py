@@ -139,6 +139,15 @@ def test_overwrite_replaces_our_files_and_leaves_those_of_others(
     assert digests(copied) == digests(tmp_path / "fresh")
 
 
+def test_only_settings_that_have_changed_are_named(table, tmp_path):
+    """A list in plan.json is a tuple in the plan."""
+    plan_images(table, tmp_path, size=[32, 40])
+    write(tmp_path)
+    plan_images(table, tmp_path, size=[32, 40], quality=50)
+
+    check_refusal(r"plan: QUALITY was 90\. Set", tmp_path, tmp_path)
+
+
 def test_parts_of_another_plan_are_named_and_stay(table, copied, tmp_path):
     """Readers would mix both; only the user knows whether they are needed."""
     assert plan_images(table, tmp_path, n_shards=3)[0].n_parts == 1
