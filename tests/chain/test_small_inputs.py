@@ -7,6 +7,7 @@ import shutil
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
+from PIL import Image
 from support import layouts
 from support.inputs import put
 from support.notebooks import run_notebook
@@ -42,7 +43,7 @@ def test_rejects_are_saved_where_no_image_is_good(tmp_path):
 CASES = {
     # case: a notebook that ends with an error.
     "one image": ("07", "at least two classes, and found 1 of 1"),
-    "one class": ("07", "at least two classes, and found 3 of 1"),
+    "one class": ("07", "at least two classes, and found 4 of 1"),
     "no labels": ("06", "of the kind 'none'"),
     "several labels": ("06", "of the kind 'multi'"),
 }
@@ -64,6 +65,9 @@ def test_every_cell_stands_a_small_input(tmp_path, case, capsys):
         rows = "image_id,cat,dog,owl\n0.jpg,1,1,0\n1.jpg,1,0,0\n2.jpg,0,0,0\n"
         (folder / "train.csv").write_text(rows)
         values |= {"LABEL_COLUMN": ["cat", "dog", "owl"], "MIRRORED": True}
+    elif case == "one class":  # and an image that `convert` rejects
+        Image.new("1", (2**18, 1)).save(f"{folder}/{name}/wide.png")
+        values["RESIZE"] = "fill"
     elif case == "no labels":
         values |= {"LABEL_COLUMN": []}
     for number in ("01", "02", "03", "04", "05"):
