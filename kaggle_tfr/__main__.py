@@ -139,8 +139,12 @@ def _audit(source: str, out: str | None, against: list[str], p: list[Any]) -> in
     from kaggle_tfr.audit import audit_dataset
 
     audit = audit_dataset(source, out, against, **dict(p))
-    page = Path(audit.out_dir, "audit.html").as_uri()  # terminals open it on a click
-    print(audit.headline, *audit.findings, page, sep="\n")
+    print(
+        audit.headline,
+        *audit.findings,
+        Path(audit.out_dir, "audit.html").as_uri(),  # terminals open it on a click
+        sep="\n",
+    )
     return 3 if len(audit.copies) or audit.counts["rejected"] else 0
 
 
@@ -194,8 +198,7 @@ def _kernel(recipe: str, p: list[Any], out: str, **options: Any) -> None:
     """
     from kaggle_tfr.kaggle.kernels import write_kernels
 
-    values = load_recipe(recipe) | dict(p)
-    print(*write_kernels(values, out, **options), sep="\n")
+    print(*write_kernels(load_recipe(recipe) | dict(p), out, **options), sep="\n")
     print(f"Next: kaggle-tfr push {out}")
 
 

@@ -85,8 +85,9 @@ def audit_dataset(
     if against:
         values["COMPARE_WITH"] = list(against)
     found = _run(values)
-    findings = notebook.read_findings(work)
-    audit = Audit(findings, _list_copies(found), _count(found), out_dir)
+    audit = Audit(
+        notebook.read_findings(work), _list_copies(found), _count(found), out_dir
+    )
     _write(audit, title=f"Audit of {values['NAME']}", gallery=load_gallery(work))
     return audit
 
@@ -149,7 +150,10 @@ def _write(audit: Audit, **sections: Any) -> None:
         "counts": audit.counts,
         "findings": [finding._asdict() for finding in audit.findings],
     }
-    text = json.dumps(content, ensure_ascii=False, indent=1)
-    storage.write_atomically(f"{audit.out_dir}/audit.json", text)
-    table = storage.format_csv(audit.copies)
-    storage.write_atomically(f"{audit.out_dir}/copies.csv", table)
+    storage.write_atomically(
+        f"{audit.out_dir}/audit.json",
+        json.dumps(content, ensure_ascii=False, indent=1),
+    )
+    storage.write_atomically(
+        f"{audit.out_dir}/copies.csv", storage.format_csv(audit.copies)
+    )

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kaggle_tfr.storage import AnyPath, exists, explain_os_errors, is_remote
+from kaggle_tfr.storage import AnyPath, digest, exists, explain_os_errors, is_remote
 
 KAGGLE_INPUT = "/kaggle/input"
 KAGGLE_WORKING = "/kaggle/working"  # Kaggle keeps its files as output
@@ -32,14 +32,22 @@ OWNER_PLACEHOLDER = "INSERT_USERNAME_HERE"
 def to_slug(text: str, tail: str = "") -> str:
     """Return the slug that Kaggle makes of a title with this tail.
 
-    A slug has at most 50 characters: a longer text is cut before the tail.
+    A slug has at most 50 characters: a longer text is cut before the tail. In front of
+    a tail, a text without Latin letters and digits becomes 8 digits of its digest, so
+    that two such texts have different slugs.
 
     >>> to_slug("Čassava leaves, part 1"), to_slug("Tea leaves", "tfrecords-plan")
     ('cassava-leaves-part-1', 'tea-leaves-tfrecords-plan')
+    >>> to_slug("листья", "tfrecords"), to_slug("цветы", "tfrecords")
+    ('18829882-tfrecords', '6f9e9e0f-tfrecords')
     """
     title = unicodedata.normalize("NFKD", f"{text[: 49 - len(tail)]} {tail}")
     ascii_title = title.encode("ascii", "ignore").decode()
-    return re.sub(r"[^a-z0-9]+", "-", ascii_title.lower()).strip("-")
+    slug = re.sub(r"[^a-z0-9]+", "-", ascii_title.lower()).strip("-")
+    # Only the tail is left of the title.
+    if text and tail and slug == tail:
+        return f"{digest(text.encode())[:8]}-{tail}"
+    return slug
 
 
 def bundled(folder: str) -> Path:

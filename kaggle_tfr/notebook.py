@@ -108,10 +108,10 @@ def note(mark: str, text: str, subject: str, advice: str = "") -> None:
     functions, it is only printed.
     mark, text, subject, advice: as in `Finding`.
     """
-    print(Finding("", subject, mark, text, advice))
+    finding = Finding("", subject, mark, text, advice)
+    print(finding)
     for work, step in _noting:  # one, or none
-        finding = Finding(step, subject, mark, text, advice)
-        _save(work, [*read_findings(work), finding])
+        _save(work, [*read_findings(work), finding._replace(step=step)])
 
 
 def read_findings(work: str) -> list[Finding]:
@@ -135,8 +135,9 @@ def _save(work: str, findings: list[Finding]) -> None:
     # The first two fields, step and subject, identify a finding.
     latest = {finding[:2]: finding for finding in findings}
     rows = [finding._asdict() for finding in latest.values()]
-    text = json.dumps(rows, ensure_ascii=False, indent=1)
-    storage.write_atomically(f"{work}/{FINDINGS}", text)
+    storage.write_atomically(
+        f"{work}/{FINDINGS}", json.dumps(rows, ensure_ascii=False, indent=1)
+    )
 
 
 def end() -> None:

@@ -43,16 +43,16 @@ def decide(findings: list[Finding]) -> str:
     marks = [finding.mark for finding in findings]
     if "✗" in marks:
         return f"Train: no. {findings[0].text}"
-    # Marks: ✗ a wrong result, ! to decide, · for information, ✓ all is well. Of several
-    # findings on a subject, the most serious one counts: it is set last.
-    subjects = {finding.subject: finding for finding in reversed(findings)}
-    # 04_write notes "license" after all records are verified, also if it is set.
-    if "license" not in subjects:
-        return "Train: not yet, 04_write has not finished on this plan."
+    # Marks: ✗ a wrong result, ! to decide, · for information, ✓ all is well.
+    # 04_write notes "license" after all records of a part are verified, also if it is
+    # set; but "license: part 1" while other parts of the plan are not finished.
+    licenses = [finding for finding in findings if "license" in finding.subject]
+    if "license" not in [finding.subject for finding in licenses]:
+        return "Train: not yet, 04_write has not finished all parts of this plan."
 
     remarks = count_of(marks.count("!"), "remark")
-    finding = subjects["license"]
-    publish = "yes." if finding.mark == "✓" else f"not yet, {finding.text}"
+    # Of several parts, the most serious one is the first.
+    publish = "yes." if licenses[0].mark == "✓" else f"not yet, {licenses[0].text}"
     return f"Train: yes, with {remarks}. Publish: {publish}"
 
 
@@ -69,8 +69,6 @@ def write_report(values: Values) -> None:
     values = {**DEFAULTS, **values}
     work = work_dir(values)
     findings = read_findings(work)
-    # "04_write part 2" is of the notebook 04_write.
-    steps = {finding.step.split()[0] for finding in findings}
     subjects = {finding.subject for finding in findings}
     accounting = storage.read_text(f"{work}/accounting.csv")
     write_page(
@@ -83,21 +81,23 @@ def write_report(values: Values) -> None:
         values=values,
         parts=list_own_parts(values["OUT_DIR"], work),
         accounting=list(csv.DictReader(accounting.splitlines())),
-        chapters=_write_chapters(work, steps),
+        chapters=_write_chapters(work, findings),
     )
 
 
-def _write_chapters(work: str, steps: set[str]) -> list[str]:
+def _write_chapters(work: str, findings: list[Finding]) -> list[str]:
     """Write the executed notebooks as HTML beside them, their code folded.
 
     Return the names of those notebooks, such as "01_explore", in order.
-    steps: the notebooks with findings; executed copies of others are of an earlier run.
+    findings: of all steps; the executed copy of a notebook without any is of an earlier
+    run.
     """
     from nbconvert import HTMLExporter
 
     exporter = HTMLExporter(template_file=f"{FOLDER}/chapter.html")
     names = []
-    for step in sorted(steps):
+    # "04_write part 2" is of the notebook 04_write.
+    for step in sorted({finding.step.split()[0] for finding in findings}):
         copy = f"{work}/notebooks/{step}.ipynb"
         if os.path.exists(copy):
             page, _ = exporter.from_filename(copy)
@@ -113,8 +113,9 @@ def write_page(path: str, **sections: Any) -> None:
     most serious first) and gallery (of `load_gallery`); those that are left out are not
     displayed.
     """
-    loader = jinja2.FileSystemLoader(FOLDER)
-    environment = jinja2.Environment(loader=loader, autoescape=True)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER), autoescape=True
+    )
     template = environment.get_template("report.html")
     storage.write_atomically(path, template.render(sections, version=__version__))
 
@@ -165,8 +166,9 @@ def _choose_displayed(clusters: pd.DataFrame) -> pd.DataFrame:
     )
     # ORDER: is_conflict, is_leak, farthest, cluster, keep, distance. The largest value,
     # or True, is first, but the smallest distance: it is 0 for the original.
-    is_ascending = [column == "distance" for column in ORDER]
-    members = members.sort_values(ORDER, ascending=is_ascending)
+    members = members.sort_values(
+        ORDER, ascending=[column == "distance" for column in ORDER]
+    )
     return members.groupby("cluster").head(MAX_OF_CLUSTER).head(MAX_IMAGES)
 
 
@@ -177,8 +179,7 @@ def _name_images(images: pd.DataFrame) -> pd.DataFrame:
     """
     good = images[images["problem"] == ""]
     names = good["image_id"]
-    is_repeated = names.duplicated(keep=False)
-    names = names.mask(is_repeated, good["split"] + "/" + names)
+    names = names.mask(names.duplicated(keep=False), good["split"] + "/" + names)
     return good[["height", "width"]].assign(name=names)
 
 

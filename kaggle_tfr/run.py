@@ -87,8 +87,9 @@ def _run_notebook(copy: Path, values: Values) -> bool:
     parameters of all notebooks.
     """
     print(copy.stem, flush=True)
-    parameters = select_parameters(copy.stem)
-    known = {name: values[name] for name in parameters if name in values}
+    known = {
+        name: values[name] for name in select_parameters(copy.stem) if name in values
+    }
     try:
         _execute(copy, known)
     except papermill.PapermillExecutionError as error:

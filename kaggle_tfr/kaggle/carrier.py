@@ -46,8 +46,9 @@ def format_carrier() -> str:
 
     It contains the files of the package as text, and unpacks them.
     """
-    text = base64.encodebytes(_pack()).decode().rstrip()
-    return _CELL.format(version=__version__, text=text)
+    return _CELL.format(
+        version=__version__, text=base64.encodebytes(_pack()).decode().rstrip()
+    )
 
 
 def _pack() -> bytes:

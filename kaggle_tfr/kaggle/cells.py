@@ -44,11 +44,10 @@ def format_notebook(
     # A notebook's first line is its title.
     headings = [cells[0].source.splitlines()[0] for cells in cells_of_steps]
     template = jinja2.Template(HEADER.read_text(), trim_blocks=True)
-    header = template.render(headings=headings, metadata=metadata)
     # Cells with _HIDDEN are folded. _OPENING copies the output of an earlier session of
     # this kernel, if that is attached; then it has the code `opening`.
     cells = [
-        new_markdown_cell(header),
+        new_markdown_cell(template.render(headings=headings, metadata=metadata)),
         *_make_settings(steps, values),
         new_code_cell(format_carrier(), metadata=_HIDDEN),
         new_code_cell(_OPENING.format(slug=Path(metadata["id"]).name, more=opening)),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from kaggle_tfr.find import OWNER_PLACEHOLDER, to_slug
+from kaggle_tfr.find import OWNER_PLACEHOLDER, SLUG_NAMES, to_slug
 from kaggle_tfr.kaggle.cells import format_notebook
 from kaggle_tfr.kaggle.metadata import KERNEL_FILE
 from kaggle_tfr.parameters import DEFAULT_NOTEBOOKS, DEFAULTS, Values, check_parameters
@@ -18,6 +18,7 @@ _FOLDERS = {"WORK_DIR": "/kaggle/working", "OUT_DIR": "", "PART": 0}
 _SOURCES = {
     "competitions": "competition_sources",
     "datasets": "dataset_sources",
+    "models": "model_sources",
     "notebooks": "kernel_sources",
 }
 
@@ -40,14 +41,18 @@ def write_kernels(
     sources: inputs to attach in place of INPUT_DIR, "competition" or "owner/dataset".
     internet: whether the kernels can use the internet.
     accelerator: for example "TpuV5E8": makes only a kernel that trains there, on
-        `sources`, else TFREC_DIRS, else the parts that the other kernels write.
+        `sources`, else TFREC_DIRS, else the parts that the other kernels write, with
+        the input of WEIGHTS.
     Raises: ValueError: an input is not on Kaggle, or a parameter is wrong.
     """
     check_parameters(values)
     # _FOLDERS are WORK_DIR, OUT_DIR and PART of a kernel: a recipe cannot change them.
     values = {"NAME": DEFAULTS["NAME"], **values, **_FOLDERS}
     write = partial(_write_kernel, out, enable_internet=internet)
-    slugs = _name_writers(values["NAME"], parts)  # of the kernels that write
+    tails = [f"images-to-tfrecords-part-{n}-of-{parts}" for n in range(1, parts + 1)]
+    if parts == 1:
+        tails = ["images-to-tfrecords"]
+    slugs = [to_slug(values["NAME"], tail) for tail in tails]  # of those that write
     if accelerator:
         return [_write_training_kernel(write, values, accelerator, sources, slugs)]
     inputs = _list_inputs(values, sources)
@@ -96,10 +101,12 @@ def _write_training_kernel(
 
     write: `_write_kernel` with its folder and options. accelerator: Kaggle's name of
     the machine. sources: parts to read, in place of TFREC_DIRS. slugs: of the kernels
-    that write parts; it reads their output if there are no other parts.
+    that write parts; it reads their output if there are no other parts. The input of
+    WEIGHTS is attached as well.
     """
     processor = "tpu" if accelerator.startswith("Tpu") else "gpu"
     dirs = list(sources) or values.get("TFREC_DIRS")
+    inputs = dirs or [f"notebooks/{OWNER_PLACEHOLDER}/{slug}" for slug in slugs]
     # Kaggle replaces an unknown machine by another one without a warning. DEVICE makes
     # 06 stop there. In TFREC_DIRS a slug is enough to find an attached output.
     values = {"DEVICE": processor, **values, "TFREC_DIRS": dirs or slugs}
@@ -107,41 +114,33 @@ def _write_training_kernel(
         to_slug(values["NAME"], f"training-on-{accelerator.lower()}"),
         ["05_read_and_visualize", "06_train"],
         values,
-        dirs or [f"notebooks/{OWNER_PLACEHOLDER}/{slug}" for slug in slugs],
+        [*inputs, values.get("WEIGHTS", "")],
         machine_shape=accelerator,
         **{f"enable_{processor}": True},
     )
 
 
-def _name_writers(name: str, parts: int) -> list[str]:
-    """Return the slugs of the kernels that write the parts, in the order of the parts.
-
-    name: NAME. parts: their number.
-    """
-    tail = "images-to-tfrecords"
-    if parts == 1:
-        return [to_slug(name, tail)]
-    numbers = range(1, parts + 1)
-    return [to_slug(name, f"{tail}-part-{n}-of-{parts}") for n in numbers]
-
-
 def _list_inputs(values: Values, sources: Sequence[str]) -> list[str]:
     """Return the inputs that the steps read: slugs, or paths and addresses of a recipe.
 
-    They are INPUT_DIR, MORE_INPUTS, OVERRIDES, COMPARE_WITH and FOLDS_FROM.
+    They are INPUT_DIR, MORE_INPUTS, OVERRIDES, COMPARE_WITH and FOLDS_FROM, "" where
+    one is not set.
     sources: in place of INPUT_DIR and MORE_INPUTS, if there are any.
     """
     input_dir = values.get("INPUT_DIR")
     if not input_dir:  # the bundled sample, of which all other inputs are parts
         return list(sources)
-    more = [settings["INPUT_DIR"] for settings in values.get("MORE_INPUTS", [])]
     # A plain name is a folder below INPUT_DIR, which is attached as a whole.
-    further = [name for name in more if "/" in name]
+    further = [
+        settings["INPUT_DIR"]
+        for settings in values.get("MORE_INPUTS", [])
+        if "/" in settings["INPUT_DIR"]
+    ]
     inputs = list(sources) or [input_dir, *further]
     for parameter in ("OVERRIDES", "COMPARE_WITH", "FOLDS_FROM"):
         names = values.get(parameter, [])
         inputs += [names] if isinstance(names, str) else names
-    return [name for name in inputs if name]
+    return inputs
 
 
 def _write_kernel(
@@ -156,8 +155,9 @@ def _write_kernel(
 ) -> str:
     """Write a kernel's metadata and notebook; return its folder, out/slug.
 
-    steps: names of notebooks. values: parameters. inputs: of `_list_inputs`; those on
-    Kaggle become sources in the metadata. opening: code before the first step.
+    steps: names of notebooks. values: parameters. inputs: names of inputs, such as
+    those of `_list_inputs`; those on Kaggle become sources in the metadata. opening:
+    code before the first step.
     metadata: more entries of kernel-metadata.json.
     Raises: ValueError: an input is not on Kaggle.
     """
@@ -172,14 +172,16 @@ def _write_kernel(
         "is_private": True,
     }
     for name in inputs:
-        if not is_remote(name):  # a bucket needs the internet instead
+        # Keras downloads "imagenet", and a bucket needs the internet instead.
+        if name not in ("", "imagenet") and not is_remote(name):
             key, source = _find_source(name)
             metadata[key] = sorted({*metadata.get(key, []), source})
 
     folder = f"{out}/{slug}"
     write_atomically(f"{folder}/{KERNEL_FILE}", json.dumps(metadata, indent=2) + "\n")
-    notebook = format_notebook(metadata, steps, values, opening)
-    write_atomically(f"{folder}/kernel.ipynb", notebook)
+    write_atomically(
+        f"{folder}/kernel.ipynb", format_notebook(metadata, steps, values, opening)
+    )
     return folder
 
 
@@ -189,8 +191,9 @@ def _find_source(name: str) -> tuple[str, str]:
     >>> _find_source("/kaggle/input/datasets/ada/tea/train")
     ('dataset_sources', 'ada/tea')
 
-    The name can begin with its type: "competitions", "datasets" or "notebooks". Without
-    it, "a" is a competition, and "a/b" a dataset.
+    The name can begin with its type: "competitions", "datasets", "models" or
+    "notebooks". Without it, "a" is a competition, and "a/b" a dataset. Of a model, the
+    version in the path is named, else the first one.
     Raises: ValueError: it is not the name of a Kaggle input.
     """
     path = name.removeprefix("/kaggle/input/").rstrip("/")
@@ -205,5 +208,7 @@ def _find_source(name: str) -> tuple[str, str]:
     # The types, each with its key in the metadata.
     if words[0] in _SOURCES:
         input_type = words.pop(0)
-    n_words = 1 if input_type == "competitions" else 2
-    return _SOURCES[input_type], "/".join(words[:n_words])
+    names = words[: SLUG_NAMES.get(input_type, 2)]  # of "owner/dataset"
+    if input_type == "models":  # Kaggle attaches one of their versions
+        names.append(next(filter(str.isdigit, words[4:]), "1"))
+    return _SOURCES[input_type], "/".join(names)

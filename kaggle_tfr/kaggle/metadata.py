@@ -18,8 +18,11 @@ def read_metadata(path: Path, username: str) -> dict[str, Any]:
     Raises: ValueError: it is not JSON.
     """
     # A file that was written without a login has INSERT_USERNAME_HERE as owner.
-    text = read_text(path).replace(OWNER_PLACEHOLDER, username)
-    return parse_json(text, str(path), "Write the file again.")
+    return parse_json(
+        read_text(path).replace(OWNER_PLACEHOLDER, username),
+        str(path),
+        "Write the file again.",
+    )
 
 
 def read_kernel(folder: str, username: str) -> dict[str, Any]:
@@ -29,8 +32,7 @@ def read_kernel(folder: str, username: str) -> dict[str, Any]:
     Raises: ValueError: it is not JSON.
     """
     metadata = read_metadata(Path(folder, KERNEL_FILE), username)
-    code_file = Path(folder, metadata["code_file"])
-    metadata["code_file"] = str(code_file.resolve())
+    metadata["code_file"] = str(Path(folder, metadata["code_file"]).resolve())
     return metadata
 
 
@@ -65,9 +67,11 @@ def _find_changes(part_dir: str) -> list[str]:
     whatever it leads to.
     """
     sums = read_sums(part_dir)
-    paths = Path(part_dir).rglob("*")
-    files = [path for path in paths if path.is_symlink() or not path.is_dir()]
-    names = {str(path.relative_to(part_dir)) for path in files}
+    names = {
+        str(path.relative_to(part_dir))
+        for path in Path(part_dir).rglob("*")
+        if path.is_symlink() or not path.is_dir()
+    }
     # SHA256SUMS lists neither itself nor the metadata, which the user may change.
     unlisted = names - {*sums, SUMS, DATASET_FILE}
     return [*find_changed_files(part_dir, sums), *sorted(unlisted)]

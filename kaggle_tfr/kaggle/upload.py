@@ -83,7 +83,6 @@ def push_kernels(
     waiting = [read_kernel(folder, username) for folder in folders]
     unfinished = {kernel["id"] for kernel in waiting}
     rows: list[tuple[str, ...]] = []
-    run = partial(_run_kernel, output=output)
     with ThreadPool(at_once) as threads:
         # Ready: none of its sources is an unfinished kernel, except itself.
         while ready := [
@@ -92,7 +91,7 @@ def push_kernels(
             if unfinished & {*kernel.get("kernel_sources", [])} <= {kernel["id"]}
         ]:
             waiting = [kernel for kernel in waiting if kernel not in ready]
-            rows += threads.map(run, ready)
+            rows += threads.map(partial(_run_kernel, output=output), ready)
             unfinished -= {name for name, state, _ in rows if state == "finished"}
     return pd.DataFrame(rows, columns=["name", "state", "problem"])
 
@@ -146,8 +145,7 @@ def _digest(kernel: dict[str, Any]) -> str:
     kernel: of `read_kernel`; code_file contains the path of the folder.
     """
     metadata = json.dumps({**kernel, "code_file": ""}).encode()
-    code = Path(kernel["code_file"]).read_bytes()
-    return hashlib.sha256(metadata + code).hexdigest()
+    return hashlib.sha256(metadata + Path(kernel["code_file"]).read_bytes()).hexdigest()
 
 
 def _push(kernel: dict[str, Any]) -> None:
@@ -164,6 +162,7 @@ def _push(kernel: dict[str, Any]) -> None:
         *answer.invalid_competition_sources,
         *answer.invalid_dataset_sources,
         *answer.invalid_kernel_sources,
+        *answer.invalid_model_sources,
     ]
     if missing:
         raise RuntimeError(f"Kaggle has no input {', '.join(missing)} for you")
@@ -185,8 +184,7 @@ def _fetch_output(name: str, output: str) -> tuple[str, str]:
     if answer.status.name != "COMPLETE":
         return "failed", f"{answer.failure_message} (the log is in {output})"
     # A session without the time to write all shards leaves a part without this file.
-    parts = Path(output).glob("part-*/")
-    if all((part / "shards.csv").exists() for part in parts):
+    if all((part / "shards.csv").exists() for part in Path(output).glob("part-*/")):
         return "finished", ""
     return "unfinished", "push again to resume it"
 

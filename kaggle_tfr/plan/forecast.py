@@ -56,9 +56,12 @@ def make_forecast(
     chance = n_images * sizes / sizes.sum()  # above 1 for a few large images
     is_drawn = rng.random(len(table)) < chance
 
-    measure = partial(_measure, schema, image)
-    rows = table[is_drawn].to_dict("records")
-    n_bytes = np.array([*parallel.run(measure, rows, label="Sampling sizes")])
+    measured = parallel.run(
+        partial(measure_record, schema, image),
+        table[is_drawn].to_dict("records"),
+        label="Sampling sizes",
+    )
+    n_bytes = np.array([*measured])
 
     # `chance` is in proportion to the predicted bytes.
     ratios = n_bytes / chance[is_drawn]
@@ -105,7 +108,7 @@ def predict(table: pd.DataFrame, image: ImageSettings) -> pd.Series:
     return RECORD_BYTES + converted.mask(is_passed, table["n_bytes"])
 
 
-def _measure(schema: RecordSchema, image: ImageSettings, row: Row) -> int:
+def measure_record(schema: RecordSchema, image: ImageSettings, row: Row) -> int:
     """Return the bytes of a row's record in a shard, 0 for a rejected image."""
     with suppress(RejectedImage, DamagedRecord):
         encoded = convert(read_image_bytes(row["path"]), image)

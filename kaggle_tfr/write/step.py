@@ -8,6 +8,7 @@ from kaggle_tfr import notebook, storage
 from kaggle_tfr.find import output_dir
 from kaggle_tfr.parameters import Values
 from kaggle_tfr.plan.plan import read_plan
+from kaggle_tfr.shards import list_own_parts
 from kaggle_tfr.write.journal import DATASET_FILE, read_json
 from kaggle_tfr.write.stats import (
     channel_stats_of_files,
@@ -58,14 +59,19 @@ def run(values: Values) -> Written:
     )
     part_dirs = [f"{parts_dir}/part-{number}" for number in shards["part"].unique()]
     checked = verify_written(part_dirs, work)
+    plan = read_plan(work)
+    subject = "license"
+    # `report.decide` waits until all parts of the plan are finished.
+    if len(list_own_parts(parts_dir, work)) < plan.n_parts:
+        subject += f": part {values['PART']}"
     # DATASET_FILE: dataset-metadata.json, with the license for Kaggle.
     if all(read_json(f"{part}/{DATASET_FILE}")["licenses"] for part in part_dirs):
-        notebook.note("✓", "The parts have a license.", "license")
+        notebook.note("✓", "The parts have a license.", subject)
     else:
         notebook.note(
             "·",
             "LICENSE is empty.",
-            "license",
+            subject,
             "To publish, set LICENSE and run 04_write again. Finished shards stay.",
         )
     # `checked.stats`: sums of pixels, a row for each part and split. Its "part" is the
@@ -84,7 +90,7 @@ def run(values: Values) -> Written:
         shards=shards,
         sources=checked.sources,
         stats=described.set_axis(stats.index),
-        counts=account_parts(read_plan(work), shards, work),
+        counts=account_parts(plan, shards, work),
     )
 
 

@@ -1,5 +1,6 @@
 """A dataset that grows: old folds and bytes stay, new images find their place."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pandas as pd
 import pytest
 from support.chain import draw_pictures, save_picture
 from support.kaggle_server import USER, fixture_kaggle  # noqa: F401
+from support.notebooks import run_notebook
 from support.plans import digests
 
 from kaggle_tfr import build_dataset, read
@@ -87,7 +89,8 @@ def test_a_dataset_grows_from_what_was_published(parent, kaggle, tmp_path):
     """Part 2 is the same from a work folder and a slug.
 
     Only fingerprints and plan are requested of a slug. The images of part 1 are not on
-    this machine, so there is no second look at them.
+    this machine, so there is no second look at them, and no notebook displays them or
+    trains on them.
     """
     part = parent / "work/part-1"
     kaggle.datasets[f"{USER}/flowers"] = {
@@ -101,6 +104,11 @@ def test_a_dataset_grows_from_what_was_published(parent, kaggle, tmp_path):
 
     assert sorted(kaggle.downloaded) == ["hashes.parquet", "plan.json"]
     assert digests(tmp_path / "work/part-2") == digests(tmp_path / "flowers/part-2")
+    values = {"WORK_DIR": str(work)}
+    paths = run_notebook("02", values, until="02-03")["paths"].tolist()
+    paths += run_notebook("07", values, until="07-03")["rows"]["path"].tolist()
+    assert len(paths) == 2 + 43
+    assert all(map(os.path.exists, paths))
 
 
 def test_groups_follow_their_earlier_images(tmp_path):

@@ -16,10 +16,12 @@ from support.chain import draw_pictures, save_picture
 from support.pages import HOSTILE, Elements
 from support.scenes import opened
 
-from kaggle_tfr import build_dataset, notebook, report
+from kaggle_tfr import build_dataset, notebook, plan, report
 from kaggle_tfr.explore import load_images
 from kaggle_tfr.notebook import Finding
+from kaggle_tfr.parameters import DEFAULTS
 from kaggle_tfr.report import decide, write_page, write_report
+from kaggle_tfr.write.step import run as run_writing
 
 VALUES = {"TEST_CSV": "test.csv", "IMAGE_SIZE": 64, "N_FOLDS": 2, "SECOND_LOOK": False}
 DECISIONS = "image_id,action,value\na0,keep,\nb1,label,a\na3,same,a4\n"
@@ -32,12 +34,13 @@ def find(mark, subject, text=""):
 
 
 WRITTEN = find("✓", "parts")
+UNFINISHED = "Train: not yet, 04_write has not finished all parts of this plan."
 
 
 @pytest.mark.parametrize(
     ("findings", "headline"),
     [
-        ([WRITTEN], "Train: not yet, 04_write has not finished on this plan."),
+        ([WRITTEN, find("✓", "license: part 1")], UNFINISHED),
         ([find("✗", "input", "Lost."), WRITTEN], "Train: no. Lost."),
         (
             [find("!", "copies"), WRITTEN, find("✓", "license")],
@@ -118,6 +121,18 @@ def test_the_snippet_reads_the_records(page):
     images, _ = next(iter(names["batches"]))
     assert images.shape == (32, 64, 64, 3)
     assert len(names["training"]) + len(names["validation"]) < len(names["shards"])
+
+
+def test_each_part_of_the_plan_must_be_written(work, tmp_path):
+    """One after the other; a license is set by the run that writes the part."""
+    folder = str(shutil.copytree(work, tmp_path / "work"))
+    values = {**DEFAULTS, **VALUES, "WORK_DIR": folder, "OUT_DIR": f"{folder}/out"}
+    plan.run({**values, "N_SHARDS": 4, "MAX_PART_FILES": 18})
+    ends = []
+    for part, license_name in ((1, ""), (2, "other"), (1, "other")):
+        run_writing({**values, "PART": part, "LICENSE": license_name})
+        ends.append(decide(notebook.read_findings(folder)).partition("remark")[2])
+    assert ends == ["", "s. Publish: not yet, LICENSE is empty.", "s. Publish: yes."]
 
 
 def read_data(page):

@@ -138,9 +138,10 @@ def test_an_accelerator_s_kernel_reads_the_output_of_others(make, machine, proce
     """Kaggle may replace the machine without a word: 06 requires the device.
 
     TFREC_DIRS replaces the output, a bucket or what Kaggle mounts; --source replaces
-    both.
+    both. WEIGHTS of Kaggle are attached; of a model, the first version.
     """
-    [(cells, metadata)] = make({"NAME": "tea"}, parts=2, accelerator=machine)
+    values = {"NAME": "tea", "WEIGHTS": "imagenet"}
+    [(cells, metadata)] = make(values, parts=2, accelerator=machine)
 
     assert metadata["machine_shape"] == machine
     assert metadata[f"enable_{processor}"]
@@ -152,10 +153,13 @@ def test_an_accelerator_s_kernel_reads_the_output_of_others(make, machine, proce
     assert (found["TFREC_DIRS"], found["DEVICE"]) == (writers, processor)
 
     values = {"TFREC_DIRS": ["gs://tea/1", "/kaggle/input/notebooks/bob/tea"]}
+    values["WEIGHTS"] = "models/ada/nets/keras/b0"
     [(_, metadata)] = make(values, accelerator=machine)
-    assert list_sources(metadata) == {"kernel_sources": ["bob/tea"]}
+    sources = {"kernel_sources": ["bob/tea"], "model_sources": ["ada/nets/keras/b0/1"]}
+    assert list_sources(metadata) == sources
+    values["WEIGHTS"] = "ada/nets/b0.h5"
     [(_, metadata)] = make(values, sources=["bob/tea-1"], accelerator=machine)
-    assert list_sources(metadata) == {"dataset_sources": ["bob/tea-1"]}
+    assert list_sources(metadata) == {"dataset_sources": ["ada/nets", "bob/tea-1"]}
 
 
 def test_what_the_steps_read_is_attached(make):

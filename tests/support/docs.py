@@ -96,7 +96,8 @@ def write_inputs(folder, competition):
 
     earlier_classes = cycle(["cbb", "cbsd", "cgm", "cmd", "healthy"])
     for path in sorted((competition / "more/images").glob("*")):
-        _copy(path, folder / "cassava-disease/train/train" / next(earlier_classes))
+        second = folder / "competitions/cassava-disease/train/train"
+        _copy(path, second / next(earlier_classes))
 
 
 def _copy(path, folder):
