@@ -301,8 +301,7 @@ def _make_fields(name: str, line: Any, labels: Labels) -> list[Field]:
         )
         field = replace(field, type=types.get(field.sources[0], "bytes"))
     # LABELS are the sources of labels, which have no values if there are no classes.
-    is_absent = not (labels.classes or LABELS.isdisjoint(field.sources))
-    return [] if is_absent else [field]
+    return [field] if labels.classes or LABELS.isdisjoint(field.sources) else []
 
 
 def _fit(schema: RecordSchema, images: pd.DataFrame) -> RecordSchema:

@@ -38,8 +38,7 @@ def plot_folds(counts: pd.DataFrame) -> Figure:
         sharey=True,
         squeeze=False,
     )
-    names = map(shorten, counts.index)
-    axes[0].set_yticks(range(n_rows), names)
+    axes[0].set_yticks(range(n_rows), map(shorten, counts.index))
     axes[0].invert_yaxis()
     for axis, place in zip(axes, counts, strict=True):
         _draw_column(axis, counts[place])
@@ -56,8 +55,7 @@ def _draw_column(axis: Axes, column: pd.Series) -> None:
     """
     place = str(column.name)
     is_compared = not place.startswith(OTHER_PLACES)
-    color = BLUE if is_compared else GREY
-    bars = axis.barh(range(len(column)), column, color=color)
+    bars = axis.barh(range(len(column)), column, color=BLUE if is_compared else GREY)
     numbers = column.map("{:,}".format)
     for label in axis.bar_label(bars, numbers, padding=3):
         if is_compared and label.get_text() == "0":

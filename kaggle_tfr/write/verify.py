@@ -170,8 +170,7 @@ def _choose_sources(work_dir: str, part: int) -> dict[Any, str]:
     """
     table = storage.read_parquet(f"{work_dir}/plan.parquet", ["part", "path", *KEYS])
     rows = table.query(f"part == {part}")
-    chosen = rows[:: len(rows) // 20 or 1]
-    return chosen.set_index(KEYS)["path"].to_dict()
+    return rows[:: len(rows) // 20 or 1].set_index(KEYS)["path"].to_dict()
 
 
 def _read_images(part_dir: str, splits: Iterable[str]) -> dict[Any, pd.DataFrame]:
