@@ -65,8 +65,10 @@ def save_clusters(
 ) -> None:
     """Write leaks.csv, duplicates.json (the settings), and last duplicates.parquet.
 
+    The last one shows that 02 is finished.
     clusters: of `find_clusters`; their index becomes the column row.
-    leaks: of `find_leaks`, and of `find_overlap` with columns of this dataset's images.
+    leaks: pairs of images of two splits, of `find_leaks`; and of an image with one of
+    another dataset, of `find_overlap`, with the former's id, label, path and cluster.
     In the CSV, image_id_a and split_a are called test_id and test_split, also for pairs
     without a test image.
     """

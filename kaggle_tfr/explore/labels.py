@@ -262,7 +262,8 @@ def _read_cells(
     if kind == "masks":
         codes = cells.iloc[:, -1].str.strip().replace(list(EMPTY_CODES), "")
         # Without a code, an optional image has no labels, another one an empty mask.
-        # Of shards, `codes` has several rows for an image, and so has the result.
+        # Of shards, `codes` has a row for each label of an image, so its index repeats;
+        # that of `is_labelled`, too.
         is_labelled = ~rows["is_optional"] | (codes != "")
         if len(cells.columns) == 1:  # its name is that of the only class
             names = pd.Series(names.name, names.index)
