@@ -22,7 +22,7 @@ from kaggle_tfr.find import work_dir
 from kaggle_tfr.images.convert import load_pixels
 from kaggle_tfr.notebook import Finding, count_of, read_findings
 from kaggle_tfr.parameters import DEFAULTS, Values
-from kaggle_tfr.shards import list_own_parts
+from kaggle_tfr.shards import choose_folders
 from kaggle_tfr.version import __version__
 
 FOLDER = Path(__file__).parent  # of the templates and the script
@@ -48,7 +48,7 @@ def decide(findings: list[Finding]) -> str:
     # set; but "license: part 1" while other parts of the plan are not finished.
     licenses = [finding for finding in findings if "license" in finding.subject]
     if "license" not in [finding.subject for finding in licenses]:
-        return "Train: not yet, 04_write has not finished all parts of this plan."
+        return "Train: not yet on records, 04_write has not finished all parts."
 
     remarks = count_of(marks.count("!"), "remark")
     # Of several parts, the most serious one is the first.
@@ -79,7 +79,7 @@ def write_report(values: Values) -> None:
         # 02 always notes "copies"; before 02 there are no clusters.
         gallery=load_gallery(work) if "copies" in subjects else None,
         values=values,
-        parts=list_own_parts(values["OUT_DIR"], work),
+        parts=choose_folders([], values["OUT_DIR"], work),
         accounting=list(csv.DictReader(accounting.splitlines())),
         chapters=_write_chapters(work, findings),
     )

@@ -17,6 +17,7 @@ import pandas as pd
 
 from kaggle_tfr import storage
 from kaggle_tfr.find import find_input, output_dir
+from kaggle_tfr.naming import RECORDS
 from kaggle_tfr.records import PER_IMAGE_ERRORS, is_gzip
 from kaggle_tfr.schema import (
     SOURCES,
@@ -136,6 +137,29 @@ def read_plan_id(folder: str) -> PlanId:
         part = read_part_table(folder, columns=["part"])["part"].max()
         plan_id = replace(plan_id, part=int(part))
     return plan_id
+
+
+def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> list[str]:
+    """Return the folders to read: TFREC_DIRS, or all parts of the dataset.
+
+    All parts: the folder around the parts that 04 writes, and the folder of each
+    earlier part that the dataset continues, which may be elsewhere. If FOLDS_FROM had
+    the Kaggle slug of an earlier part, the folder may be a download without shards:
+    `find_shards` then raises an error, and TFREC_DIRS must list all folders to read,
+    that part by its slug.
+    tfrec_dirs: TFREC_DIRS; it is returned unless it is empty.
+    out_dir: OUT_DIR, where 04 writes parts; "" for `work_dir`.
+    """
+    if tfrec_dirs:
+        return list(tfrec_dirs)
+
+    folders = [output_dir(out_dir or work_dir)]
+    # RECORDS: the table of the records of earlier parts, each with its part's folder.
+    path = f"{work_dir}/{RECORDS}"
+    if storage.exists(path):
+        records = storage.read_parquet(path, columns=["folder"])
+        folders += records["folder"].unique().tolist()
+    return folders
 
 
 def list_own_parts(out_dir: str, work_dir: str) -> list[str]:

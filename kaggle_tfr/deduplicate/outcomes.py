@@ -142,5 +142,4 @@ def count_outcomes(images: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, in
     conditions = list(outcomes.values())
     dropped = table["reason"].map(REASONS)
     # The first true condition decides; without one, the reason of a dropped image.
-    outcome = np.select(conditions, list(outcomes), dropped)
-    return dict(Counter(outcome).most_common())
+    return dict(Counter(np.select(conditions, list(outcomes), dropped)).most_common())

@@ -124,8 +124,7 @@ def find_pairs(
     rows = np.arange(len(hashes))
     first = find_first(hashes)  # -1 for unreadable images, which have no pairs
     is_copy = (first >= 0) & (first < rows)
-    copies = np.stack([first[is_copy], rows[is_copy]])
-    tables = [_list_pairs(codes, copies, 1)]
+    tables = [_list_pairs(codes, np.stack([first[is_copy], rows[is_copy]]), 1)]
 
     # The first images with equal hashes, without those of almost no texture.
     searched = rows[(first == rows) & (hashes["texture"] >= FLAT)]

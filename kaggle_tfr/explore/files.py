@@ -25,7 +25,7 @@ PRODUCTS = {"images.parquet", "audit.json"}
 ZEROS = re.compile(r"(?<![^/])0+(?=\d+\Z)")
 # Names of folders that are not classes: splits, folders of all images, and masks.
 SPLIT = (
-    r"(.+[ _-])?(train|test|validation|valid|val|dev|evaluation|eval)(ing)?"
+    r"(.+[ _-])?(train|test|pred|validation|valid|val|dev|evaluation|eval)(ing)?"
     r"([ _-]?(images?|imgs?|jpe?gs?|pngs?|pictures?|photos?|set|data|files|tfrecords?"
     r"|stage|v?\d{1,4}))*"
 )
@@ -272,16 +272,17 @@ def is_generic(folder: str) -> bool:
 def name_split(word: str) -> str:
     """Return the split that a word means, "" for none.
 
-    The names "val", "valid" and "dev" stay, because output files use them.
+    The names "val", "valid" and "dev" stay, because output files use them; "pred", as
+    in Intel's scenes, is a test split.
 
     >>> name_split("Test_images"), name_split("stage_1_train"), name_split("val2017")
     ('test', 'train', 'val')
-    >>> name_split("evaluation"), name_split("testosterone"), name_split("Testing")
+    >>> name_split("evaluation"), name_split("testosterone"), name_split("seg_pred")
     ('validation', '', 'test')
     """
     match = re.fullmatch(SPLIT, word.strip().lower())
     split = match[2] if match else ""  # the word without what is around it
-    return "validation" if split.startswith("eval") else split
+    return "validation" if split.startswith("eval") else split.replace("pred", "test")
 
 
 def read_folders(folders: Iterable[str]) -> tuple[ByFolder, ByFolder]:

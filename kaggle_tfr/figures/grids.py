@@ -136,8 +136,7 @@ def _make_figure(
     gap: inches between the rows. Titles and labels may be outside the figure's edges.
     """
     heights = _measure_rows(images, columns)
-    total = sum(heights) + gap * (len(heights) - 1)
-    figure = Figure((WIDTH, total))
+    figure = Figure((WIDTH, sum(heights) + gap * (len(heights) - 1)))
     figure.set_layout_engine("none")
     grid = figure.add_gridspec(
         len(heights),
@@ -190,9 +189,8 @@ def _measure_text(texts: Sequence[str]) -> float:
 
     Without texts it is the margin.
     """
-    n_lines = [text.count("\n") + 1 for text in texts]
     # LINE is the height of a line.
-    return LINE * (0.6 + max(n_lines, default=0))
+    return LINE * (0.6 + max((text.count("\n") + 1 for text in texts), default=0))
 
 
 def plot_pairs(pairs: pd.DataFrame, title: str = "") -> Figure | None:

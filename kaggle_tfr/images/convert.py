@@ -139,8 +139,7 @@ def make_pixels(data: bytes, header: Header, settings: ImageSettings) -> Pixels:
     pixels, extent = _decode(data, header, stored_size, settings.bit_depth)
     pixels = _resize(pixels, extent, stored_size, settings.resample)
     pixels = _to_upright_srgb(pixels, header)
-    size = output_size(header.height, header.width, settings)
-    return _crop_middle(pixels, size)
+    return _crop_middle(pixels, output_size(header.height, header.width, settings))
 
 
 def check_image(data: bytes, *, bit_depth: str = "") -> tuple[Header, np.ndarray]:
@@ -176,8 +175,7 @@ def read_pixels(data: bytes, at_least: Size | None = None) -> Pixels:
     # The second value is the exact size of a reduced JPEG, maybe a fraction: that its
     # last row is filled in part hardly matters here.
     pixels, _ = _decode(data, header, transpose_size(size, header.orientation))
-    upright = _to_upright_srgb(pixels, header)
-    return cv2.cvtColor(upright, cv2.COLOR_BGR2RGB)
+    return cv2.cvtColor(_to_upright_srgb(pixels, header), cv2.COLOR_BGR2RGB)
 
 
 def load_pixels(path: str, side: int) -> Pixels:

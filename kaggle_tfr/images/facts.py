@@ -47,8 +47,7 @@ def read_facts(data: bytes) -> dict[str, int | str]:
             # Some cameras fill their names up with zeros.
             camera = f"{make} {model}".replace("\0", " ")
             facts["exif_camera"] = " ".join(camera.split())
-            details = exif.get_ifd(ExifTags.IFD.Exif)
-            taken = details.get(ExifTags.Base.DateTimeOriginal)
+            taken = exif.get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.DateTimeOriginal)
             if match := _TIME.match(str(taken)):  # year, month, and day with time
                 facts["exif_time"] = "-".join(match.groups())
     return facts

@@ -163,6 +163,14 @@ def drop_between(
         {"cluster": -1, "keep": False, "reason": "between folds"},
         rows.index[is_new & is_between],
     )
+    if len(dropped):
+        notebook.note(
+            "!",
+            f"{len(dropped):,} new images are dropped, because earlier images of their "
+            "group are in two folds, or validate while these are of MORE_INPUTS.",
+            "between folds",
+            "Move those of MORE_INPUTS to INPUT_DIR, or set EXTRA_IN_VALIDATION.",
+        )
     # `combine_first` replaces what 02 decided about these rows. In other columns, such
     # as distance, they would have no values.
     clusters = dropped.combine_first(clusters[[*dropped]])

@@ -7,11 +7,6 @@ from kaggle_tfr.read.batches import (
     read_batches,
     to_devices,
 )
-from kaggle_tfr.read.parts import (
-    choose_folders,
-    find_images,
-    find_submission,
-    list_classes,
-)
+from kaggle_tfr.read.parts import find_images, find_submission, list_classes
 from kaggle_tfr.read.records import Records
-from kaggle_tfr.shards import find_shards
+from kaggle_tfr.shards import choose_folders, find_shards

@@ -419,5 +419,4 @@ def fit_to_size(pixels: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
         return tf.cast(tf.round(resized), pixels.dtype)
 
     has_size = tf.reduce_all(tf.shape(pixels)[:2] == size)
-    fitted = tf.cond(has_size, lambda: pixels, resize)
-    return tf.ensure_shape(fitted, (*size, 3))
+    return tf.ensure_shape(tf.cond(has_size, lambda: pixels, resize), (*size, 3))

@@ -9,42 +9,18 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from kaggle_tfr import storage
-from kaggle_tfr.find import output_dir
 from kaggle_tfr.images.header import read_upright
-from kaggle_tfr.naming import RECORDS, SUBMISSION
+from kaggle_tfr.naming import SUBMISSION
 from kaggle_tfr.records import parse_record
 from kaggle_tfr.shards import read_part_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     import numpy as np
     import tensorflow as tf
 else:
     from kaggle_tfr.session import tf
-
-
-def choose_folders(tfrec_dirs: Sequence[str], out_dir: str, work_dir: str) -> list[str]:
-    """Return the folders to read: TFREC_DIRS, or all parts of the dataset.
-
-    All parts: the folder around the parts that 04 writes, and the folder of each
-    earlier part that the dataset continues, which may be elsewhere. If FOLDS_FROM had
-    the Kaggle slug of an earlier part, the folder may be a download without shards:
-    `find_shards` then raises an error, and TFREC_DIRS must list all folders to read,
-    that part by its slug.
-    tfrec_dirs: TFREC_DIRS; it is returned unless it is empty.
-    out_dir: OUT_DIR, where 04 writes parts; "" for `work_dir`.
-    """
-    if tfrec_dirs:
-        return list(tfrec_dirs)
-
-    folders = [output_dir(out_dir or work_dir)]
-    # RECORDS: the table of the records of earlier parts, each with its part's folder.
-    path = f"{work_dir}/{RECORDS}"
-    if storage.exists(path):
-        records = storage.read_parquet(path, columns=["folder"])
-        folders += records["folder"].unique().tolist()
-    return folders
 
 
 def list_classes(shards: pd.DataFrame) -> list[str]:

@@ -18,6 +18,7 @@ from kaggle_tfr.explore.growth import read_records
 from kaggle_tfr.images.hashing import HASHES
 from kaggle_tfr.notebook import read_findings
 from kaggle_tfr.plan import read_plan
+from kaggle_tfr.report import write_report
 
 VALUES = {"N_FOLDS": 3, "IMAGE_SIZE": 64, "SECOND_LOOK": False}
 CLASSES = "abc"
@@ -176,6 +177,9 @@ def test_earlier_images_need_no_values_and_parts_no_test_images(tmp_path):
     assert [field.name for field in test_fields] == ["image", "id"]
     shards = read.find_shards(works).query("split == 'train'")
     assert len(read.Records(shards)) == 36
+    write_report({"WORK_DIR": works[2]})
+    text = Path(works[2], "report.html").read_text()
+    assert [f"{work}/part-" in text for work in works] == [True, True, False]
 
 
 def test_parts_of_all_growths_can_share_a_folder(tmp_path):

@@ -34,7 +34,7 @@ def find(mark, subject, text=""):
 
 
 WRITTEN = find("✓", "parts")
-UNFINISHED = "Train: not yet, 04_write has not finished all parts of this plan."
+UNFINISHED = "Train: not yet on records, 04_write has not finished all parts."
 
 
 @pytest.mark.parametrize(

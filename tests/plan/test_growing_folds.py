@@ -42,7 +42,7 @@ def list_rows(n_earlier, n_new, **columns):
         ({"source": [0, 0, 0, 1, 1], **VALIDATES}, 5),
     ],
 )
-def test_a_new_image_between_two_folds_is_dropped(columns, n_allowed):
+def test_a_new_image_between_two_folds_is_dropped(columns, n_allowed, capsys):
     """It is of one fold's patient, and a copy of another's image, or of MORE_INPUTS.
 
     Images of MORE_INPUTS train in every fold, unless they may validate.
@@ -50,6 +50,7 @@ def test_a_new_image_between_two_folds_is_dropped(columns, n_allowed):
     rows = list_rows(3, 2, patient=list("pqrpt"), **columns)
     kept, changed = drop_between(rows, CLUSTERS, PATIENTS)
     assert kept.index.tolist() == [0, 1, 2, 4]
+    assert "! 1 new images are dropped" in capsys.readouterr().out
     assert changed.loc[3].tolist() == [-1, False, "between folds"]  # new: no distance
     settings = replace(PATIENTS, extra_in_validation=True)
     assert len(drop_between(rows, CLUSTERS, settings)[0]) == n_allowed
