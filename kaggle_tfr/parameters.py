@@ -342,7 +342,7 @@ def check_parameters(values: Values) -> None:
     # Each further input has parameters, too.
     for settings in values.get("MORE_INPUTS", ()):
         check_parameters(settings)
-        for name in settings.keys() - OF_AN_INPUT.split():
+        for name in sorted(settings.keys() - OF_AN_INPUT.split()):
             raise WrongCallError(
                 f"{name} cannot be in MORE_INPUTS, because it is for all inputs. Each "
                 f"can have {OF_AN_INPUT}."

@@ -35,7 +35,7 @@ _IMAGE = re.compile(
 )
 Features = Mapping[str, Any]  # of a record, by their names
 # A shard, the feature of the image if several may be it, and the number of the record.
-_ADDRESS = re.compile(r"(?s)^(.+)#(?:([^#]+)=)?(\d+)\Z")
+ADDRESS = re.compile(r"(?s)^(.+)#(?:([^#]+)=)?(\d+)\Z")
 # Source: TensorFlow's feature.proto and example.proto.
 _EXAMPLE = """
 name: "kaggle_tfr/example.proto" package: "kaggle_tfr" syntax: "proto3"
@@ -330,7 +330,7 @@ def read_image_bytes(path: AnyPath) -> bytes:
     Raises: DamagedRecord: also if no feature or several may be the image; TimeoutError:
     the bucket does not respond; OSError.
     """
-    address = _ADDRESS.match(str(path))
+    address = ADDRESS.match(str(path))
     if address is None:
         return storage.read_bytes(path)
     shard, feature, number = address.groups()
@@ -347,7 +347,7 @@ def size_and_time(path: AnyPath) -> tuple[int, int]:
     path: as in `read_image_bytes`.
     """
     # The first group of an address is the path of its shard.
-    return storage.size_and_time(_ADDRESS.sub(r"\1", str(path)))
+    return storage.size_and_time(ADDRESS.sub(r"\1", str(path)))
 
 
 def stream_image_bytes(paths: Iterable[AnyPath]) -> Iterator[bytes | OSError]:

@@ -206,9 +206,9 @@ def _list_partners(pairs: pd.DataFrame, rows: pd.Index | np.ndarray) -> np.ndarr
 
     pairs: row numbers a < b.
     """
-    return np.append(
-        pairs["b"][pairs["a"].isin(rows)], pairs["a"][pairs["b"].isin(rows)]
-    )
+    later = pairs["b"][pairs["a"].isin(rows)]
+    earlier = pairs["a"][pairs["b"].isin(rows)]
+    return np.append(later, earlier)
 
 
 def _decide(members: pd.DataFrame, settings: DuplicateSettings) -> pd.DataFrame:

@@ -277,8 +277,10 @@ def name_split(word: str) -> str:
 
     >>> name_split("Test_images"), name_split("stage_1_train"), name_split("val2017")
     ('test', 'train', 'val')
-    >>> name_split("evaluation"), name_split("testosterone"), name_split("seg_pred")
+    >>> name_split("evaluation"), name_split("testosterone"), name_split("Testing")
     ('validation', '', 'test')
+    >>> name_split("seg_pred")
+    'test'
     """
     match = re.fullmatch(SPLIT, word.strip().lower())
     split = match[2] if match else ""  # the word without what is around it

@@ -279,7 +279,8 @@ def _read_cells(
 
 def _parse_names(names: Collection[str]) -> list:
     """Return names of classes as integers if all of them are, else as text."""
-    return list(map(int if all(map(INTEGER.fullmatch, names)) else str, names))
+    is_numeric = all(map(INTEGER.fullmatch, names))
+    return list(map(int if is_numeric else str, names))
 
 
 def _list_classes(
@@ -291,7 +292,8 @@ def _list_classes(
 
     Raises: ValueError: a name is not that of a known class.
     """
-    texts = set(names[~rows["is_optional"][names.index]].unique()) - {""}
+    is_optional = rows["is_optional"][names.index]
+    texts = set(names[~is_optional].unique()) - {""}
     if not classes:
         return sorted(_parse_names(texts))
     unknown = sorted(texts.difference(map(str, classes)))

@@ -4,6 +4,7 @@ import pandas as pd
 
 from kaggle_tfr.images.masks import find_code_problem, transpose_code
 from kaggle_tfr.notebook import note
+from kaggle_tfr.records import ADDRESS
 from kaggle_tfr.schema import Labels
 
 
@@ -49,8 +50,8 @@ def check_codes(
     rle_order: how the codes count now, by "columns" or by "rows"; those in records of
     parts always count by columns.
     """
-    # Codes in records, whose paths are like "x.tfrec#17", always count by columns.
-    is_file = ~images["path"].str.contains(r"#(?:[^#]+=)?\d+$")
+    # ADDRESS matches the paths of images in records, such as "x.tfrec#17".
+    is_file = ~images["path"].str.match(ADDRESS)
     for name in labels.label_columns:
         codes = images[[name, "height", "width"]].to_numpy()
         found = pd.Series([find_code_problem(*row) for row in codes], images.index)

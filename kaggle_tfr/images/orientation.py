@@ -1,4 +1,4 @@
-"""The eight orientations of EXIF: their names, inverses, and applying one.
+"""The eight orientations of EXIF: their names, and applying one.
 
 An orientation is a number from 1 (upright) to 8. It describes how to change the stored
 pixels so that the image is upright: first transpose, then reverse rows and columns.
@@ -21,7 +21,6 @@ ORIENTATIONS = {
 TRANSPOSED = (5, 6, 7, 8)
 ROWS_REVERSED = (3, 4, 7, 8)  # top to bottom, after transposing
 COLUMNS_REVERSED = (2, 3, 6, 7)  # left to right, after transposing
-INVERSE = {number: number for number in ORIENTATIONS} | {6: 8, 8: 6}
 
 
 def apply_orientation(pixels: np.ndarray, orientation: int) -> np.ndarray:

@@ -11,7 +11,9 @@ from kaggle_tfr.deduplicate import search
 from kaggle_tfr.deduplicate.pairs import find_pairs
 from kaggle_tfr.deduplicate.search import TooManyPairs, choose_keys, near_pairs
 from kaggle_tfr.images.hashing import BITS_BY_ORIENTATION, FLAT, hash_images
-from kaggle_tfr.images.orientation import INVERSE, apply_orientation
+from kaggle_tfr.images.orientation import ORIENTATIONS, apply_orientation
+
+INVERSE = {number: number for number in ORIENTATIONS} | {6: 8, 8: 6}
 
 
 def count_differing(bits, other_bits):
